@@ -75,13 +75,14 @@ def planted(chance: float) -> LoadedModel:
 
 
 def run(reference: LoadedModel, checkpoint: LoadedModel, *, num: int = 80, **options):
-    return run_cross_sampling(
-        reference,
-        checkpoint,
-        prompts(num),
-        prompts(20, first=num),
-        **{"settings": SETTINGS, "max_new_tokens": 20, "max_rows": 128, "seed": 0, **options},
-    )
+    how = {"settings": SETTINGS, "max_new_tokens": 20, "max_rows": 128, "seed": 0, **options}
+    return [
+        row
+        for direction in how["settings"].directions
+        for row in run_cross_sampling(
+            reference, checkpoint, prompts(num), prompts(20, first=num), direction=direction, **how
+        )
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_pairs_share_their_random_numbers(crossed) -> None:
 def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
     samples, num_finished = crossed
     assert len(samples) == 2 * 6 * 80
-    assert num_finished == count_cross_samples(SETTINGS, 80, 20) == 960 + 40
+    assert num_finished == 2 * count_cross_samples(SETTINGS, 80, 20) == 960 + 40
     assert all(
         row["correct"] == (WRITTEN.split() == TOKENIZER.decode(row["completion_ids"][:-1]).split()) for row in samples
     )
@@ -211,7 +212,13 @@ def test_measured_problems_and_pilot_are_apart(num, most, measured, pilot) -> No
 
 def test_bad_calls_are_refused() -> None:
     model = planted(0.5)
-    options = {"settings": SETTINGS, "max_new_tokens": 20, "max_rows": 8, "seed": 0}
+    options = {
+        "direction": "checkpoint_into_reference",
+        "settings": SETTINGS,
+        "max_new_tokens": 20,
+        "max_rows": 8,
+        "seed": 0,
+    }
     for measured, pilot in (
         (prompts(2), prompts(2, first=1)),
         (prompts(2), []),
@@ -219,7 +226,7 @@ def test_bad_calls_are_refused() -> None:
         (prompts(1) * 2, prompts(1, first=5)),
     ):
         with pytest.raises(ValueError, match="a pilot of other problems"):
-            run_cross_sampling(model, model, measured, pilot, **options)
+            run_cross_sampling(model, model, measured, pilot, direction="checkpoint_into_reference", **options)
     with pytest.raises(ValueError, match="two prompts or more"):
         pilot_split(prompts(1), max_problems=1)
 

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.responses import Response
-from swerve.config import CrossSamplingConfig
 from swerve.config.probe import SwapPlace
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
-from swerve.probe.causal.cross_sampling import count_cross_samples, pilot_split, run_cross_sampling
+from swerve.probe.causal.cross_sampling import Direction, count_cross_samples, pilot_split, run_cross_sampling
 from swerve.probe.causal.cross_sampling_summary import summarise_cross_sampling
 from swerve.probe.causal.interventions import Intervention, plan_interventions
 from swerve.probe.causal.pivots import find_pivots, prefix_value_rows, summarise_pivots
@@ -223,16 +221,17 @@ class CausalTests:
             return [], {}
         prompts, pilot = pilot_split(plan.prompts, max_problems=settings.max_problems)
         rows: Rows = []
-        with self.progress.task("cross-sampling", count_cross_samples(settings, len(prompts), len(pilot))) as task:
+        num = count_cross_samples(settings, len(prompts), len(pilot))
+        with self.progress.task("cross-sampling", len(settings.directions) * num) as task:
             for direction in settings.directions:
-                one_way = settings.model_copy(update={"directions": (direction,)})
-                rows += self._crossed(one_way, prompts, pilot, task)
+                rows += self._crossed(direction, prompts, pilot, task)
         return rows, {"cross_sampling": summarise_cross_sampling(rows, intervals=self._intervals)}
 
     def _crossed(
-        self, settings: CrossSamplingConfig, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
+        self, direction: Direction, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
     ) -> Rows:
         """Return the rows of one direction."""
+        settings = self.plan.settings.cross_sampling
 
         def compute() -> Rows:
             return run_cross_sampling(
@@ -240,6 +239,7 @@ class CausalTests:
                 self._model(self._final),
                 prompts,
                 pilot,
+                direction=direction,
                 settings=settings,
                 max_new_tokens=self.plan.max_new_tokens,
                 max_rows=self.plan.runtime.max_rows,
@@ -250,7 +250,8 @@ class CausalTests:
 
         # Everything that the rows depend on beside what the parts have in common.
         depends = {
-            "settings": settings.model_dump(mode="json"),
+            "settings": settings.model_dump(mode="json", exclude={"directions"}),
+            "direction": direction,
             "prompts": [
                 [[asdict(prompt.problem), list(prompt.token_ids)] for prompt in part] for part in (prompts, pilot)
             ],

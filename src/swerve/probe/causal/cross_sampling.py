@@ -76,9 +76,9 @@ def calibrated_thresholds(scores: Sequence[float], shares: Sequence[float]) -> l
 
 
 def count_cross_samples(settings: CrossSamplingConfig, num_problems: int, num_pilot: int) -> int:
-    """Return how many completions `run_cross_sampling` samples."""
+    """Return how many completions `run_cross_sampling` samples in one direction."""
     doses = 2 + len(settings.selectors) * len(settings.shares)
-    return len(settings.directions) * settings.num_samples * (doses * num_problems + num_pilot)
+    return settings.num_samples * (doses * num_problems + num_pilot)
 
 
 def run_cross_sampling(
@@ -87,6 +87,7 @@ def run_cross_sampling(
     prompts: Sequence[Prompt],
     pilot: Sequence[Prompt],
     *,
+    direction: Direction,
     settings: CrossSamplingConfig,
     max_new_tokens: int,
     max_rows: int,
@@ -94,7 +95,7 @@ def run_cross_sampling(
     world: World | None = None,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Generate and grade every problem in both directions with every selector at every budget, and at both ends.
+    """Generate and grade every problem in one direction with every selector at every budget, and at both ends.
 
     Returns the rows of `cross_samples.parquet`; both ends are under the selector `random`, with a share of 0 (the base
     alone) and 1 (the other model alone). The threshold is None there, and for `random`.
@@ -106,7 +107,8 @@ def run_cross_sampling(
         checkpoint: the model P, of the same tokenizer.
         prompts: the problems that are measured.
         pilot: other problems; the selectors' thresholds are calibrated on the base's own completions of them.
-        settings: directions, selectors, budgets, samples of each problem and temperature.
+        direction: which model proposes and whose tokens are taken.
+        settings: selectors, budgets, samples of each problem and temperature.
         max_new_tokens: longest completion.
         max_rows: completions decoded at a time.
         seed: of the run.
@@ -121,29 +123,25 @@ def run_cross_sampling(
         raise ValueError(
             "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
         )
-    rows: list[dict[str, Any]] = []
+    base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
+    crossing = _Crossing(
+        direction=direction,
+        base=base,
+        other=other,
+        settings=settings,
+        max_new_tokens=max_new_tokens,
+        max_rows=max_rows,
+        seed=seed,
+        on_finished=on_finished,
+    )
+    # The processes share the doses, each of which needs both models.
     together = World() if world is None else world
-    for direction in settings.directions:
-        base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
-        crossing = _Crossing(
-            direction=direction,
-            base=base,
-            other=other,
-            settings=settings,
-            max_new_tokens=max_new_tokens,
-            max_rows=max_rows,
-            seed=seed,
-            on_finished=on_finished,
-        )
-        # The processes share the doses, each of which needs both models.
-        doses = crossing.doses(pilot)
-        own = together.shard(doses)
-        measured = [crossing.measure(prompts, dose) for dose in own]
-        for part in together.dealt_back(measured):
-            rows += part
-        if on_finished is not None and len(doses) > len(own):
-            on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
-    return rows
+    doses = crossing.doses(pilot)
+    own = together.shard(doses)
+    measured = together.dealt_back([crossing.measure(prompts, dose) for dose in own])
+    if on_finished is not None and len(doses) > len(own):
+        on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
+    return [row for rows in measured for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

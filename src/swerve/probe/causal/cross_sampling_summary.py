@@ -126,6 +126,10 @@ class _Curves:
     """`[D, C]`: correct samples, tokens, swapped and changed tokens of each configuration and problem."""
     num_samples: int
     """Of each problem."""
+    whole: _Sums
+    """Over all problems."""
+    without: tuple[_Sums, ...]
+    """Without each problem in turn; a single one cannot be left out."""
     how: Intervals
 
     @classmethod
@@ -154,11 +158,20 @@ class _Curves:
                 sums["tokens"][at] += len(row["completion_ids"])
                 sums["swapped"][at] += len(row["swapped"])
                 sums["changed"][at] += row["num_changed"]
+        num_samples = len(expected) // len(problems)
+
+        def added(weights: _Array) -> _Sums:
+            columns = {column: sums[column] @ weights for column in ("correct", "tokens", "swapped")}
+            return _Sums(**columns, num_samples=int(weights.sum()) * num_samples)
+
+        left_out = 1 - np.eye(len(problems)) if len(problems) > 1 else ()
         return cls(
             name=name,
             doses=tuple(_dose(group[0]) for group in groups.values()),
             sums=sums,
-            num_samples=len(expected) // len(problems),
+            num_samples=num_samples,
+            whole=added(np.ones(len(problems))),
+            without=tuple(added(weights) for weights in left_out),
             how=intervals,
         )
 
@@ -189,7 +202,7 @@ class _Curves:
         doses, random = self._selectors[name], self._selectors.get("random", [])
         # Without a swap there is no curve, and without a gap no ratio.
         curves: dict[str, Estimate | None] = {}
-        if limit is not None and max(self._whole.share(index) for index in doses) > 0:
+        if limit is not None and max(self.whole.share(index) for index in doses) > 0:
 
             def height(sums: _Sums) -> float:
                 return sums.height(doses, limit)
@@ -218,7 +231,7 @@ class _Curves:
         return CrossSamplingPoint(
             budget=dose.budget,
             threshold=dose.threshold,
-            share_swapped=self._whole.share(index),
+            share_swapped=self.whole.share(index),
             share_changed=float(self.sums["changed"][index].sum() / tokens),
             accuracy=self._accuracy(index),
             gain=self._gain(index),
@@ -227,7 +240,7 @@ class _Curves:
 
     def _common_share(self) -> float | None:
         """Return the least of the selectors' largest shares, of those that reach the least budget if any does."""
-        reached = [max(self._whole.share(index) for index in doses) for doses in self._selectors.values()]
+        reached = [max(self.whole.share(index) for index in doses) for doses in self._selectors.values()]
         least = min((dose.budget for dose in self.doses[2:]), default=0.0)
         counted = [share for share in reached if share >= least] or [share for share in reached if share > 0]
         return min(counted, default=None)
@@ -240,32 +253,17 @@ class _Curves:
         correct = self.sums["correct"]
         return self.how.mean((correct[index] - correct[0]) / self.num_samples, bounds=(-1.0, 1.0))
 
-    @property
-    def _whole(self) -> _Sums:
-        """The sums over all problems."""
-        return self._sums(np.ones(self.sums["correct"].shape[1]))
-
-    @property
-    def _without(self) -> list[_Sums]:
-        """The sums without each problem in turn; a single one cannot be left out."""
-        num = self.sums["correct"].shape[1]
-        return [self._sums(weights) for weights in 1 - np.eye(num)] if num > 1 else []
-
-    def _sums(self, weights: _Array) -> _Sums:
-        columns = {name: self.sums[name] @ weights for name in ("correct", "tokens", "swapped")}
-        return _Sums(**columns, num_samples=int(weights.sum()) * self.num_samples)
-
     def _jackknife(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
         """Return a statistic with its jackknife interval; None where it has no value."""
-        without = np.array([statistic(sums) for sums in self._without])
-        return jackknife_interval(statistic(self._whole), without, confidence=self.how.confidence)
+        without = np.array([statistic(sums) for sums in self.without])
+        return jackknife_interval(statistic(self.whole), without, confidence=self.how.confidence)
 
     def _jackknifed_difference(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
         """Return a difference of accuracies with the interval of a mean between -1 and 1, of its pseudo-values.
 
         Where few problems differ, and all the same way, the jackknife alone is too sure of itself.
         """
-        value, without = statistic(self._whole), np.array([statistic(sums) for sums in self._without])
+        value, without = statistic(self.whole), np.array([statistic(sums) for sums in self.without])
         num = len(without)
         pseudo = num * value - (num - 1) * without
         scale = max(1.0, float(np.abs(pseudo).max(initial=0.0)))

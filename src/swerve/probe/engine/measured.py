@@ -20,7 +20,7 @@ from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.token_categories import token_categories
-from swerve.progress import Progress, ProgressTask
+from swerve.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,25 +243,6 @@ class Measurement:
         return self.pairs.pick(lambda _, other: other == reference)
 
 
-@dataclass(slots=True)
-class _SharedProgress:
-    """Shows the work of all processes by this one's share: the others do about as much in the same time."""
-
-    task: ProgressTask
-    left: int
-    num_processes: int
-
-    def advance(self, num: int) -> None:
-        done = min(num * self.num_processes, self.left)
-        self.left -= done
-        self.task.advance(done)
-
-    def finish(self) -> None:
-        """Say that the other processes are done too."""
-        if self.left:
-            self.advance(self.left)
-
-
 def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     """Return the pairs (checkpoint, reference) that a plan asks for, by label, each once."""
     labels = [one.label for one in plan.checkpoints]
@@ -280,15 +261,22 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | N
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
     """
-    settings = plan.settings
-    models = plan.models
-    lengths = [len(one.completion_ids) for one in plan.sequences]
-    with progress.task("probe", len(models) * sum(lengths)) as task:
-        shown = _SharedProgress(task, left=len(models) * sum(lengths), num_processes=1 if world is None else world.size)
+    settings, models = plan.settings, plan.models
+    num_processes = 1 if world is None else world.size
+    left = len(models) * sum(len(sequence.completion_ids) for sequence in plan.sequences)
+    with progress.task("probe", left) as task:
+
+        def advance(num: int) -> None:
+            """Show the work of all processes by this one's: the others do about as much in the same time."""
+            nonlocal left
+            done = min(num * num_processes, left)
+            left -= done
+            task.advance(done)
+
         measured = measure(
             models,
             plan_pairs(plan),
-            [(one.prompt_ids, one.completion_ids) for one in plan.sequences],
+            [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences],
             settings=MeasureSettings(
                 tokens_per_batch=settings.tokens_per_batch,
                 tokens_per_chunk=settings.tokens_per_chunk,
@@ -301,10 +289,13 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | N
             ),
             noise_of=plan.reference.label,
             world=world,
-            on_tokens=shown.advance,
+            on_tokens=advance,
         )
-        shown.finish()
-    categories = [category for one in plan.sequences for category in token_categories(one.text or "", one.spans)]
+        if left:
+            advance(left)  # the other processes are done too
+    categories: list[str] = []
+    for sequence in plan.sequences:
+        categories += token_categories(sequence.text, sequence.spans)
     return Measurement(
         pairs=stack_measurements(plan.sequences, measured.stats, categories),
         null=_null(plan, measured.noise["batching"], measured.noise_positions.numpy(), categories),
