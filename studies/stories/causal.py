@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from studies.stories.plant import FIRST, StorySettings
 from swerve.config import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel
@@ -40,19 +38,11 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
     chosen = last.select(lambda one: bool(one.wrong))
     kept = {one.sequence_id for one in chosen.sequences[: settings.num_forced]}
     part = chosen.select(lambda one: one.sequence_id in kept)
-    causal = CausalConfig(num_continuations=settings.num_continuations, alternative=False)
-    spikes = all_spikes(part, SpikeConfig(), nulls={})
-    bounds = np.cumsum(part.lengths)[:-1]
-    planned = plan_interventions(
-        part.sequences,
-        settings=causal,
-        tops=spikes.tops[final, "js"],
-        argmax=[row.tolist() for row in part.by_sequence("argmax", final)],
-        seed=settings.seed,
-        spikes=spikes.positions(final, "js"),
-        categories=[row.tolist() for row in np.split(np.array(part.categories), bounds)],
-        entropy_ref=[row.tolist() for row in part.by_sequence("entropy_ref", final)],
+    causal = CausalConfig(
+        max_rollouts=settings.num_forced, num_continuations=settings.num_continuations, alternative=False
     )
+    spikes = all_spikes(part, SpikeConfig(), nulls={})
+    planned = plan_interventions(part, spikes, checkpoint=final, divergence="js", settings=causal, seed=settings.seed)
 
     def grade_stories(answers: Sequence[tuple[Problem, str]]) -> list[Reward]:
         return [Reward(value=float(_mentions(text, settings.new)), status="graded") for _, text in answers]

@@ -281,13 +281,20 @@ def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypat
     )
     run(plan(tmp_path, settings=settings))
     rows = tokens_by_place(tmp_path, "rl-2", "dpo-1")
-    (_, given), length = planned.calls[0], len(EVERY[1].completion_ids)
-    for name, column in (("argmax", "argmax"), ("entropy_ref", "entropy_ref"), ("categories", "category")):
-        assert given[name][1] == [rows[1][position][column] for position in range(length)], name
-    assert [rows[index][top]["js"] for index, top in enumerate(given["tops"])] == [
+    ((data, spikes), given), length = planned.calls[0], len(EVERY[1].completion_ids)
+    pair = data.pair(given["checkpoint"])
+    everywhere = {
+        "argmax": pair.columns["argmax"],
+        "entropy_ref": pair.columns["entropy_ref"],
+        "category": np.array(data.categories),
+        "argmax_ref": given["top_ref"][:, 0],
+    }
+    for column, values in everywhere.items():
+        assert data.split(values)[1].tolist() == [rows[1][position][column] for position in range(length)], column
+    tops = spikes.tops[given["checkpoint"], given["divergence"]]
+    assert [rows[index][top]["js"] for index, top in enumerate(tops[:3])] == [
         max(row["js"] for row in rows[index].values()) for index in range(3)
     ]
-    assert [row[0] for row in given["top_ref"][1]] == [rows[1][position]["argmax_ref"] for position in range(length)]
     engines = {items[0].policy: sampler.engine._model for (items, sampler), _ in run_swaps.calls}
     assert engines == {
         "reference": SOURCES["dpo-1"].loaded.model,

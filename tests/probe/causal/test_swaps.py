@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Control, Intervention, plan_interventions
 from swerve.probe.causal.swaps import count_continued, intervention_rows, look_sizes, run_interventions, verdict
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.findings.spikes import Spike
+from swerve.artifacts.responses import Response
 from swerve.problems import load_family
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem
@@ -141,8 +146,30 @@ def test_random_streams_differ_between_problems() -> None:
     assert len({seed for _, seed, _ in engine.calls}) == 3
 
 
-def plan(sequences, *, tops, argmax, seed=0, settings=SETTINGS, **known) -> list[Intervention]:
-    return plan_interventions(sequences, settings=settings, tops=tops, argmax=argmax, seed=seed, **known)
+def plan(
+    sequences, *, tops, argmax, seed=0, settings=SETTINGS, spikes=None, categories=None, entropy_ref=None, **known
+) -> list[Intervention]:
+    """Everything is given by rollout and position."""
+    num = sum(len(own.completion_ids) for own in sequences)
+    columns = {"argmax": list(chain(*argmax)), "entropy_ref": list(chain(*(entropy_ref or [[0.0] * num])))}
+    data = Measurements(
+        sequences=tuple(sequences),
+        checkpoints=("rl",),
+        references=("dpo",),
+        columns={name: np.array([values]) for name, values in columns.items()},
+        categories=tuple(chain(*(categories or ["n" * num]))),
+    )
+    found = [
+        [Spike(position=at, value=1.0, threshold=0.5, height=1) for at in row] for row in spikes or [()] * len(tops)
+    ]
+    table = SpikeTable(
+        sequences=data.sequences,
+        method="zscore",
+        found={("rl", "js", "zscore"): found},
+        tops={("rl", "js"): tuple(tops)},
+    )
+    how = {"checkpoint": "rl", "divergence": "js", "settings": settings, "seed": seed}
+    return plan_interventions(data, table, **how, **known)
 
 
 def test_the_plan_forces_both_tokens_at_the_spike_and_at_another_position() -> None:
@@ -173,10 +200,10 @@ def test_a_single_token_has_no_control() -> None:
 def test_the_alternative_is_the_likeliest_token_of_neither() -> None:
     own = sequence(completion=(20, 21, 22, 23))
     settings = SETTINGS.model_copy(update={"alternative": True, "controls": ()})
-    likely = [[20, 30, 31], [40, 41, 42], [22, 50, 99], [23, 60]]
+    likely = [[20, 30, 31], [40, 41, 42], [22, 50, 99], [23, 60, 60]]
     tokens = {}
     for top in range(4):
-        (item,) = plan([own], tops=[top], argmax=[[30, 31, 22, 60]], top_ref=[likely], settings=settings)
+        (item,) = plan([own], tops=[top], argmax=[[30, 31, 22, 60]], top_ref=np.array(likely), settings=settings)
         tokens[top] = item.tokens
     assert tokens == {
         0: {"reference": 20, "checkpoint": 30, "alternative": 31},
@@ -219,8 +246,6 @@ def test_matched_controls_keep_their_spike_and_may_be_in_another_rollout() -> No
 def test_what_the_settings_ask_for_must_be_given() -> None:
     with pytest.raises(ValueError, match="top_ref"):
         plan([sequence()], tops=[0], argmax=[[1] * 7], settings=CausalConfig(controls=()))
-    with pytest.raises(ValueError, match="entropy_ref"):
-        plan([sequence()], tops=[0], argmax=[[1] * 7], settings=CausalConfig(alternative=False))
     arms = spike_arms(forced=ids("0 1"))
     with pytest.raises(ValueError, match="several policies"):
         run([arms, replace(arms, policy="checkpoint")], CopyingEngine())

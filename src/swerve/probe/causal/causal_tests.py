@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from swerve.artifacts.parts import Parts
 from swerve.config.probe import SwapPlace
@@ -106,7 +105,16 @@ class CausalTests:
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
-        planned = self._planned(sequences)
+        planned = plan_interventions(
+            self.data,
+            self.spikes,
+            checkpoint=final,
+            divergence=self.plan.settings.divergence,
+            settings=settings,
+            seed=self.plan.seed,
+            top_ref=self.tops[reference.label].ids.numpy(),
+            others={name: self._chosen(name, sequences) for name in settings.selectors},
+        )
         done = [item for policy in settings.policies for item in self._swapped(policy, planned)]
         # Not what a score chose: it would have to rank its own choice.
         ranked = [item for item in done if item.selection not in settings.selectors]
@@ -118,26 +126,6 @@ class CausalTests:
             "prediction": summarise_prediction(ranked, scores, intervals=self._intervals),
         }
         return intervention_rows(done, self._model(reference).tokenizer), entries
-
-    def _planned(self, sequences: Sequence[Response]) -> list[Intervention]:
-        settings, final, divergence = self.plan.settings.causal, self.plan.final, self.plan.settings.divergence
-
-        def by_rollout(values: NDArray[Any]) -> list[list[Any]]:
-            return [row.tolist() for row in self.data.split(values)[: len(sequences)]]
-
-        columns = self.data.pair(final).columns
-        return plan_interventions(
-            sequences,
-            settings=settings,
-            tops=self.spikes.tops[final, divergence][: len(sequences)],
-            argmax=by_rollout(columns["argmax"]),
-            seed=self.plan.seed,
-            top_ref=by_rollout(self.tops[self.plan.reference.label].ids.numpy()),
-            spikes=self.spikes.positions(final, divergence)[: len(sequences)],
-            categories=by_rollout(np.array(self.data.categories, dtype=np.str_)),
-            entropy_ref=by_rollout(columns["entropy_ref"]),
-            others={name: self._chosen(name, sequences) for name in settings.selectors},
-        )
 
     def _chosen(self, selector: SwapPlace, sequences: Sequence[Response]) -> list[int | None]:
         """Return the position of each rollout at which a score is highest, or its first wrong token."""

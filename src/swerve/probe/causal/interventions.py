@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_causes import SwapPositions
-from swerve.artifacts.responses import Response
+from swerve.artifacts.probe_findings import Divergence
 from swerve.config import CausalConfig
 from swerve.probe.causal.continuations import Outcome, Prefix
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import token_regions
+from swerve.probe.findings.spike_table import SpikeTable
+from swerve.artifacts.responses import Response
 from swerve.seeds import derive_seed
 
 Arm = Literal["reference", "checkpoint", "alternative"]
@@ -89,62 +92,65 @@ class Intervention:
 
 
 def plan_interventions(
-    sequences: Sequence[Response],
+    data: Measurements,
+    spikes: SpikeTable,
     *,
+    checkpoint: str,
+    divergence: Divergence,
     settings: CausalConfig,
-    tops: Sequence[int],
-    argmax: Sequence[Sequence[int]],
     seed: int,
-    top_ref: Sequence[Sequence[Sequence[int]]] | None = None,
-    spikes: Sequence[Collection[int]] | None = None,
-    categories: Sequence[Sequence[str]] | None = None,
-    entropy_ref: Sequence[Sequence[float]] | None = None,
+    top_ref: NDArray[np.integer] | None = None,
     others: Mapping[SwapPositions, Sequence[int | None]] | None = None,
 ) -> list[Intervention]:
-    """Plan each rollout's top spike, its controls and other positions, for every policy of the settings.
+    """Plan the top spike of each of the first rollouts, its controls and other positions, for every policy.
 
     A rollout of a single token has no random control; a spike without a position that is no spike and near enough in
     the reference's entropy (`ControlPool.matched`) has no matched one. A position where the reference's top tokens are
     all the rollout's or the checkpoint's has no `alternative` arm.
 
     Args:
-        sequences: the rollouts.
-        settings: controls, arms and policies.
-        tops: position of the highest divergence of each.
-        argmax: the checkpoint's most likely token at every position of each.
+        data: the measurements of the rollouts.
+        spikes: those of the same rollouts.
+        checkpoint: whose choices are forced.
+        divergence: whose highest values are the top spikes.
+        settings: rollouts, controls, arms and policies.
         seed: of the random positions.
-        top_ref: the reference's most likely tokens at every position of each, likeliest first; for `alternative`.
-        spikes: positions of the spikes of each; for matched controls, as are the next two.
-        categories: category of every token of each.
-        entropy_ref: the reference's entropy at every position of each, in nats.
+        top_ref: `[N, K]`, the reference's most likely tokens everywhere, likeliest first; for `alternative`.
         others: further positions, by what they are called: one of each rollout; None: it has none.
 
     Raises:
-        ValueError: the settings ask for what the arguments do not give, or these differ in length.
+        ValueError: the settings ask for the alternative arm without `top_ref`.
     """
     if settings.alternative and top_ref is None:
         raise ValueError("the alternative arm needs top_ref, the reference's top tokens; or set alternative to false")
+    # All arrays are by position, the rollouts one after the other.
+    sequences, pair = data.sequences[: settings.max_rollouts], data.pair(checkpoint)
+    num = int(data.lengths[: len(sequences)].sum())
+    starts, tops = data.starts.tolist(), spikes.tops[checkpoint, divergence]
+    own, choices = data.token_ids[:num], pair.columns["argmax"][:num]
     pool = None
     if "matched" in settings.controls:
-        if spikes is None or categories is None or entropy_ref is None:
-            raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
-        differs = [
-            np.not_equal(choices, sequence.completion_ids).tolist()
-            for sequence, choices in zip(sequences, argmax, strict=True)
-        ]
-        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops, differs=differs)
+        pool = ControlPool.of(
+            lengths=data.lengths[: len(sequences)].tolist(),
+            categories=data.categories[:num],
+            entropy=pair.nats("entropy_ref")[:num],
+            is_spike=spikes.mask(checkpoint, divergence)[:num],
+            tops=tops[: len(sequences)],
+            differs=choices != own,
+        )
     planned: list[Intervention] = []
 
     def add(
         selection: SwapPositions, spike: Response, index: int, position: int, control: Control | None = None
     ) -> None:
-        likely = top_ref[index][position] if settings.alternative and top_ref is not None else ()
+        place = starts[index] + position
+        likely = top_ref[place].tolist() if settings.alternative and top_ref is not None else ()
         planned.append(
             Intervention(
                 sequence=sequences[index],
                 position=position,
                 selection=selection,
-                tokens=arm_tokens(sequences[index].completion_ids[position], int(argmax[index][position]), likely),
+                tokens=arm_tokens(int(own[place]), int(choices[place]), likely),
                 spike=spike,
                 control=control,
             )
@@ -154,7 +160,7 @@ def plan_interventions(
     taken: set[tuple[int, int]] = set()
     num_random = settings.num_random if "random" in settings.controls else 0
     for index, sequence in enumerate(sequences):
-        top, problem, length = int(tops[index]), sequence.problem.id, len(sequence.completion_ids)
+        top, problem, length = tops[index], sequence.problem.id, len(sequence.completion_ids)
         add("spike", sequence, index, top)
         control = None if pool is None else pool.matched(index, top, taken=taken)
         if control is not None:
@@ -215,11 +221,12 @@ class ControlPool:
     def of(
         cls,
         *,
-        categories: Sequence[Sequence[str]],
-        entropy_ref: Sequence[Sequence[float]],
-        spikes: Sequence[Collection[int]],
+        lengths: Sequence[int],
+        categories: Sequence[str],
+        entropy: NDArray[np.float64],
+        is_spike: NDArray[np.bool_],
         tops: Sequence[int],
-        differs: Sequence[Sequence[bool]],
+        differs: NDArray[np.bool_],
     ) -> ControlPool:
         """Lay the rollouts' positions side by side.
 
@@ -228,29 +235,16 @@ class ControlPool:
         Pharmaceutical Statistics 10 (2011)). It is 0.05 nats at least, at which the likeliest of two tokens has 99%.
 
         Args:
-            categories: category of every token of each rollout.
-            entropy_ref: the reference's entropy at each, in nats.
-            spikes: positions of each rollout's spikes.
-            tops: position of the highest divergence of each.
-            differs: whether the checkpoint chooses another token than the rollout's own, at every position of each.
-
-        Raises:
-            ValueError: the arguments are not of the same rollouts, or differ in length.
+            lengths: of the rollouts, one or more.
+            categories: of every position, as are all but `tops`.
+            entropy: the reference's, in nats.
+            is_spike: whether it is a spike.
+            tops: position of the highest divergence of each rollout.
+            differs: whether the checkpoint chooses another token than the rollout's own.
         """
-        lengths = [len(row) for row in categories]
-        same = all(lengths == [len(row) for row in rows] for rows in (entropy_ref, differs))
-        if not same or not len(lengths) == len(spikes) == len(tops):
-            raise ValueError(
-                "categories, entropies, choices, spikes and tops must be of the same rollouts, position by position"
-            )
-        # The arrays are by position, all rollouts one after the other.
-        starts = np.cumsum([0, *lengths[:-1]])
-        highest = starts + np.array(tops, dtype=np.int64)
-        entropy = np.concatenate(entropy_ref).astype(np.float64)
-        free = np.ones(sum(lengths), dtype=np.bool_)
+        highest = np.cumsum([0, *lengths[:-1]]) + np.array(tops, dtype=np.int64)
+        free = ~is_spike
         free[highest] = False
-        for start, positions in zip(starts.tolist(), spikes, strict=True):
-            free[[start + position for position in positions]] = False
         # Spread of the entropy, pooled over both kinds of position.
         caliper = _LEAST_CALIPER
         if free.any():
@@ -260,10 +254,10 @@ class ControlPool:
             rollout=np.repeat(np.arange(len(lengths)), lengths),
             position=np.concatenate([np.arange(length) for length in lengths]),
             third=token_regions(lengths),
-            category=np.array([name for row in categories for name in row], dtype=np.str_),
+            category=np.array(categories, dtype=np.str_),
             entropy=entropy,
             free=free,
-            differs=np.concatenate(differs).astype(np.bool_),
+            differs=differs,
             caliper=caliper,
         )
 
