@@ -75,7 +75,7 @@ def _measured(path: Path, folders: Mapping[str, Path], sequences: Sequence[Respo
         sources,
         [(label, "pretrained") for label in folders],
         [(one.prompt_ids, one.completion_ids) for one in sequences],
-        settings=MeasureSettings(top_k=5, noise_dtype="bfloat16"),
+        settings=MeasureSettings(top_k=5, nulls=("batching", "bfloat16")),
         noise_of="pretrained",
     )
     categories = [name for one in sequences for name in token_categories(one.text, one.spans)]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -22,23 +22,8 @@ from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.sources import ModelSource
 
-
-class MeasureWorld(Protocol):
-    """The processes that measure together."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-
-    def barrier(self) -> None:
-        """Wait for every process."""
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return every process's JSON value, by rank."""
+NullKind = Literal["batching", "bfloat16", "float16"]
+"""How a model is run a second time, to be compared with itself: in other batches, or in another type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +42,10 @@ class MeasureSettings:
     """Folder for hidden states and statistics; None keeps them in memory."""
     keep: bool = False
     """Keep the hidden states of every model in the store, so that further pairs need no forward pass."""
-    clear: bool = True
-    """Empty the store at the end, unless `keep`; False leaves that to the caller, once the results are safe."""
     noise_tokens: int | None = None
     """Completion positions of the null pairs, at most (but at least one unit); None for all."""
-    noise_dtype: Literal["bfloat16", "float16"] | None = None
-    """Also compare the model of the null pair with itself in this type."""
+    nulls: tuple[NullKind, ...] = ("batching",)
+    """The null pairs of the model that is compared with itself."""
 
     def __post_init__(self) -> None:
         for name, least in (("tokens_per_batch", 1), ("tokens_per_chunk", 1), ("top_k", 0)):
@@ -79,7 +62,7 @@ class Measured:
     tops: dict[str, TopProbs]
     """Label -> `[N, K]`; empty without `top_k`."""
     noise: dict[str, DivergenceStats]
-    """Null pairs, `[M]` each: `batching`, the model against itself in other batches, and one named like the dtype."""
+    """Null pairs by their kind, `[M]` each."""
     noise_positions: Int[Tensor, " M"]
     """Which of the N positions the null pairs cover."""
     vocabulary_sizes: dict[str, int]
@@ -92,8 +75,7 @@ class Measured:
 class Job:
     """A comparison of two models, or of one model with itself, over some units."""
 
-    kind: str
-    """`pair`, `batching`, or the dtype of the second run of the same model."""
+    kind: Literal["pair"] | NullKind
     labels: tuple[str, str]
     """(checkpoint P, reference Q); the same label twice in a null pair."""
     tops: tuple[bool, bool]
@@ -164,26 +146,55 @@ def plan_measurement(
             no pairs or no sequences, or a sequence has an empty part.
     """
     _check(models, pairs, sequences, noise_of)
-    with_digests, variant = settings.store is not None, [settings.tokens_per_chunk, settings.kernel, settings.top_k]
-    order = turn_order([one.label for one in models], pairs, noise_of=noise_of)
-    used = [model for model in models if model.label in order]
-    batches = token_batches(sequences, pad_id=0, tokens_per_batch=settings.tokens_per_batch)
-    units = tuple(batch.rows for batch in batches)
-    content = _content(sequences, units) if with_digests else ""
+    order = turn_order([model.label for model in models], pairs, noise_of=noise_of)
+    sources = {model.label: model for model in models if model.label in order}
+    units = tuple(
+        batch.rows for batch in token_batches(sequences, pad_id=0, tokens_per_batch=settings.tokens_per_batch)
+    )
+    # What is kept is named by its content; in memory labels tell the models apart.
+    kept = settings.store is not None
+    content = digest_of("sequences", _ids(sequences), [list(unit) for unit in units]) if kept else ""
     state_keys = {
-        one.label: digest_of("states", content, one.fingerprint if with_digests else one.label) for one in used
+        label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
-    plan = MeasurePlan(
-        sources={one.label: one for one in used},
+    variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k]
+    # Each model's most likely tokens are delivered by the first pair that has it.
+    jobs: list[Job] = []
+    delivered: set[str] = set()
+    for pair in pairs:
+        tops = (pair[0] not in delivered, pair[1] not in delivered)
+        delivered |= set(pair)
+        key = digest_of("pair", [state_keys[label] for label in pair], list(tops), variant)
+        jobs.append(Job(kind="pair", labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
+    if noise_of is not None:
+        sizes = [sum(len(sequences[row][1]) for row in unit) for unit in units]
+        chosen = _spread_units(sizes, settings.noise_tokens)
+        for kind in settings.nulls:
+            key = digest_of("null", kind, state_keys[noise_of], variant)
+            jobs.append(Job(kind=kind, labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
+    return MeasurePlan(
+        sources=sources,
         order=order,
         sequences=tuple(sequences),
         units=units,
-        jobs=(),
+        jobs=tuple(jobs),
         state_keys=state_keys,
         largest_id=max(int(token) for pair in sequences for part in pair for token in part),
     )
-    jobs = _pair_jobs(plan, pairs, variant) + _null_jobs(plan, noise_of, settings, variant)
-    return replace(plan, jobs=tuple(jobs))
+
+
+def _ids(sequences: Sequence[TokenSequence]) -> list[list[list[int]]]:
+    return [[[int(token) for token in part] for part in pair] for pair in sequences]
+
+
+def _spread_units(sizes: Sequence[int], num_tokens: int | None) -> tuple[int, ...]:
+    """Return every unit, or every n-th so that the positions are at most `num_tokens`; units are sorted by length."""
+    everything = range(len(sizes))
+    for step in everything:
+        units = everything[step // 2 :: step + 1]
+        if num_tokens is None or sum(sizes[unit] for unit in units) <= num_tokens:
+            return tuple(units)
+    return (len(sizes) // 2,)
 
 
 def turn_order(labels: Sequence[str], pairs: Sequence[tuple[str, str]], *, noise_of: str | None) -> tuple[str, ...]:
@@ -216,46 +227,3 @@ def _check(
             raise ValueError(f"{pair[0]} cannot be paired with itself; noise_of compares a model with itself")
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair is given twice")
-
-
-def _content(sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]) -> str:
-    ids = [[[int(token) for token in part] for part in pair] for pair in sequences]
-    return digest_of("sequences", ids, [list(unit) for unit in units])
-
-
-def _pair_jobs(plan: MeasurePlan, pairs: Sequence[tuple[str, str]], variant: Sequence[Any]) -> list[Job]:
-    jobs, delivered = [], set[str]()
-    for pair in pairs:
-        tops = (pair[0] not in delivered, pair[1] not in delivered)
-        delivered |= set(pair)
-        key = digest_of("pair", [plan.state_keys[label] for label in pair], list(tops), list(variant))
-        jobs.append(Job(kind="pair", labels=pair, tops=tops, units=tuple(range(len(plan.units))), key=key))
-    return jobs
-
-
-def _null_jobs(plan: MeasurePlan, noise_of: str | None, settings: MeasureSettings, variant: Sequence[Any]) -> list[Job]:
-    if noise_of is None:
-        return []
-    kinds = ["batching", *([settings.noise_dtype] if settings.noise_dtype else [])]
-    units = _spread_units(plan, settings.noise_tokens)
-    key = plan.state_keys[noise_of]
-    return [
-        Job(
-            kind=kind,
-            labels=(noise_of, noise_of),
-            tops=(False, False),
-            units=units,
-            key=digest_of("null", kind, key, list(variant)),
-        )
-        for kind in kinds
-    ]
-
-
-def _spread_units(plan: MeasurePlan, num_tokens: int | None) -> tuple[int, ...]:
-    """Return every unit, or every n-th so that the positions are at most `num_tokens`; units are sorted by length."""
-    everything = range(len(plan.units))
-    for step in everything:
-        units = everything[step // 2 :: step + 1]
-        if num_tokens is None or sum(plan.num_tokens(unit) for unit in units) <= num_tokens:
-            return tuple(units)
-    return (len(plan.units) // 2,)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
-from swerve.functional.head_divergence import HeadBackend, HeadDivergence, TopProbs
+from swerve.functional.head_divergence import HeadBackend, TopProbs
 from swerve.functional.row_sums import compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel
@@ -34,9 +35,10 @@ from swerve.probe.engine.forward import (
     rebatched_hidden,
     unit_hidden,
 )
-from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, MeasureWorld, plan_measurement
-from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
+from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, NullKind, plan_measurement
+from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts
 from swerve.probe.engine.store import open_units, pack_units, unpack_units, versions
+from swerve.world import World
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
 # a pair that is continued beside others must be computed as before.
@@ -52,7 +54,7 @@ def measure(
     *,
     settings: MeasureSettings,
     noise_of: str | None = None,
-    world: MeasureWorld | None = None,
+    world: World | None = None,
     on_tokens: Callable[[int], None] | None = None,
 ) -> Measured:
     """Compare pairs of models at every completion position of the sequences; each model is run once.
@@ -76,24 +78,37 @@ def measure(
         DiskFullError: the store has no room.
     """
     plan = plan_measurement(models, pairs, sequences, settings=settings, noise_of=noise_of)
-    with_world = _Alone() if world is None else world
-    engine = _Engine(plan=plan, settings=settings, world=with_world, on_tokens=on_tokens or (lambda count: None))
+    together = World() if world is None else world
+    engine = _Engine(plan=plan, settings=settings, world=together, on_tokens=on_tokens or (lambda count: None))
     engine.run()
     measured = engine.collect()
-    with_world.barrier()
-    if settings.store is not None and settings.clear and not settings.keep:
-        engine.units.finish()
+    # The caller may remove the store, which another process may still read.
+    together.barrier()
     return measured
 
 
-class _Alone:
-    rank, size = 0, 1
+_SecondRun = Callable[[Sequence[TokenSequence]], tuple[Tensor, Head]]
+"""Gives the hidden states of sequences in another run of a model, and the head that belongs to them."""
 
-    def barrier(self) -> None:
-        return None
 
-    def gather(self, value: Any) -> list[Any]:
-        return [value]
+def _other_batches(loaded: LoadedModel) -> _SecondRun:
+    head = model_head(loaded.model)
+    return lambda sequences: (rebatched_hidden(loaded, head, sequences), head)
+
+
+def _other_dtype(loaded: LoadedModel, *, dtype: torch.dtype) -> _SecondRun:
+    # The model may belong to the caller, so it is a copy that changes its type.
+    model: Any = copy.deepcopy(loaded.model)
+    narrow = dataclasses.replace(loaded, model=model.to(dtype))
+    head = model_head(narrow.model)
+    return lambda sequences: (unit_hidden(narrow, head, sequences), head)
+
+
+_NULLS: Mapping[NullKind, Callable[[LoadedModel], _SecondRun]] = {
+    "batching": _other_batches,
+    "bfloat16": partial(_other_dtype, dtype=torch.bfloat16),
+    "float16": partial(_other_dtype, dtype=torch.float16),
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,26 +118,15 @@ class _Turn:
     label: str
     loaded: LoadedModel
     checked: bool = False
-    narrow: LoadedModel | None = None
-
-    def second_run(self, kind: str, sequences: Sequence[TokenSequence]) -> tuple[Tensor, Head]:
-        """Return the hidden states of another run of the model, and the head that belongs to them."""
-        if kind == "batching":
-            head = model_head(self.loaded.model)
-            return rebatched_hidden(self.loaded, head, sequences), head
-        if self.narrow is None:
-            # The model may belong to the caller, so it is a copy that changes its type.
-            model = copy.deepcopy(self.loaded.model).to(getattr(torch, kind))
-            self.narrow = dataclasses.replace(self.loaded, model=model)
-        head = model_head(self.narrow.model)
-        return unit_hidden(self.narrow, head, sequences), head
+    """Whether its head was compared with its own logits."""
+    second_runs: dict[NullKind, _SecondRun] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Engine:
     plan: MeasurePlan
     settings: MeasureSettings
-    world: MeasureWorld
+    world: World
     on_tokens: Callable[[int], None]
     units: Parts = field(init=False)
     """Hidden states of each model and statistics of each pair, by forward batch."""
@@ -140,8 +144,10 @@ class _Engine:
 
     def run(self) -> None:
         for label in self.plan.order:
-            self._recall_facts(label)
-            units = [unit for unit in self._mine() if self._waiting(label, unit)]
+            known = self._kept_facts.get("facts", self.plan.state_keys[label])
+            if known is not None and (known["pieces"] or label != self.plan.order[0]):
+                self.facts[label] = ModelFacts(**known)
+            units = [unit for unit in self._mine() if self._open_jobs(label, unit)]
             if units or (label not in self.facts and self.world.rank == 0):
                 self._run_model(label, set(units))
             else:
@@ -154,12 +160,12 @@ class _Engine:
     def _mine(self) -> range:
         return range(self.world.rank, len(self.plan.units), self.world.size)
 
-    def _waiting(self, label: str, unit: int) -> bool:
-        return any(unit in units for job, units in self.missing.items() if label in job.labels)
-
     def _run_model(self, label: str, units: set[int]) -> None:
+        # What must be known of it is kept, so that a resumed measurement need not load it.
         loaded = self.plan.sources[label].load()
-        self._learn_facts(label, loaded)
+        self.facts[label] = model_facts(loaded, with_pieces=label == self.plan.order[0])
+        if self.world.rank == 0:
+            self._kept_facts.put("facts", self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
         self._check(label)
         self.device_type = loaded.model.device.type
         if self.settings.kernel == "compiled" and not compiled_available(self.device_type):
@@ -170,31 +176,32 @@ class _Engine:
             if unit in units:
                 self._run_unit(turn, unit)
             self.on_tokens(self.plan.num_tokens(unit))
+        # Heads that no pair waits for go with the model.
         del loaded, turn
         for other in list(self.heads):
             if not any(other in job.labels and left for job, left in self.missing.items()):
                 del self.heads[other]
 
     def _run_unit(self, turn: _Turn, unit: int) -> None:
-        label, key = turn.label, self.plan.state_keys[turn.label]
+        label = turn.label
         stored = self._states(label, unit)
-        hidden = self._forward(turn, unit) if stored is None else stored
-        open_jobs = self._open_jobs(label, unit)
+        if stored is None:
+            if not turn.checked:
+                checked_model_head(turn.loaded, self.plan.sequences[0])
+                turn.checked = True
+            hidden = unit_hidden(turn.loaded, self.heads[label], self.plan.unit_sequences(unit))
+        else:
+            hidden = stored
         # Facts are known of the models that had their turn, and of this one.
+        open_jobs = self._open_jobs(label, unit)
         ready = [job for job in open_jobs if set(job.labels) <= self.facts.keys()]
         if stored is None and (self._keep or len(ready) < len(open_jobs)):
-            self.units.put("states", [key, unit], {"hidden": hidden})
+            self.units.put("states", [self.plan.state_keys[label], unit], {"hidden": hidden})
         for job in ready:
             self._run_job(job, unit, turn, hidden)
-        for other in {label, *(one for job in ready for one in job.labels)}:
+        for other in {label, *(name for job in ready for name in job.labels)}:
             if not self._keep and not self._open_jobs(other, unit):
                 self.units.drop("states", [self.plan.state_keys[other], unit])
-
-    def _forward(self, turn: _Turn, unit: int) -> Tensor:
-        if not turn.checked:
-            checked_model_head(turn.loaded, self.plan.sequences[0])
-            turn.checked = True
-        return unit_hidden(turn.loaded, self.heads[turn.label], self.plan.unit_sequences(unit))
 
     @property
     def _keep(self) -> bool:
@@ -208,31 +215,37 @@ class _Engine:
         return None if tensors is None else tensors["hidden"]
 
     def _run_job(self, job: Job, unit: int, turn: _Turn, hidden: Tensor) -> None:
+        # Hidden states and heads of P and Q: of two models, or of two runs of one.
+        states: list[Tensor | None]
         if job.kind == "pair":
-            states = [hidden if one == turn.label else self._states(one, unit) for one in job.labels]
-            head, ref_head = (self.heads[one] for one in job.labels)
+            states = [hidden if label == turn.label else self._states(label, unit) for label in job.labels]
+            head, ref_head = (self.heads[label] for label in job.labels)
         else:
-            again, head = turn.second_run(job.kind, self.plan.unit_sequences(unit))
+            if job.kind not in turn.second_runs:
+                turn.second_runs[job.kind] = _NULLS[job.kind](turn.loaded)
+            again, head = turn.second_runs[job.kind](self.plan.unit_sequences(unit))
             states, ref_head = [again, hidden], self.heads[turn.label]
         if states[0] is None or states[1] is None:
             raise ArtifactError(_CHANGED)
-        result = self._compare(job, states[0], states[1], head, ref_head, self.plan.unit_ids(unit))
-        self.units.put("pair", [job.key, unit], _as_tensors(result, job.tops))
-        self.missing[job].discard(unit)
-
-    def _compare(self, job: Job, p: Tensor, q: Tensor, head: Head, ref_head: Head, ids: Tensor) -> HeadDivergence:
         size = min(self.facts[label].vocabulary_size for label in job.labels)
-        return pair_statistics(
-            p,
-            q,
+        compared = pair_statistics(
+            states[0],
+            states[1],
             head,
             ref_head,
-            ids,
+            self.plan.unit_ids(unit),
             vocabulary_size=size,
             tokens_per_chunk=self.settings.tokens_per_chunk,
             top_k=self.settings.top_k if any(job.tops) else 0,
             backend=self._backend(size),
         )
+        # One table of tensors: the statistics, and the most likely tokens that this job delivers.
+        tensors = {name: getattr(compared.stats, name) for name in STATISTICS}
+        for side, top, wanted in zip(("top", "top_ref"), (compared.top, compared.top_ref), job.tops, strict=True):
+            if wanted and top is not None:
+                tensors |= {f"{side}_probs": top.probs, f"{side}_ids": top.ids}
+        self.units.put("pair", [job.key, unit], tensors)
+        self.missing[job].discard(unit)
 
     def _backend(self, vocabulary_size: int) -> HeadBackend:
         if self.settings.kernel != "auto":
@@ -244,16 +257,6 @@ class _Engine:
     def _kept_facts(self) -> Parts:
         return Parts(self.settings.store, versions())
 
-    def _recall_facts(self, label: str) -> None:
-        facts = read_facts(self._kept_facts.get("facts", self.plan.state_keys[label]))
-        if facts is not None and (facts.pieces or label != self.plan.order[0]):
-            self.facts[label] = facts
-
-    def _learn_facts(self, label: str, loaded: LoadedModel) -> None:
-        self.facts[label] = model_facts(loaded, with_pieces=label == self.plan.order[0])
-        if self.world.rank == 0:
-            self._kept_facts.put("facts", self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
-
     def _check(self, label: str) -> None:
         # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
         for job in self.plan.jobs:
@@ -264,7 +267,8 @@ class _Engine:
             check_sequences(label, self.facts[label], largest_id=self.plan.largest_id, longest=longest)
 
     def collect(self) -> Measured:
-        facts: dict[str, Any] = self.world.gather({one: dataclasses.asdict(self.facts[one]) for one in self.facts})[0]
+        facts: dict[str, Any]
+        facts = self.world.gather({label: dataclasses.asdict(own) for label, own in self.facts.items()})[0]
         results = {job: self._gathered(job) for job in self.plan.jobs}
         main = [job for job in self.plan.jobs if job.kind == "pair"]
         null = [job for job in self.plan.jobs if job.kind != "pair"]
@@ -298,14 +302,6 @@ class _Engine:
         assert units == sorted(job.units), "a unit is missing"
         order = self.plan.positions(units).argsort()
         return {name: torch.cat([found[unit][name] for unit in units])[order] for name in found[units[0]]}
-
-
-def _as_tensors(result: HeadDivergence, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
-    tensors = {name: getattr(result.stats, name) for name in STATISTICS}
-    for side, top, asked in zip(("top", "top_ref"), (result.top, result.top_ref), wanted, strict=True):
-        if asked and top is not None:
-            tensors |= {f"{side}_probs": top.probs, f"{side}_ids": top.ids}
-    return tensors
 
 
 def _stats(tensors: dict[str, Tensor]) -> DivergenceStats:

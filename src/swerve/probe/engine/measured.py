@@ -16,11 +16,12 @@ from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS
-from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
+from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress
+from swerve.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +255,7 @@ def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
 
 
-def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | None, progress: Progress) -> Measurement:
+def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, progress: Progress) -> Measurement:
     """Run every model of a plan once over all rollouts; all processes must call it.
 
     Raises:
@@ -284,7 +285,6 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | N
                 kernel=settings.kernel,
                 store=store,
                 keep=settings.keep_states,
-                clear=False,
                 noise_tokens=_MAX_NOISE_TOKENS,
             ),
             noise_of=plan.reference.label,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from swerve.errors import MismatchError
 from swerve.models.head import model_head
@@ -52,12 +49,6 @@ def checked_facts(checked: CheckedModel) -> ModelFacts:
         max_positions=max_positions(checked.config),
         pieces=[],
     )
-
-
-def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:
-    """Return facts that were stored as a JSON object; None where there are none or they are of another form."""
-    names = {one.name for one in dataclasses.fields(ModelFacts)}
-    return None if record is None or record.keys() != names else ModelFacts(**record)
 
 
 def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) -> None:
