@@ -108,8 +108,8 @@ def _counted(ranked: Array, values: Array) -> Array:
     order = np.argsort(ranked, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(values[order])])
     left, right = (np.searchsorted(ranked[order], ranked, side=side) for side in ("left", "right"))
-    found = below[-1] - (below[left] + below[right]) / 2
-    return np.asarray(found - found.mean())
+    changes = below[-1] - (below[left] + below[right]) / 2
+    return np.asarray(changes - changes.mean())
 
 
 def _of_moments(sums: Array) -> Array:
@@ -156,9 +156,9 @@ def _null_p(value: float, sums: Array) -> float:
     effect = 1.0
     if pairs:
         # the covariance of two rows of a cluster over the variance, of x and of y
-        within = [float((sums[:, one] ** 2 - sums[:, two]).sum()) / pairs for one, two in ((1, 3), (2, 4))]
-        variances = [float(sums[:, two].sum() / sizes.sum()) for two in (3, 4)]
-        likeness = [max(0.0, one) / two for one, two in zip(within, variances, strict=True)]
+        within = [float((sums[:, first] ** 2 - sums[:, second]).sum()) / pairs for first, second in ((1, 3), (2, 4))]
+        variances = [float(sums[:, second].sum() / sizes.sum()) for second in (3, 4)]
+        likeness = [max(0.0, first) / second for first, second in zip(within, variances, strict=True)]
         effect += pairs / float(sizes.sum()) * likeness[0] * likeness[1]
     num = max(3.0, float(sizes.sum()) / effect)
     return float(2 * stdtr(num - 2, -abs(value) * math.sqrt((num - 2) / (1 - value**2))))

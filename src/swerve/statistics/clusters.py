@@ -33,10 +33,10 @@ def paired_arrays(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
     Raises:
         ValueError: the lengths differ, or a number is not finite.
     """
-    one, other = finite_array(first), finite_array(second)
-    if one.shape != other.shape:
-        raise ValueError(f"paired values are needed, got {one.size} and {other.size}")
-    return one, other
+    before, after = finite_array(first), finite_array(second)
+    if before.shape != after.shape:
+        raise ValueError(f"paired values are needed, got {before.size} and {after.size}")
+    return before, after
 
 
 def membership(clusters: Clusters | None, num_rows: int) -> tuple[int, NDArray[np.intp]]:

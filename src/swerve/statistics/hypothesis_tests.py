@@ -129,9 +129,9 @@ def sign_flip_test(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | 
     # In units of the largest difference, so that single precision is enough.
     moved = (moved / np.abs(moved).max()).astype(np.float32)
     flipped = np.abs(_signs(len(moved)) @ moved)
-    found = int((flipped >= abs(moved.sum()) - 1e-4).sum())
+    as_large = int((flipped >= abs(moved.sum()) - 1e-4).sum())
     drawn = len(moved) > _MAX_ENUMERATED
-    return (found + drawn) / (len(flipped) + drawn)
+    return (as_large + drawn) / (len(flipped) + drawn)
 
 
 @functools.lru_cache(maxsize=4)
@@ -275,8 +275,8 @@ def detectable_difference(num: int, sd: float, *, power: float = 0.8, level: flo
     spread = np.sqrt(chi2.ppf((np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES, degrees) / degrees)
 
     def lacking(shift: float) -> float:
-        found = norm.cdf(shift - critical * spread) + norm.cdf(-shift - critical * spread)
-        return float(found.mean()) - power
+        rejected = norm.cdf(shift - critical * spread) + norm.cdf(-shift - critical * spread)
+        return float(rejected.mean()) - power
 
     return float(brentq(lacking, 0.0, 4 * critical + 10)) * sd / math.sqrt(num)
 

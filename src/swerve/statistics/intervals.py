@@ -136,8 +136,8 @@ def accuracy_interval(right: Sequence[Sequence[bool]], *, confidence: float = 0.
     >>> accuracy_interval([[True]] * 45 + [[False]] * 5) == share(45, 50)
     True
     """
-    fractions = [sum(one) / len(one) for one in right]
-    if all(len(one) == 1 for one in right):
+    fractions = [sum(samples) / len(samples) for samples in right]
+    if all(len(samples) == 1 for samples in right):
         return share(round(sum(fractions)), len(fractions), confidence=confidence)
     return mean_interval(fractions, confidence=confidence, bounds=(0.0, 1.0))
 
@@ -149,8 +149,8 @@ def _bounded_mean(sums: Array, confidence: float, bounds: Bounds, rare: bool) ->
         at_low, at_high = (np.abs(sums[:, 0] - bound * sums[:, 1]) <= _ROUNDING for bound in bounds)
         if (at_high | at_low).all() and np.ptp(sums[:, 1]) == 0:
             t = quantile(confidence, max(1, len(sums) - 1))
-            found = share_of_trials(float(at_high.mean()), len(sums), t)
-            return Estimate(mean=mean, low=low + (high - low) * found.low, high=low + (high - low) * found.high)
+            wilson = share_of_trials(float(at_high.mean()), len(sums), t)
+            return Estimate(mean=mean, low=low + (high - low) * wilson.low, high=low + (high - low) * wilson.high)
     ends = bounds
     if low < 0 < high and not rare:
         farthest = float(np.abs(sums[:, 0] / sums[:, 1]).max()) or max(-low, high)
@@ -167,8 +167,8 @@ def _free_mean(sums: Array, confidence: float, bounds: Bounds) -> Estimate:
     num = int((sums[:, 1] > 0).sum())
     error = _standard_error(deviations)
     if num < 2 or error <= _ROUNDING * abs(mean):
-        found = equal_values(mean, num, confidence=confidence)
-        return Estimate(mean=mean, low=max(bounds[0], found.low), high=min(bounds[1], found.high))
+        alike = equal_values(mean, num, confidence=confidence)
+        return Estimate(mean=mean, low=max(bounds[0], alike.low), high=min(bounds[1], alike.high))
     if bounds[0] == 0:
         return _skewed(mean, deviations, confidence)
     reach = error * quantile(confidence, num - 1)
@@ -240,16 +240,16 @@ def skewed_mean_interval(
     >>> found.mean, found.reliable, found.above_zero.mean
     (1.25, False, 0.25)
     """
-    found = mean_interval(values, clusters=clusters, confidence=confidence, bounds=(0.0, math.inf))
-    if found is None:
+    interval = mean_interval(values, clusters=clusters, confidence=confidence, bounds=(0.0, math.inf))
+    if interval is None:
         return None
     # Median and share above 0 are of the problems' means.
     sums = cluster_sums([finite_array(values), np.ones(len(np.asarray(values)))], clusters)
     means = np.sort(sums[:, 0] / sums[:, 1])
     return SkewedMean(
-        mean=found.mean,
-        low=found.low,
-        high=found.high,
+        mean=interval.mean,
+        low=interval.low,
+        high=interval.high,
         reliable=_is_reliable(means),
         median=median_interval(means, confidence=confidence),
         above_zero=share(int((means > 0).sum()), len(means), confidence=confidence),

@@ -92,8 +92,8 @@ def jackknife_interval(
     # A share: of as many trials as have its variance.
     t = quantile(confidence, max(degrees, min(_LEAST_DEGREES, len(without) - 1.0)))
     part = (value - low) / width
-    found = share_of_trials(part, part * (1 - part) / (error / width) ** 2, t)
-    return Estimate(mean=value, low=low + width * found.low, high=low + width * found.high)
+    wilson = share_of_trials(part, part * (1 - part) / (error / width) ** 2, t)
+    return Estimate(mean=value, low=low + width * wilson.low, high=low + width * wilson.high)
 
 
 def _scale(bounds: Bounds) -> float:

@@ -189,7 +189,7 @@ def sampling_curve(
                 num_problems=len(enough),
                 pass_at_k=mean([pass_at_k(num, right, k) for num, right in counts]),
                 pass_hat_k=mean([pass_hat_k(num, right, k) for num, right in counts]),
-                majority_at_k=mean([majority_at_k(one["answers"], one["right"], k) for one in enough])
+                majority_at_k=mean([majority_at_k(problem["answers"], problem["right"], k) for problem in enough])
                 if voted
                 else None,
             )

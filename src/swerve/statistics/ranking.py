@@ -67,8 +67,8 @@ def average_precision(scores: ArrayLike, labels: Labels) -> float | None:
     if not positive.any():
         return None
     at_least = _num_at_least(values, values[positive])
-    found = _num_at_least(values[positive], values[positive])
-    return float((found / at_least).mean())
+    positives = _num_at_least(values[positive], values[positive])
+    return float((positives / at_least).mean())
 
 
 def _num_at_least(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -168,16 +168,16 @@ def _delong(area: float, shares: Array, held: NDArray[np.int64], confidence: flo
 
 def _placements(values: Array, positive: NDArray[np.bool_]) -> tuple[Array, Array]:
     """Return the share of negatives below each positive, and of positives above each negative; ties half."""
-    found, others = np.sort(values[positive]), np.sort(values[~positive])
+    positives, others = np.sort(values[positive]), np.sort(values[~positive])
     below = np.searchsorted(others, values[positive], side="left") + np.searchsorted(
         others, values[positive], side="right"
     )
     above = (
-        2 * found.size
-        - np.searchsorted(found, values[~positive], side="left")
-        - np.searchsorted(found, values[~positive], side="right")
+        2 * positives.size
+        - np.searchsorted(positives, values[~positive], side="left")
+        - np.searchsorted(positives, values[~positive], side="right")
     )
-    return below / (2.0 * others.size), above / (2.0 * found.size)
+    return below / (2.0 * others.size), above / (2.0 * positives.size)
 
 
 def _average_precision_interval(
@@ -199,8 +199,8 @@ def _average_precision_interval(
     above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
     last = _last_of_level(np.sort(values[positive])[::-1])
     weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
-    found = np.cumsum(weights[:, sought], axis=1)[:, last]
-    without = _weighted_precision(weights[:, sought], found, weights @ (above + level).T)
+    num_sought = np.cumsum(weights[:, sought], axis=1)[:, last]
+    without = _weighted_precision(weights[:, sought], num_sought, weights @ (above + level).T)
     degrees = num_held - 1.0
     return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence, most_degrees=degrees)
 
@@ -235,10 +235,10 @@ def _counts_by_cluster(
 
 
 def _weighted_precision(
-    weights: NDArray[np.float32], found: NDArray[np.float32], wrongly_found: NDArray[np.float32]
+    weights: NDArray[np.float32], num_sought: NDArray[np.float32], num_wrong: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Return each row of weights' average precision, NaN without positives: `[R]`."""
-    selected = found + wrongly_found
-    precision = np.divide(found, selected, out=np.zeros(found.shape), where=selected > 0)
+    selected = num_sought + num_wrong
+    precision = np.divide(num_sought, selected, out=np.zeros(num_sought.shape), where=selected > 0)
     total = weights.sum(axis=1).astype(np.float64)
     return divided((weights * precision).sum(axis=1), total)

@@ -82,22 +82,25 @@ class Measurements:
     @property
     def token_ids(self) -> NDArray[np.int64]:
         """`[N]`."""
-        return np.array([token for one in self.sequences for token in one.completion_ids], dtype=np.int64)
+        return np.array([token for sequence in self.sequences for token in sequence.completion_ids], dtype=np.int64)
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """`[N]`: does the token belong to a step known to be wrong."""
-        return np.array([t in one.wrong for one in self.sequences for t in range(len(one.completion_ids))], dtype=bool)
+        return np.array(
+            [t in sequence.wrong for sequence in self.sequences for t in range(len(sequence.completion_ids))],
+            dtype=bool,
+        )
 
     @property
     def in_marked_rollouts(self) -> NDArray[np.bool_]:
         """`[N]`: is the token of a rollout with a step known to be wrong."""
-        return np.repeat([bool(one.wrong) for one in self.sequences], self.lengths).astype(np.bool_)
+        return np.repeat([bool(sequence.wrong) for sequence in self.sequences], self.lengths).astype(np.bool_)
 
     @property
     def problem_ids(self) -> list[str]:
         """The problem of each token, N of them."""
-        return [one.problem.id for one in self.sequences for _ in one.completion_ids]
+        return [sequence.problem.id for sequence in self.sequences for _ in sequence.completion_ids]
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -135,13 +138,13 @@ class Measurements:
 
     def select(self, wanted: Callable[[Response], bool]) -> Measurements:
         """Return the part of the sequences for which `wanted` holds, in the same order."""
-        kept = np.array([wanted(one) for one in self.sequences], dtype=np.bool_)
+        kept = np.array([wanted(sequence) for sequence in self.sequences], dtype=np.bool_)
         tokens = np.repeat(kept, self.lengths)
         return replace(
             self,
-            sequences=tuple(one for one, keep in zip(self.sequences, kept.tolist(), strict=True) if keep),
+            sequences=tuple(sequence for sequence, keep in zip(self.sequences, kept.tolist(), strict=True) if keep),
             columns={name: column[:, tokens] for name, column in self.columns.items()},
-            categories=tuple(one for one, keep in zip(self.categories, tokens.tolist(), strict=True) if keep),
+            categories=tuple(name for name, keep in zip(self.categories, tokens.tolist(), strict=True) if keep),
         )
 
 
@@ -149,7 +152,7 @@ def stack_measurements(
     sequences: Sequence[Response], stats: dict[tuple[str, str], DivergenceStats], categories: Sequence[str]
 ) -> Measurements:
     """Put the statistics of each pair (labels of checkpoint and reference) side by side."""
-    columns = {name: np.stack([getattr(one, name).numpy() for one in stats.values()]) for name in STATISTICS}
+    columns = {name: np.stack([getattr(own, name).numpy() for own in stats.values()]) for name in STATISTICS}
     return Measurements(
         sequences=tuple(sequences),
         checkpoints=tuple(checkpoint for checkpoint, _ in stats),
@@ -179,7 +182,7 @@ def token_table(data: Measurements) -> pa.Table:
 
     pairs = np.tile(np.arange(num_checkpoints), num_tokens)
     columns = {
-        "sequence_id": repeated(np.array([one.sequence_id for one in data.sequences])[data.sequence_index]),
+        "sequence_id": repeated(np.array([sequence.sequence_id for sequence in data.sequences])[data.sequence_index]),
         "position": repeated(data.positions),
         "token_id": repeated(data.token_ids),
         "checkpoint": labels(data.checkpoints, pairs),
@@ -246,7 +249,7 @@ class Measurement:
 
 def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     """Return the pairs (checkpoint, reference) that a plan asks for, by label, each once."""
-    labels = [one.label for one in plan.checkpoints]
+    labels = [source.label for source in plan.checkpoints]
     pairs = [(label, plan.reference.label) for label in labels]
     if "consecutive" in plan.settings.pairs:
         pairs += zip(labels[1:], labels, strict=False)
@@ -307,8 +310,10 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
 
 def _null(plan: ProbePlan, stats: DivergenceStats, positions: NDArray[Any], categories: Sequence[str]) -> Measurements:
     """Return the null pair on the rollouts it covers."""
-    ends = np.cumsum([len(one.completion_ids) for one in plan.sequences])
+    ends = np.cumsum([len(sequence.completion_ids) for sequence in plan.sequences])
     known = set(positions.tolist())
-    covered: list[Response] = [one for one, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known]
+    covered: list[Response] = [
+        sequence for sequence, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known
+    ]
     label = plan.reference.label
     return stack_measurements(covered, {(label, label): stats}, [categories[index] for index in positions.tolist()])

@@ -143,17 +143,17 @@ def biographies(
     )
 
 
-def biography_rows(data: Measurements, found: Biographies) -> list[dict[str, Any]]:
+def biography_rows(data: Measurements, histories: Biographies) -> list[dict[str, Any]]:
     """Return the rows of `biographies.parquet`, by sequence and position."""
     ids = np.array([sequence.sequence_id for sequence in data.sequences], dtype=np.int64)[data.sequence_index]
-    changes, steps, times = found.changes, (*found.steps, None), (*found.times, None)  # index -1 is None
+    changes, steps, times = histories.changes, (*histories.steps, None), (*histories.times, None)  # index -1 is None
     columns = {
         "sequence_id": ids.tolist(),
         "position": data.positions.tolist(),
-        "onset_step": [steps[index] for index in found.onset.tolist()],
-        "num_reversals": found.reversals.tolist(),
-        "linearity": _known(found.linearity),
-        "slope": _known(found.slope),
+        "onset_step": [steps[index] for index in histories.onset.tolist()],
+        "num_reversals": histories.reversals.tolist(),
+        "linearity": _known(histories.linearity),
+        "slope": _known(histories.slope),
         "change_step": [times[index] for index in changes.index.tolist()],
         "change_low": [times[index] for index in changes.low.tolist()],
         "change_high": [times[index] for index in changes.high.tolist()],
@@ -166,7 +166,7 @@ def _known(values: Floats) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def summarise_biographies(data: Measurements, found: Biographies, *, intervals: Intervals) -> BiographySummary:
+def summarise_biographies(data: Measurements, histories: Biographies, *, intervals: Intervals) -> BiographySummary:
     """Summarise the biographies of all tokens, of those known to be wrong, and of the others beside them.
 
     `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
@@ -177,7 +177,7 @@ def summarise_biographies(data: Measurements, found: Biographies, *, intervals: 
 
     Args:
         data: the measurements the biographies were made of.
-        found: the biographies.
+        histories: the biographies.
         intervals: how intervals are made.
     """
     # Wrong steps are set beside the other tokens of the same rollouts.
@@ -189,37 +189,37 @@ def summarise_biographies(data: Measurements, found: Biographies, *, intervals: 
     }
     return BiographySummary(
         checkpoints=data.checkpoints,
-        steps=found.steps,
-        threshold=found.settings.threshold,
-        noise=found.settings.noise,
-        confidence=found.settings.confidence,
-        tokens={name: _token_biographies(found, inside, tokens) for name, inside in groups.items()},
+        steps=histories.steps,
+        threshold=histories.settings.threshold,
+        noise=histories.settings.noise,
+        confidence=histories.settings.confidence,
+        tokens={name: _token_biographies(histories, inside, tokens) for name, inside in groups.items()},
     )
 
 
-def _token_biographies(found: Biographies, inside: Mask, tokens: TokenIntervals) -> TokenBiographies:
-    left, moved = found.onset >= 0, inside & (found.onset >= 0)
-    onset = Counter(found.onset[moved].tolist())
+def _token_biographies(histories: Biographies, inside: Mask, tokens: TokenIntervals) -> TokenBiographies:
+    left, moved = histories.onset >= 0, inside & (histories.onset >= 0)
+    onset = Counter(histories.onset[moved].tolist())
     # A constant has no line, and an exact fit no split.
-    has_line = moved & np.isfinite(found.linearity)
-    linear = found.linearity[has_line]
+    has_line = moved & np.isfinite(histories.linearity)
+    linear = histories.linearity[has_line]
     return TokenBiographies(
         num_tokens=int(inside.sum()),
         num_moved=int(moved.sum()),
         share_moved=tokens.share(left, inside),
-        onset_steps=tuple(OnsetStep(step=step, num_tokens=onset[index]) for index, step in enumerate(found.steps)),
-        share_reversed=tokens.share(found.reversals > 0, moved),
-        mean_reversals=tokens.mean(found.reversals, moved, bounds=(0.0, math.inf)),
+        onset_steps=tuple(OnsetStep(step=step, num_tokens=onset[index]) for index, step in enumerate(histories.steps)),
+        share_reversed=tokens.share(histories.reversals > 0, moved),
+        mean_reversals=tokens.mean(histories.reversals, moved, bounds=(0.0, math.inf)),
         median_linearity=float(np.median(linear)) if linear.size else None,
-        share_line_better=tokens.share(found.line_better, has_line & np.isfinite(found.changes.share)),
-        change_points=_change_points(found, moved, tokens) if len(found.times) >= MIN_POINTS else None,
+        share_line_better=tokens.share(histories.line_better, has_line & np.isfinite(histories.changes.share)),
+        change_points=_change_points(histories, moved, tokens) if len(histories.times) >= MIN_POINTS else None,
     )
 
 
-def _change_points(found: Biographies, moved: Mask, tokens: TokenIntervals) -> ChangePointCounts:
+def _change_points(histories: Biographies, moved: Mask, tokens: TokenIntervals) -> ChangePointCounts:
     """Count the change points that a line does not explain as well, by their step."""
-    changes, times = found.changes, np.array(found.times, dtype=np.int64)
-    changed = moved & (changes.index >= 0) & ~found.line_better
+    changes, times = histories.changes, np.array(histories.times, dtype=np.int64)
+    changed = moved & (changes.index >= 0) & ~histories.line_better
     by_step = []
     for index in np.unique(changes.index[changed]).tolist():
         here = changed & (changes.index == index)
@@ -364,16 +364,16 @@ def change_points(
     smallest = np.maximum(num_points * noise**2, 1e-12 * total) + np.finfo(np.float64).tiny
     gain = num_points * (np.log(np.maximum(total, smallest)) - np.log(np.maximum(least, smallest)))
     needed = null_gain(tuple(range(num_points) if times is None else times), confidence=confidence)
-    found = finite & moved & (gain > needed) & (np.abs(size) > noise)
+    shifted = finite & moved & (gain > needed) & (np.abs(size) > noise)
     distance = num_points * (np.log(np.maximum(rests, smallest)) - np.log(np.maximum(least, smallest)))
     inside = distance <= num_points * np.log1p(f_distribution.ppf(confidence, 1, num_points - 3) / (num_points - 3))
     low, high = inside.argmax(axis=0), num_points - 2 - inside[::-1].argmax(axis=0)
     share = np.divide(total - least, total, out=np.full(num_series, np.nan), where=moved & finite)
     return ChangePoints(
-        index=np.where(found, best + 1, -1),
-        low=np.where(found, low + 1, -1),
-        high=np.where(found, high + 1, -1),
-        size=np.where(found, size, np.nan),
+        index=np.where(shifted, best + 1, -1),
+        low=np.where(shifted, low + 1, -1),
+        high=np.where(shifted, high + 1, -1),
+        size=np.where(shifted, size, np.nan),
         share=share,
     )
 

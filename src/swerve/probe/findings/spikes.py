@@ -101,15 +101,15 @@ def spikes_by_method(
     for (_, divergence), values in series.items():
         parts.setdefault(divergence, [np.zeros(0)]).extend(values)
     pooled = {divergence: np.concatenate(own) for divergence, own in parts.items()}
-    found: dict[tuple[str, Divergence, str], list[list[Spike]]] = {}
+    by_key: dict[tuple[str, Divergence, str], list[list[Spike]]] = {}
     for (checkpoint, divergence), values in series.items():
         null = (nulls or {}).get(divergence)
         for method in SPIKE_METHODS:
             if method != "calibrated" or null is not None:
-                found[checkpoint, divergence, method] = find_spikes(
+                by_key[checkpoint, divergence, method] = find_spikes(
                     values, settings, method=method, pooled=pooled[divergence], null=null
                 )
-    return found
+    return by_key
 
 
 def thresholds(
@@ -258,16 +258,16 @@ def _pick(series: Sequence[Array], limits: Sequence[Array], min_distance: int) -
     (candidates,) = np.nonzero(flat > above)
     order = candidates[np.argsort(-flat[candidates], kind="stable")]  # of equal ones the first position
     taken = bytearray(int(starts[-1]) + min_distance)
-    found: list[list[Spike]] = [[] for _ in series]
+    picked: list[list[Spike]] = [[] for _ in series]
     columns = (owners[order], places[order], flat[order], above[order])
     for owner, place, value, limit in zip(*(column.tolist() for column in columns), strict=True):
         at = int(starts[owner]) + place
         if not taken[at]:
             first = max(0, at - min_distance + 1)
             taken[first : at + min_distance] = b"\x01" * (at + min_distance - first)
-            mine = found[owner]
+            mine = picked[owner]
             mine.append(Spike(position=place, value=value, threshold=limit, height=len(mine) + 1))
-    return [sorted(spikes, key=lambda spike: spike.position) for spikes in found]
+    return [sorted(spikes, key=lambda spike: spike.position) for spikes in picked]
 
 
 def null_false_discoveries(
@@ -292,7 +292,7 @@ def null_false_discoveries(
         confidence: coverage of the intervals.
     """
     lengths = [len(values) for values in series]
-    found: dict[str, FalseDiscoveries] = {}
+    rates: dict[str, FalseDiscoveries] = {}
     for method in SPIKE_METHODS:
         if method == "percentile" and pooled is None:
             continue
@@ -305,8 +305,8 @@ def null_false_discoveries(
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
         rate = spike_rate([len(own) for own in spikes], lengths, clusters, confidence)
-        found[method] = FalseDiscoveries(**dict(rate))
-    return found
+        rates[method] = FalseDiscoveries(**dict(rate))
+    return rates
 
 
 def spike_rate(
