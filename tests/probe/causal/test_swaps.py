@@ -17,7 +17,6 @@ from swerve.probe.causal.swaps import count_continued, intervention_rows, look_s
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import Spike
-from swerve.artifacts.responses import Response
 from swerve.problems import load_family
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.parts import Parts
+from swerve.artifacts.responses import Response
 from swerve.config.probe import SwapPlace
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.probe_causes import SwapPositions
 from swerve.artifacts.probe_findings import Divergence
+from swerve.artifacts.responses import Response
 from swerve.config import CausalConfig
 from swerve.probe.causal.continuations import Outcome, Prefix
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import token_regions
 from swerve.probe.findings.spike_table import SpikeTable
-from swerve.artifacts.responses import Response
 from swerve.seeds import derive_seed
 
 Arm = Literal["reference", "checkpoint", "alternative"]

@@ -298,7 +298,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
             advance(left)  # the other processes are done too
     categories: list[str] = []
     for sequence in plan.sequences:
-        categories += token_categories(sequence.text, sequence.spans)
+        categories += token_categories(sequence.text or "", sequence.spans)
     return Measurement(
         pairs=stack_measurements(plan.sequences, measured.stats, categories),
         null=_null(plan, measured.noise["batching"], measured.noise_positions.numpy(), categories),
