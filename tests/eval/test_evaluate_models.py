@@ -17,7 +17,7 @@ from swerve.config.sampling import SampleSettings
 from swerve.eval import sampling
 from swerve.eval.evaluate_models import compare_checkpoints, evaluate_models
 from swerve.models.model_folder import load_model
-from swerve.train.initial import initial_model
+from swerve.train.starting_model import initial_model
 
 SETTINGS = SampleSettings(
     task=AdditionTask(digits=2, num_heldout=5), num_samples=2, max_new_tokens=6, runtime=RuntimeConfig(max_rows=8)

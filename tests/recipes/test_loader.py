@@ -336,13 +336,12 @@ def test_phases_of_the_curriculum_have_the_puzzles_of_their_number_of_people() -
 @pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k", "kl_study"])
 def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> None:
     from swerve.artifacts.run import RunDirectory
-    from swerve.progress import SilentProgress
-    from swerve.train import loop
+    from swerve.train.starting_model import starting_model
+    from swerve.world import World
 
     config = load_config(name, ["runtime.device=cpu"])
-    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress(), {}, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"the recipe leaves the model open .*model.path=FOLDER"):
-        training._initial_model()
+        starting_model(config, RunDirectory(tmp_path), None, World())  # type: ignore[arg-type]
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -45,7 +45,7 @@ from swerve.rollout.torch_engine import TorchEngine
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.train import train
 from swerve.train.checks import check_machine
-from swerve.train.initial import new_tiny_model
+from swerve.train.starting_model import new_tiny_model
 from swerve.world import World
 from tests.rollout.servers import StandIn, vllm_server
 

@@ -150,13 +150,13 @@ def test_weights_at_one_half_are_the_variance_of_the_reward():
 def test_success_rate_draws_each_problem_once_a_step_and_in_proportion():
     curriculum = SuccessRateCurriculum(exploration=0.2, memory=1.0, prior=1e-9)
     records = [_record(1, *((one.id, 2 if number < 10 else 4, 4) for number, one in enumerate(PROBLEMS)))]
-    rates, draws = SolveRates(curriculum, records), _draws(curriculum, per_step=1)
-    counts = Counter(draws.draw(range(1), step=step, rates=rates)[0].id for step in range(3000))
+    draws = _draws(curriculum, per_step=1)
+    counts = Counter(draws.draw(range(1), step=step, history=records)[0].id for step in range(3000))
     half, solved = (sum(counts[one.id] for one in part) / 3000 for part in (PROBLEMS[:10], PROBLEMS[10:]))
     # Ten problems share 0.8 and a quarter of 0.2, the solved thirty have three quarters of 0.2.
     assert half == pytest.approx(0.85, abs=0.02)
     assert solved == pytest.approx(0.15, abs=0.02)
-    step = _ids(_draws(curriculum, per_step=40).draw(range(40), step=0, rates=rates))
+    step = _ids(_draws(curriculum, per_step=40).draw(range(40), step=0, history=records))
     assert sorted(step) == sorted(_ids(PROBLEMS))
 
 
@@ -169,7 +169,7 @@ def test_pool_share_of_weights_is_the_effective_share():
     curriculum = SuccessRateCurriculum(exploration=0.0, memory=1.0, prior=1e-12)
     records = [_record(1, *((one.id, 1 if number < 10 else 0, 2) for number, one in enumerate(PROBLEMS)))]
     draws = _draws(curriculum)
-    assert draws.figures(PROBLEMS, 1, SolveRates(curriculum, records))["pool_share"] == pytest.approx(0.25, abs=1e-6)
+    assert draws.figures(PROBLEMS, 1, records)["pool_share"] == pytest.approx(0.25, abs=1e-6)
 
 
 def test_mean_difficulty_is_of_what_was_drawn_and_null_where_one_is_unknown():
@@ -187,14 +187,13 @@ PARTS = [("a", 3.0, PROBLEMS[:16]), ("b", 1.0, PROBLEMS[16:])]
 def test_draws_depend_on_nothing_but_step_slots_and_record(curriculum):
     records = [_record(step, *((one.id, step % 3, 4) for one in PROBLEMS[::3])) for step in range(5)]
     one, other = (_draws(curriculum, parts=PARTS) for _ in range(2))
-    rates = SolveRates(curriculum, records) if curriculum.kind == "success_rate" else None
-    straight = [_ids(one.draw(range(8), step=step, rates=rates)) for step in range(12)]
-    backwards = [_ids(other.draw(range(8), step=step, rates=rates)) for step in reversed(range(12))]
+    straight = [_ids(one.draw(range(8), step=step, history=records)) for step in range(12)]
+    backwards = [_ids(other.draw(range(8), step=step, history=records)) for step in reversed(range(12))]
     assert straight == backwards[::-1]
     # In pieces, as rounds of refilling ask for them.
-    assert _ids(other.draw(range(3), step=7, rates=rates)) + _ids(other.draw(range(3, 8), step=7, rates=rates)) == _ids(
-        one.draw(range(8), step=7, rates=rates)
-    )
+    assert _ids(other.draw(range(3), step=7, history=records)) + _ids(
+        other.draw(range(3, 8), step=7, history=records)
+    ) == _ids(one.draw(range(8), step=7, history=records))
     assert straight != [_ids(_draws(curriculum, parts=PARTS, seed=4).draw(range(8), step=step)) for step in range(12)]
 
 

@@ -138,16 +138,17 @@ def _die(message="killed"):
 def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
     phased, whole, tmp_path, monkeypatch, boundary, place, after
 ):
-    import swerve.train.loop as loop
+    from swerve.train import checkpointer, loop
 
-    real, step = getattr(loop, place), boundary + after
+    module, step = checkpointer if place == "tidy" else loop, boundary + after
+    real = getattr(module, place)
 
     def dying(*arguments, **keywords):
         done = real(*arguments, **keywords)
         now = arguments[1].step if place == "tidy" else arguments[1][-1]["stage_step"]
         return _die() if now == step else done
 
-    monkeypatch.setattr(loop, place, dying)
+    monkeypatch.setattr(module, place, dying)
     with pytest.raises(KeyboardInterrupt, match="killed"):
         _train(phased(), tmp_path / "run")
     monkeypatch.undo()

@@ -344,16 +344,16 @@ def test_a_collapse_stops_training_where_the_recipe_says_so(recipe, tmp_path, mo
 def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate(recipe, tmp_path, monkeypatch):
     _collapse_at(monkeypatch, [4], since=3)
     stage = {**RL, "steps": 5, "checkpoints": [2, 3], "collapse": {"action": "roll_back", "roll_back_lr": 0.25}}
-    import swerve.train.loop as loop
+    from swerve.train import checkpointer
 
     saved = []
-    original = loop.CheckpointWriting
+    original = checkpointer.CheckpointWriting
 
     def recorded(position, **arguments):
         saved.append((position.stage_step, weights_fingerprint(arguments["model"])))
         return original(position, **arguments)
 
-    monkeypatch.setattr(loop, "CheckpointWriting", recorded)
+    monkeypatch.setattr(checkpointer, "CheckpointWriting", recorded)
     notes = _Notes()
     run = _train(recipe(stage), tmp_path / "run", progress=notes)
     records = read_metrics(run.metrics_path)

@@ -146,8 +146,8 @@ def check_config(
 def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
     """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
     from swerve.models.model_folder import resolve_device
-    from swerve.train.initial import has_open_model
     from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory
+    from swerve.train.starting_model import has_open_model
 
     if has_open_model(config):
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"

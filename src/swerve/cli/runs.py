@@ -249,7 +249,7 @@ def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
     origin = find_run(run_name) if colon else run
     if origin is None or selector in {checkpoint.stage for checkpoint in origin.checkpoints()}:
         return None
-    from swerve.train.initial import initial_model
+    from swerve.train.starting_model import initial_model
 
     return initial_model(load_run_config(origin, ()), origin)
 

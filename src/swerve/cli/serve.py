@@ -141,7 +141,7 @@ def _model(config: Config, engine: ServerEngineConfig) -> Path | str:
     from swerve.config import PretrainedModel
     from swerve.recipes.loader import config_hash
     from swerve.rollout.weights_folder import weights_path
-    from swerve.train.initial import pretrained_path, tiny_folder
+    from swerve.train.starting_model import pretrained_path, tiny_folder
 
     if isinstance(config.model, PretrainedModel):
         return pretrained_path(config.model)

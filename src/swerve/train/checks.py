@@ -24,13 +24,13 @@ from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
 from swerve.train.examples import ExampleReader
-from swerve.train.initial import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.learner import optimizer_class
-from swerve.train.live import check_watched
 from swerve.train.phases import phases_of
 from swerve.train.replicated_model import check_liger
 from swerve.train.sharded_model import check_offload
+from swerve.train.starting_model import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.trackers import check_trackers
+from swerve.train.watches import check_watched
 from swerve.types import Problem
 
 

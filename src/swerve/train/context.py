@@ -20,7 +20,7 @@ from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.columns import Member
-from swerve.train.curriculum import Draws, SolveRates
+from swerve.train.curriculum import Draws
 from swerve.train.learner import Learner
 from swerve.train.phases import Phase
 from swerve.types import Problem, RolloutGroup
@@ -95,8 +95,6 @@ class StageContext:
     """Loads the policy that the stage began with, or a phase from which on there is another reference."""
     raise_if_interrupted: Callable[[], None]
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
-    solve_rates: SolveRates | None = None
-    """How often problems were solved lately, where the stage's curriculum follows it."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
     """The run's lines of problems.jsonl so far; it grows with every step."""
     phase: Phase | None = None
@@ -115,14 +113,11 @@ class StageContext:
 
     def draw(self, slots: range, *, step: int, pool_step: int | None = None) -> list[Problem]:
         """Return the problems of some slots of the step with 0-based number `step`; see `Draws.draw`."""
-        return self.draws.draw(slots, step=step, rates=self._rates(), pool_step=pool_step)
+        return self.draws.draw(slots, step=step, history=self.history, pool_step=pool_step)
 
     def draw_metrics(self, drawn: Sequence[Problem], *, step: int) -> Metrics:
         """Return what to log of the problems that a step draws, over all processes."""
-        return self.draws.figures(drawn, step, self._rates())
-
-    def _rates(self) -> SolveRates | None:
-        return None if self.solve_rates is None else self.solve_rates.read(self.history)
+        return self.draws.figures(drawn, step, self.history)
 
     @property
     def records_solved(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from statistics import fmean
@@ -16,7 +15,6 @@ from swerve.config import (
     DifficultyCurriculum,
     RlStage,
     SftStage,
-    StageConfig,
     SuccessRateCurriculum,
 )
 from swerve.errors import ConfigError, nearest
@@ -29,14 +27,6 @@ from swerve.types import Problem
 T = TypeVar("T")
 Record = Mapping[str, Any]
 """A line of problems.jsonl: `step`, and `problems` as a list of [id, number solved, number tried]."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One part of the task, its problems in the order of the pool."""
-
-    label: str
-    problems: tuple[Problem, ...]
 
 
 class Draws:
@@ -85,19 +75,19 @@ class Draws:
         self._per_step, self._spare = per_step, spare
         self._start, self._before = start, before
         self._curriculum = curriculum
+        self._rates = SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None
         self.validation = tuple(validation)
+        # The parts take their slots in a seeded order; each has its problems in the order of the pool.
         order = list(range(len(parts)))
         random.Random(self._derive("parts")).shuffle(order)
         self._quota = Quota([weight for _, weight, _ in parts], order=order)
-        self._parts = [_Part(label=label, problems=self._sorted(label, problems)) for label, _, problems in parts]
+        self._parts = [(label, self._sorted(label, problems)) for label, _, problems in parts]
 
     def _derive(self, *path: str | int) -> int:
         return derive_seed(self._seed, self._stage, *path)
 
-    def _path(self, label: str) -> tuple[str, ...]:
-        return ("part", label) if label else ()
-
     def _sorted(self, label: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
+        """Return a part's problems from the easiest on, where the curriculum is one of difficulty."""
         if not isinstance(self._curriculum, DifficultyCurriculum):
             return tuple(problems)
         for problem in problems:
@@ -107,48 +97,39 @@ class Draws:
                     f"'{problem.family}' has no difficulty; use curriculum: shuffled or success_rate"
                 )
         ties = list(problems)
-        random.Random(self._derive(*self._path(label), "ties")).shuffle(ties)
-        return tuple(sorted(ties, key=lambda one: one.difficulty or 0.0))
+        random.Random(self._derive(*_path(label), "ties")).shuffle(ties)
+        return tuple(sorted(ties, key=lambda problem: problem.difficulty or 0.0))
 
     def draw(
-        self, slots: range, *, step: int, rates: SolveRates | None = None, pool_step: int | None = None
+        self, slots: range, *, step: int, history: Sequence[Record] = (), pool_step: int | None = None
     ) -> list[Problem]:
         """Return the problems of some slots of the step with 0-based number `step`.
 
         Args:
             slots: within the step.
             step: of the stage.
-            rates: what was solved before this step; only `success_rate` needs it.
+            history: what was solved before this step, a list that grows; only `success_rate` reads it.
             pool_step: the step whose pool is drawn from; `step` by default.
         """
-        if isinstance(self._curriculum, SuccessRateCurriculum):
-            return self._weighted(slots, step, rates or SolveRates(self._curriculum), self._curriculum)
-        return [self._passing(slot, step, step if pool_step is None else pool_step) for slot in slots]
-
-    def _passing(self, slot: int, step: int, pool_step: int) -> Problem:
-        """Return the problem of a slot in endless passes over the pool."""
-        stream, _, number = self._place(slot, step)
-        part_number, index = self._quota.part(number)
-        part = self._parts[part_number]
-        size = self.pool_size(part_number, pool_step)
-        pool = ("pool", size) if size < len(part.problems) else ()
-        order = shuffled_order(size, self._derive(*self._path(part.label), *stream, *pool, "epoch", index // size))
-        return part.problems[order[index % size]]
-
-    def _weighted(self, slots: range, step: int, rates: SolveRates, curriculum: SuccessRateCurriculum) -> list[Problem]:
-        """Return the problems of slots, each stream of a part in one weighted order."""
-        orders: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}
-        drawn = []
+        drawn: list[Problem] = []
+        orders: dict[tuple[str, ...], tuple[int, ...]] = {}
         for slot in slots:
             stream, first, number = self._place(slot, step)
-            part_number, index = self._quota.part(number)
-            part, key = self._parts[part_number], (part_number, stream)
-            if key not in orders:
-                weights = solve_weights(rates.of(part.problems), curriculum)
-                seed = self._derive(*self._path(part.label), *stream, "weighted", step)
-                orders[key] = _without_replacement(weights, seed)
-            within = index - self._quota.before(first, part_number)
-            drawn.append(part.problems[orders[key][within % len(part.problems)]])
+            part, index = self._quota.part(number)
+            label, problems = self._parts[part]
+            path = (*_path(label), *stream)
+            if self._rates is not None:
+                # Each stream of a part has one weighted order in a step.
+                if path not in orders:
+                    weights = self._rates.read(history).weights(problems)
+                    orders[path] = _without_replacement(weights, self._derive(*path, "weighted", step))
+                order, place = orders[path], index - self._quota.before(first, part)
+            else:
+                # Endless passes over the pool.
+                size = self._pool_size(part, step if pool_step is None else pool_step)
+                pool = ("pool", size) if size < len(problems) else ()
+                order, place = shuffled_order(size, self._derive(*path, *pool, "epoch", index // size)), index
+            drawn.append(problems[order[place % len(order)]])
         return drawn
 
     def _place(self, slot: int, step: int) -> tuple[tuple[str, ...], int, int]:
@@ -167,34 +148,34 @@ class Draws:
         first = self._before[1] + made * self._spare
         return ("spare",), first, first + slot - self._per_step
 
-    def pool_size(self, part: int, step: int) -> int:
+    def _pool_size(self, part: int, step: int) -> int:
         """Return how many problems of a part a step draws from."""
-        total = len(self._parts[part].problems)
+        total = len(self._parts[part][1])
         if not isinstance(self._curriculum, DifficultyCurriculum):
             return total
         return pool_size(self._curriculum, step, self._steps, total)
 
-    def figures(self, drawn: Sequence[Problem], step: int, rates: SolveRates | None = None) -> dict[str, float | None]:
+    def figures(self, drawn: Sequence[Problem], step: int, history: Sequence[Record] = ()) -> dict[str, float | None]:
         """Return what to log of a step's draw.
 
         `pool_share` is the share of the problems that are drawn from; with `success_rate` the share that would, drawn
         evenly, be as spread: (sum w)^2 / (N sum w^2).
         """
-        difficulties = [one.difficulty for one in drawn if one.difficulty is not None]
-        return {
-            "mean_difficulty": fmean(difficulties) if len(difficulties) == len(drawn) and drawn else None,
-            "pool_share": self._pool_share(step, rates),
-        }
+        total = sum(len(problems) for _, problems in self._parts)
+        if self._rates is None:
+            pool_share = sum(self._pool_size(part, step) for part in range(len(self._parts))) / total
+        else:
+            rates = self._rates.read(history)
+            weights = [weight for _, problems in self._parts for weight in rates.weights(problems)]
+            pool_share = sum(weights) ** 2 / (total * sum(weight**2 for weight in weights))
+        difficulties = [problem.difficulty for problem in drawn if problem.difficulty is not None]
+        is_known = drawn and len(difficulties) == len(drawn)
+        return {"mean_difficulty": fmean(difficulties) if is_known else None, "pool_share": pool_share}
 
-    def _pool_share(self, step: int, rates: SolveRates | None) -> float:
-        total = sum(len(part.problems) for part in self._parts)
-        if not isinstance(self._curriculum, SuccessRateCurriculum):
-            return sum(self.pool_size(number, step) for number in range(len(self._parts))) / total
-        known = rates or SolveRates(self._curriculum)
-        weights = [
-            weight for part in self._parts for weight in solve_weights(known.of(part.problems), self._curriculum)
-        ]
-        return sum(weights) ** 2 / (total * sum(weight**2 for weight in weights))
+
+def _path(label: str) -> tuple[str, ...]:
+    """Return the part's place in the paths of seeds; a task that is no mixture has none."""
+    return ("part", label) if label else ()
 
 
 def pool_size(curriculum: DifficultyCurriculum, step: int, steps: int, total: int) -> int:
@@ -238,8 +219,12 @@ class SolveRates:
         problem was drawn counts `memory` of the next one: p = (solved + c t) / (tried + c).
         """
         prior, target = self._curriculum.prior, self._curriculum.target
-        counts = [self._counts.get(one.id, (0.0, 0.0)) for one in problems]
+        counts = [self._counts.get(problem.id, (0.0, 0.0)) for problem in problems]
         return [(solved + prior * target) / (tried + prior) for solved, tried in counts]
+
+    def weights(self, problems: Sequence[Problem]) -> list[float]:
+        """Return the share of the draws of each problem."""
+        return solve_weights(self.of(problems), self._curriculum)
 
 
 def solve_weights(rates: Sequence[float], curriculum: SuccessRateCurriculum) -> list[float]:
@@ -289,15 +274,21 @@ def stage_draws(
     """
     draws, before = [], (0, 0)
     for phase in phases:
-        per_step, spare = _slots(phase.stage)
+        # How many problems a step draws, and how many more it may, to refill groups without a gradient.
+        stage, spare = phase.stage, 0
+        per_step = {"sft": "batch_size", "reject": "num_prompts", "dpo": "max_prompts"}.get(stage.kind)
+        per_step = getattr(stage, per_step or "prompts_per_step")
+        if isinstance(stage, RlStage) and stage.zero_variance == "refill":
+            spare = per_step * stage.max_refills
+        # The passes of a phase begin where those of the phases before it ended.
         pool, held_out = _pool(phase, problems, seed=seed)
         draws.append(
             Draws(
                 _parts(phase, family, problems, pool),
-                phase.stage.curriculum,
+                stage.curriculum,
                 seed=seed,
-                stage=phase.stage.label,
-                steps=phase.stage.steps,
+                stage=stage.label,
+                steps=stage.steps,
                 per_step=per_step,
                 spare=spare,
                 start=phase.steps.start,
@@ -312,16 +303,20 @@ def stage_draws(
 def _pool(phase: Phase, problems: Sequence[Problem], *, seed: int) -> tuple[list[Problem], list[Problem]]:
     """Return the problems that the phase draws from and those that it holds out."""
     stage = phase.stage
-    pool = [one for one in problems if stage.where.admits(one)]
+    pool = [problem for problem in problems if stage.where.admits(problem)]
     if not pool:
-        kinds = sorted({one.kind for one in problems})
+        kinds = sorted({problem.kind for problem in problems})
+        known = [problem.difficulty for problem in problems if problem.difficulty is not None]
+        difficulties = (
+            f", their difficulties {min(known):g} to {max(known):g}" if known else ", and none has a difficulty"
+        )
         raise ConfigError(
             f"stage '{phase.title}': none of {len(problems)} training problems is within 'where' "
             f"({stage.where.model_dump(exclude_defaults=True)}); their kinds are {', '.join(kinds[:10])}"
-            f"{_difficulty_range(problems)}"
+            f"{difficulties}"
         )
     share = stage.validation_share if isinstance(stage, SftStage) and not stage.data else None
-    return hold_out(pool, share, key=lambda one: one.id, seed=derive_seed(seed, stage.label, "validation"))
+    return hold_out(pool, share, key=lambda problem: problem.id, seed=derive_seed(seed, stage.label, "validation"))
 
 
 def _parts(
@@ -357,20 +352,4 @@ def hold_out(items: Sequence[T], share: float | None, *, key: Callable[[T], str]
     if num >= len(keys):
         raise ConfigError(f"validation_share={share:g} of {len(keys)} problems leaves none to train on; give more data")
     held = {keys[place] for place in shuffled_order(len(keys), seed)[:num]}
-    return [one for one in items if key(one) not in held], [one for one in items if key(one) in held]
-
-
-def _slots(stage: StageConfig) -> tuple[int, int]:
-    if stage.kind == "sft":
-        return stage.batch_size, 0
-    if stage.kind == "reject":
-        return stage.num_prompts, 0
-    if stage.kind == "dpo":
-        return stage.max_prompts, 0
-    rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
-    return stage.prompts_per_step, stage.prompts_per_step * rounds
-
-
-def _difficulty_range(problems: Sequence[Problem]) -> str:
-    known = [one.difficulty for one in problems if one.difficulty is not None]
-    return f", their difficulties {min(known):g} to {max(known):g}" if known else ", and none has a difficulty"
+    return [item for item in items if key(item) not in held], [item for item in items if key(item) in held]

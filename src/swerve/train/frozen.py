@@ -17,9 +17,9 @@ from swerve.models.head import Head, limit_ids_of, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.context import StageContext
-from swerve.train.initial import OTHER_TOKENS, is_of_run
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import load_for, model_class
+from swerve.train.starting_model import OTHER_TOKENS, is_of_run
 from swerve.world import World
 
 

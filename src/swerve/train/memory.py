@@ -32,9 +32,9 @@ from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
-from swerve.train.initial import recipe_architecture
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
+from swerve.train.starting_model import recipe_architecture
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from swerve.artifacts.files import MANIFEST_NAME
-from swerve.artifacts.metrics import cut_back, truncate_metrics
+from swerve.artifacts.metrics import cut_back
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.config.recipe import RuntimeConfig
@@ -46,20 +46,10 @@ class SavedState:
         return cls(loaded=loaded, trainer=trainer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePoint:
-    """Where training continues."""
-
-    newest: CheckpointRef | None
-    """The checkpoint to continue from; None: begin."""
-    state: SavedState | None
-    """What is in it."""
-
-
 def resume_point(
     config: Config, run: RunDirectory, progress: Progress, *, world: World, verify: bool = False
-) -> ResumePoint:
-    """Read the checkpoint that training continues from, and say what is passed over or missing.
+) -> tuple[CheckpointRef | None, SavedState | None]:
+    """Return the checkpoint that training continues from and what is in it (None: begin); say what is missing.
 
     Args:
         config: the run's.
@@ -87,12 +77,7 @@ def resume_point(
             intact.pop()
     if state is None:
         run.intact_checkpoints(verify=True)  # raises where the logs agree with none that is whole
-        return ResumePoint(newest=None, state=None)
-    if newest.run_files is None:
-        progress.note(
-            f"{newest.label} was saved by an earlier version, whose manifests do not cover metrics.jsonl and "
-            "problems.jsonl: they are taken as they are"
-        )
+        return None, None
     progress.note(f"continuing after {newest.label} (step {newest.step})")
     for step in sorted(config.retained_steps(newest.step)):
         path = run.checkpoint_path(step)
@@ -100,16 +85,13 @@ def resume_point(
             progress.note(
                 f"checkpoint of step {step} is missing: {path}; restore it from a copy, or continue without it"
             )
-    return ResumePoint(newest=newest, state=state)
+    return newest, state
 
 
 def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
     """Drop what the logs say of steps after a checkpoint, and the checkpoints that no longer serve resuming."""
     for path in (run.metrics_path, run.problems_path):
-        if newest is not None and newest.run_files is None:  # by an earlier version
-            truncate_metrics(path, last_step=newest.step)
-        else:
-            cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
+        cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
     tidy(run, newest, config)
 
 

@@ -16,10 +16,10 @@ from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
 from swerve.settings import Custom
-from swerve.train.initial import pretrained_path
 from swerve.train.kl import kl_placement
 from swerve.train.policy_update import policy_loss
 from swerve.train.preparation import advantage_estimator
+from swerve.train.starting_model import pretrained_path
 
 
 def custom_digests(config: Config) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,14 +36,6 @@ from swerve.types import Problem
 _NUM_ROLLOUTS = 16
 _TOKENS_PER_BATCH = 8192
 _STATISTICS = ("kl_forward", "kl_reverse", "js", "entropy")
-
-
-class Watch(Protocol):
-    """Something that looks at the policy after some steps."""
-
-    def measure(self, stage_step: int) -> Metrics:
-        """Return what to log of the policy after a step of the stage, counted from 1."""
-        ...
 
 
 @contextmanager
@@ -94,7 +86,7 @@ class LiveEvaluation:
         """Step of the stage and what was measured after it."""
 
     def measure(self, stage_step: int) -> Metrics:
-        """See `Watch.measure`."""
+        """Return what to log of the policy after a step of the stage, counted from 1; nothing where it is not due."""
         if not is_evaluated(self._context.config, self._stage, stage_step):
             return {}
         self._rows = (stage_step, self._evaluate(stage_step))
@@ -171,7 +163,7 @@ class LiveDivergence:
         return [(prompt, group[0].token_ids) for prompt, group in zip(prompts, found, strict=True)]
 
     def measure(self, stage_step: int) -> Metrics:
-        """See `Watch.measure`: means per token in nats, of the policy P after the step against the start Q."""
+        """Return what to log after a step: means per token in nats, of the policy P against the start Q."""
         every, weights = self._context.config.probe.every, self._context.learner.weights
         if every is None or stage_step % every:
             return {}

@@ -102,7 +102,7 @@ def test_evaluating_and_probing_while_training_changes_no_bit_of_it(trained):
 
 def test_without_heldout_problems_it_is_refused_before_the_first_step(trained, tmp_path, monkeypatch):
     config, _ = trained(*LIVE)
-    monkeypatch.setattr("swerve.train.live.heldout_problems", lambda *_: [])
+    monkeypatch.setattr("swerve.train.watches.heldout_problems", lambda *_: [])
     with pytest.raises(ConfigError, match="task 'addition' has no held-out problems, which eval.every and probe.every"):
         train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
     assert not (tmp_path / "run").exists()

@@ -17,11 +17,12 @@ from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.adapter import whole_folder
+from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.folder_checks import check_readable, quiet_transformers
 from swerve.models.hub import described, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
+    load_base,
     load_tokenizer,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -29,6 +30,7 @@ from swerve.models.model_folder import (
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.seeds import derive_seed
+from swerve.world import World
 
 _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
@@ -160,3 +162,24 @@ def tiny_folder(config: Config, path: Path) -> Path:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return path
+
+
+def starting_model(
+    config: Config, run: RunDirectory, family: ProblemFamily, world: World
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the model and tokenizer that training begins with: the recipe's or new ones.
+
+    Raises:
+        ConfigError, CheckpointError: see `initial_model` and `new_tiny_model`.
+    """
+    if config.model.lora is None and isinstance(config.model, TinyModel):
+        built, words = new_tiny_model(config, family)
+        return cast(Any, built).to(device=world.device), words
+    path = initial_model(config, run)
+    if config.runtime.sharding.kind == "fsdp":
+        model = load_base(path, device="cpu", dtype="auto", mapped_by=world)
+    else:
+        model = load_base(path, device=world.device, dtype="float32")
+    if config.model.lora is not None:
+        model = new_adapter(model, config.model.lora, seed=derive_seed(config.seed, "lora"))
+    return model, load_tokenizer(path)
