@@ -285,9 +285,12 @@ def _log(
         context.progress.note(f"{stage.label}, {note}")
     if context.world.is_main:
         append_metrics(context.run.metrics_path, record)
-        numbers = {name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)}
-        for tracker in trackers:
-            tracker.log(stage.label, step, numbers)
+        numbers = {}
+        for name, value in metrics.items():
+            if isinstance(value, int | float):
+                numbers[f"{stage.label}/{name}"] = value
+        for track in trackers:
+            track(numbers, step)
 
 
 def _make_up_evaluation(session: Session, newest: CheckpointRef, family: ProblemFamily) -> None:

@@ -7,43 +7,15 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from swerve.artifacts.files import read_json, write_json
 from swerve.errors import MissingExtraError
-from swerve.train.context import Metrics
 
-_IDS = "trackers.json"
-"""File of a run with what it is called where it is tracked, so that a resumed run continues there."""
+Tracker: TypeAlias = Callable[[dict[str, float], int], object]
+"""(values by name, global step) -> recorded."""
 _PROJECT = "swerve"
-
-
-class Tracker(Protocol):
-    """Something that records a step's metrics elsewhere."""
-
-    def log(self, stage: str, step: int, metrics: Metrics) -> None:
-        """Record what was measured at a global step; None was not measured and is left out."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TrackedRun:
-    path: Path
-    first_step: int
-    config: Mapping[str, Any]
-
-    def known_id(self, tracker: str) -> str | None:
-        """Return what the run is called there, if it was tracked before."""
-        known = read_json(self.path / _IDS) if (self.path / _IDS).is_file() else {}
-        return known.get(tracker) if isinstance(known, dict) else None
-
-    def keep_id(self, tracker: str, name: str) -> str:
-        """Write down what the run is called there."""
-        known = read_json(self.path / _IDS) if (self.path / _IDS).is_file() else {}
-        write_json(self.path / _IDS, {**known, tracker: name})
-        return name
 
 
 @contextmanager
@@ -63,10 +35,12 @@ def open_trackers(
     Raises:
         MissingExtraError: a tracker's package is not installed.
     """
-    tracked = _TrackedRun(path=run, first_step=first_step, config=config)
     modules = {name: _module(name) for name in names}
     with ExitStack() as stack:
-        yield [_Scalars(stack.enter_context(_OPENERS[name](module, tracked))) for name, module in modules.items()]
+        yield [
+            stack.enter_context(_OPENERS[name](module, run, first_step, dict(config)))
+            for name, module in modules.items()
+        ]
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -86,24 +60,19 @@ def _module(name: str) -> Any:
         raise MissingExtraError(name, name, f"runtime.trackers: [{name}]") from error
 
 
-_Log = Callable[[dict[str, float], int], object]
-"""(values by name, global step) -> recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scalars:
-    """Records every number as `STAGE/NAME`."""
-
-    record: _Log
-
-    def log(self, stage: str, step: int, metrics: Metrics) -> None:
-        """See `Tracker.log`."""
-        self.record({f"{stage}/{name}": value for name, value in metrics.items() if value is not None}, step)
+def _name_there(run: Path, tracker: str, new: str | None = None) -> str | None:
+    """Return what a run is called where it is tracked, so that a resumed run continues there; `new` is written down."""
+    path = run / "trackers.json"
+    known = read_json(path) if path.is_file() else {}
+    if new is not None and tracker not in known:
+        known = {**known, tracker: new}
+        write_json(path, known)
+    return known.get(tracker)
 
 
 @contextmanager
-def _tensorboard(module: Any, run: _TrackedRun) -> Iterator[_Log]:
-    writer = module.SummaryWriter(str(run.path / "tensorboard"), purge_step=run.first_step)
+def _tensorboard(module: Any, run: Path, first_step: int, _config: dict[str, Any]) -> Iterator[Tracker]:
+    writer = module.SummaryWriter(str(run / "tensorboard"), purge_step=first_step)
     try:
         yield lambda values, step: [writer.add_scalar(name, value, step) for name, value in values.items()]
     finally:
@@ -111,15 +80,14 @@ def _tensorboard(module: Any, run: _TrackedRun) -> Iterator[_Log]:
 
 
 @contextmanager
-def _wandb(module: Any, run: _TrackedRun) -> Iterator[_Log]:
-    name = run.known_id("wandb") or run.keep_id("wandb", secrets.token_hex(8))
+def _wandb(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
     tracked = module.init(
         project=os.environ.get("WANDB_PROJECT", _PROJECT),
-        name=run.path.name,
-        id=name,
+        name=run.name,
+        id=_name_there(run, "wandb", secrets.token_hex(8)),
         resume="allow",
-        dir=str(run.path),
-        config=dict(run.config),
+        dir=str(run),
+        config=config,
     )
     try:
         yield lambda values, step: tracked.log(values, step=step)
@@ -128,10 +96,9 @@ def _wandb(module: Any, run: _TrackedRun) -> Iterator[_Log]:
 
 
 @contextmanager
-def _trackio(module: Any, run: _TrackedRun) -> Iterator[_Log]:
-    name = run.known_id("trackio") or run.keep_id("trackio", f"{run.path.name}-{secrets.token_hex(4)}")
-    project = os.environ.get("TRACKIO_PROJECT", _PROJECT)
-    module.init(project=project, name=name, resume="allow", config=dict(run.config))
+def _trackio(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
+    name = _name_there(run, "trackio", f"{run.name}-{secrets.token_hex(4)}")
+    module.init(project=os.environ.get("TRACKIO_PROJECT", _PROJECT), name=name, resume="allow", config=config)
     try:
         yield lambda values, step: module.log(values, step=step)
     finally:
@@ -139,17 +106,17 @@ def _trackio(module: Any, run: _TrackedRun) -> Iterator[_Log]:
 
 
 @contextmanager
-def _mlflow(module: Any, run: _TrackedRun) -> Iterator[_Log]:
+def _mlflow(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
     module.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT))
-    known = run.known_id("mlflow")
-    with module.start_run(run_id=known, run_name=None if known else run.path.name) as tracked:
+    known = _name_there(run, "mlflow")
+    with module.start_run(run_id=known, run_name=None if known else run.name) as tracked:
         if known is None:
-            run.keep_id("mlflow", tracked.info.run_id)
-            module.log_dict(dict(run.config), "config.json")
+            _name_there(run, "mlflow", tracked.info.run_id)
+            module.log_dict(config, "config.json")
         yield lambda values, step: module.log_metrics(values, step=step)
 
 
-_OPENERS: Mapping[str, Callable[[Any, _TrackedRun], AbstractContextManager[_Log]]] = {
+_OPENERS: Mapping[str, Callable[[Any, Path, int, dict[str, Any]], AbstractContextManager[Tracker]]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "trackio": _trackio,
