@@ -15,7 +15,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.errors import StalledProcessError, ToldElsewhereError
+from swerve.errors import QuietExit, StalledProcessError
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -63,7 +63,7 @@ def test_where_a_process_is_lost_one_of_the_others_says_so_and_the_rest_are_quie
         "rank 1 failed while sampling in step 3 of rl: another process was killed, stopped or cut off, or did not come "
         "within 20 s (runtime.collective_timeout): RuntimeError: [gloo/transport/"
     )
-    with pytest.raises(ToldElsewhereError):
+    with pytest.raises(QuietExit):
         _wait_in_vain(three[0])
 
 
@@ -74,7 +74,7 @@ def test_what_a_process_raises_is_named_by_another_one(three):
     named = rf"^rank 1 \(process {os.getpid()} on .*\) failed while updating in step 3 of rl: ZeroDiv.*: of 7"
     with pytest.raises(StalledProcessError, match=named):
         _wait_in_vain(three[0])
-    with pytest.raises(ToldElsewhereError):
+    with pytest.raises(QuietExit):
         _wait_in_vain(three[2])
 
 
@@ -83,7 +83,7 @@ def test_memory_that_runs_out_is_named_so(three, error):
     """Torch's error is a RuntimeError, which is not taken for one of connections."""
     with pytest.raises(type(error), match="no room"), three[0].named():
         raise error
-    with pytest.raises(ToldElsewhereError, match="failed while starting: out of memory: no room"):
+    with pytest.raises(QuietExit, match="failed while starting: out of memory: no room"):
         _wait_in_vain(three[1])  # the first tells that itself
 
 

@@ -75,11 +75,11 @@ class CollapseError(SwerveError):
 
 
 class StalledProcessError(SwerveError):
-    """A process that others wait for failed or does not come: it was stopped, killed, cut off or works far longer."""
+    """A process that others wait for failed or did not come in time, and this one reports it."""
 
 
-class ToldElsewhereError(SwerveError):
-    """Another process failed, and yet another one says so: this one ends without a word."""
+class QuietExit(SwerveError):
+    """Another rank has reported the failure: this one ends without a line."""
 
 
 class EngineError(SwerveError):

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from swerve.errors import ConfigError, InterruptedRunError, StalledProcessError, SwerveError, ToldElsewhereError
+from swerve.errors import ConfigError, InterruptedRunError, QuietExit, StalledProcessError, SwerveError
 
 T = TypeVar("T")
 _FAULT, _TELLER = "fault", "teller"
@@ -59,10 +59,10 @@ class World:
         """Return this process's share: every `size`-th item."""
         return list(items[self.rank :: self.size])
 
-    def dealt_back(self, own: Sequence[Any]) -> list[Any]:
-        """Return what all processes made of their shares, as JSON values in the order of the items that were shared.
+    def gather_in_order(self, own: Sequence[Any]) -> list[Any]:
+        """Return what all processes made of their shares, JSON values, in the order of the items before `shard`.
 
-        >>> World().dealt_back(World().shard([1, 2, 3]))
+        >>> World().gather_in_order(World().shard([1, 2, 3]))
         [1, 2, 3]
         """
         parts = self.gather(list(own))
@@ -165,21 +165,28 @@ class Failures:
 
         Raises:
             StalledProcessError: another process failed or did not come in time, and this one is to say so.
-            ToldElsewhereError: likewise, and another process says so.
+            QuietExit: likewise, and another process says so.
         """
         try:
             yield
-        except (StalledProcessError, InterruptedRunError, ToldElsewhereError):
+        except (StalledProcessError, InterruptedRunError, QuietExit):
             raise
         except Exception as error:
-            if not _is_of_connections(error):
+            is_of_torch = isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError)
+            is_of_connections = isinstance(error, dist.DistError) or any(word in str(error) for word in _OF_CONNECTIONS)
+            if not (is_of_torch and is_of_connections):
                 self._tell(error)
                 raise
-            is_teller, text = True, self._text(error)
+            # Another process is lost: the first of the others to note it says so, for all.
+            is_teller = True
+            text = (
+                f"rank {self._rank} failed while {self._doing}: another process was killed, stopped or cut off, or did "
+                f"not come within {self._timeout:g} s ({_KEY}): {_summary(error)}"
+            )
             with suppress(RuntimeError):  # the store ended with the first process
                 text = self._store.get(_FAULT).decode() if self._store.check([_FAULT]) else text
                 is_teller = self._store.compare_set(_TELLER, "", str(self._rank)) == str(self._rank).encode()
-            raise (StalledProcessError if is_teller else ToldElsewhereError)(f"{text}; {_REMEDY}") from error
+            raise (StalledProcessError if is_teller else QuietExit)(f"{text}; {_REMEDY}") from error
 
     def _tell(self, error: Exception) -> None:
         """Say in the store that this process failed, before its connections close and the others find out."""
@@ -189,25 +196,12 @@ class Failures:
             if self._rank == 0:  # it tells the user itself
                 self._store.compare_set(_TELLER, "", "0")
 
-    def _text(self, error: Exception) -> str:
-        """Return what is known where no process has said that it failed."""
-        return (
-            f"rank {self._rank} failed while {self._doing}: another process was killed, stopped or cut off, or did not "
-            f"come within {self._timeout:g} s ({_KEY}): {_summary(error)}"
-        )
-
 
 def _summary(error: Exception) -> str:
     """Return an error as a line of no more than some hundred characters."""
     is_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error)
     name = "" if isinstance(error, SwerveError) else "out of memory: " if is_memory else f"{type(error).__name__}: "
     return f"{name}{' '.join(str(error).split())}"[:_MAX_SUMMARY]
-
-
-def _is_of_connections(error: Exception) -> bool:
-    """Whether an error says that other processes did not answer, as those of FSDP2 in the middle of a pass do."""
-    is_of_torch = isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError)
-    return is_of_torch and (isinstance(error, dist.DistError) or any(word in str(error) for word in _OF_CONNECTIONS))
 
 
 @contextmanager
@@ -220,13 +214,14 @@ def joined_world(device: str, *, timeout: float = 1800.0, also_alone: bool = Fal
         also_alone: whether a single process is a group of torch's, too, which a divided model needs.
 
     Raises:
-        StalledProcessError: a process did not come, or failed; in one of the others ToldElsewhereError.
+        StalledProcessError: a process did not come, or failed; in one of the others QuietExit.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size, untyped = int(os.environ.get("WORLD_SIZE", "1")), cast(Any, dist)
+    # What moves tensors of the device, and those on the CPU, between processes.
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     if size == 1:
         if also_alone:
-            untyped: Any = dist
-            dist.init_process_group(_backend(device), store=untyped.HashStore(), rank=0, world_size=1)
+            dist.init_process_group(backend, store=untyped.HashStore(), rank=0, world_size=1)
         try:
             yield World(device=device)
         finally:
@@ -236,83 +231,66 @@ def joined_world(device: str, *, timeout: float = 1800.0, also_alone: bool = Fal
     if device == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
-    rank = int(os.environ["RANK"])
+    rank, waiting = int(os.environ["RANK"]), timedelta(seconds=timeout)
     store = _meet(rank, size, timeout=timeout)
     failures = Failures(store, rank=rank, timeout=timeout)
     try:
         with failures.named():  # also where processes look for each other
-            waiting = timedelta(seconds=timeout)
-            dist.init_process_group(_backend(device), store=store, rank=rank, world_size=size, timeout=waiting)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=waiting)
             yield World(rank=rank, size=size, device=device, failures=failures)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _backend(device: str) -> str:
-    """Return what moves tensors of a device, and those on the CPU, between processes."""
-    return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
-
-
-def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
-    """Return a connection of its own to the store where the processes meet."""
-    untyped: Any = dist
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return untyped.TCPStore(address, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
-
-
 def _meet(rank: int, size: int, *, timeout: float) -> Any:
     """Return the store of this meeting, once all processes have come to it.
 
+    In the store is also what processes wrote before torchrun started them again, and the machines of a job may count
+    its restarts differently. So the first process names the meeting, and answers each name that is new in a process.
+
     Raises:
-        StalledProcessError: one has not; the message says which. In all but one process ToldElsewhereError.
+        StalledProcessError: one has not come; the message says which. In all but one process QuietExit.
     """
     until, waiting, untyped = time.monotonic() + timeout, timedelta(seconds=timeout), cast(Any, dist)
-    names, store = [f"came/{one}" for one in range(size)], None
+    names, store = [f"came/{number}" for number in range(size)], None
+
+    def left() -> timedelta:
+        return timedelta(seconds=max(0.1, until - time.monotonic()))
+
     try:
-        is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has made it
-        shared = _connect(timeout=waiting if is_master else waiting / 2, is_master=is_master)  # torch tries twice
-        own = secrets.token_hex(8)
+        # The store that torchrun keeps, or else the first process.
+        is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        shared = untyped.TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=is_master,
+            wait_for_workers=False,
+            timeout=waiting if is_master else waiting / 2,  # torch tries twice
+        )
+        # A name of its own for this process, and from the first one the name of the meeting.
+        meeting = own = secrets.token_hex(8)
         shared.set(f"swerve/came/{rank}", own)
-        meeting = own if rank == 0 else _answer(shared, own, until)
+        if rank != 0:
+            shared.wait([f"swerve/answer/{own}"], left())
+            meeting = str(shared.get(f"swerve/answer/{own}").decode())
         store = untyped.PrefixStore(meeting, shared)  # at the addresses of an earlier meeting nobody listens
         store.set(names[rank], "")
-        if rank == 0:
-            _answer_all(shared, store, names, meeting, until)
-        store.wait(names, _left(until))
+        while rank == 0 and time.monotonic() < until and not store.check(names):
+            for number in range(size):
+                if not store.check([names[number]]) and shared.check([f"swerve/came/{number}"]):
+                    shared.set(f"swerve/answer/{shared.get(f'swerve/came/{number}').decode()}", meeting)
+            time.sleep(_ANSWER_SECONDS)
+        store.wait(names, left())
     except RuntimeError as error:
         missing = [0]  # who makes the store, and answers
         with suppress(RuntimeError):  # the store has gone
-            missing = missing if store is None else [one for one in range(size) if not store.check([names[one]])]
+            missing = (
+                missing if store is None else [number for number in range(size) if not store.check([names[number]])]
+            )
         is_teller = rank == min(set(range(size)) - set(missing), default=rank)
-        raise (StalledProcessError if is_teller else ToldElsewhereError)(
+        raise (StalledProcessError if is_teller else QuietExit)(
             f"the {size} processes did not all meet within {timeout:g} s ({_KEY}): "
             f"rank {', '.join(map(str, missing))} did not come; look for why it started late or not at all"
         ) from error
     return store
-
-
-def _answer(store: Any, own: str, until: float) -> str:
-    """Return the name of the meeting, from the first process."""
-    store.wait([f"swerve/answer/{own}"], _left(until))
-    return str(store.get(f"swerve/answer/{own}").decode())
-
-
-def _answer_all(shared: Any, store: Any, names: Sequence[str], meeting: str, until: float) -> None:
-    """Tell every process the name of the meeting, by the name that it gave itself.
-
-    In the store is also what processes wrote before torchrun started them again, and the machines of a job may count
-    its restarts differently: only a name that is new in each process tells those that are there.
-    """
-    while time.monotonic() < until:
-        missing = [number for number, name in enumerate(names) if not store.check([name])]
-        if not missing:
-            return
-        for number in missing:
-            if shared.check([f"swerve/came/{number}"]):
-                shared.set(f"swerve/answer/{shared.get(f'swerve/came/{number}').decode()}", meeting)
-        time.sleep(_ANSWER_SECONDS)
-
-
-def _left(until: float) -> timedelta:
-    return timedelta(seconds=max(0.1, until - time.monotonic()))

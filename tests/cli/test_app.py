@@ -21,7 +21,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.app import describe_failure
 from swerve.config import Config, ReportConfig
-from swerve.errors import InterruptedRunError, MissingExtraError, StalledProcessError, SwerveError, ToldElsewhereError
+from swerve.errors import InterruptedRunError, MissingExtraError, QuietExit, StalledProcessError, SwerveError
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
@@ -532,7 +532,7 @@ def test_runs_says_of_a_run_that_trains_no_more_that_it_was_killed(swerve: Swerv
     ("error", "rank", "said"),
     [
         (StalledProcessError("rank 0 was killed"), "1", "swerve: error: rank 0 was killed"),
-        (ToldElsewhereError("rank 2 was killed"), "0", ""),
+        (QuietExit("rank 2 was killed"), "0", ""),
         (InterruptedRunError("interrupted", signal_number=2), "1", ""),
         (InterruptedRunError("interrupted", signal_number=2), "0", "swerve: interrupted"),
         (

@@ -36,9 +36,9 @@ from swerve.errors import (
     DiskFullError,
     InterruptedRunError,
     ProblemsError,
+    QuietExit,
     StalledProcessError,
     SwerveError,
-    ToldElsewhereError,
 )
 from swerve.version import __version__
 
@@ -225,7 +225,7 @@ def _leave(status: int) -> None:
 
 def _is_said_by_another(error: BaseException) -> bool:
     is_common = isinstance(error, KeyboardInterrupt | InterruptedRunError) and _is_other_process()
-    return isinstance(error, ToldElsewhereError) or is_common
+    return isinstance(error, QuietExit) or is_common
 
 
 def _is_other_process() -> bool:

@@ -16,9 +16,9 @@ from swerve.errors import (
     DiskFullError,
     EngineError,
     InterruptedRunError,
+    QuietExit,
     StalledProcessError,
     SwerveError,
-    ToldElsewhereError,
     WriteError,
 )
 from swerve.interruption import Interruption, deferred_signals
@@ -30,7 +30,7 @@ from swerve.world import World, joined_world
 
 _FAULTS = (
     StalledProcessError,
-    ToldElsewhereError,
+    QuietExit,
     InterruptedRunError,
     EngineError,
     DiskFullError,
