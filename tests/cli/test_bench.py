@@ -152,7 +152,7 @@ def test_a_table_of_rollouts_and_checkpoints_of_a_run(
     for step, stage, amount in ((1, "sft", 0.0), (2, "rl", 0.02)):
         made, place = _perturbed(model, amount), {"step": step, "stage": stage, "stage_step": 1}
         record = {**place, "scheduled": True, "final": True, "weights_sha256": weights_fingerprint(made)}
-        with atomic_directory(run.checkpoint_path(step), **record) as folder:
+        with atomic_directory(run.checkpoint_path(step), run_files={}, **record) as folder:
             _save(folder, made, tokenizer)
     table = _table(run.rollouts_path(2))
     assert read_sequences(table) == [pair for pair in SEQUENCES if pair[1]]

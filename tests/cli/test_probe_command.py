@@ -97,7 +97,7 @@ def run(tiny: Any, tmp_path: Path) -> RunDirectory:
     for step, stage, scheduled in ((5, "sft", True), (6, "rl", True), (7, "rl", False), (8, "rl", True)):
         record = {"step": step, "stage": stage, "stage_step": step - (0 if stage == "sft" else 5)}
         more = {"scheduled": scheduled, "final": step in (5, 8), "weights_sha256": digest}
-        with atomic_directory(directory.checkpoint_path(step), **record, **more) as place:
+        with atomic_directory(directory.checkpoint_path(step), run_files={}, **record, **more) as place:
             model.save_pretrained(place)
             tokenizer.save_pretrained(place)
     first = directory.select_checkpoint("sft")

@@ -102,7 +102,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
             final=final,
             weights_sha256=weights_fingerprint(model),
         )
-        save_checkpoint(checkpoint, model=model, tokenizer=TOKENIZER, trainer_state={}, provenance={})
+        save_checkpoint(checkpoint, model=model, tokenizer=TOKENIZER, trainer_state={}, provenance={"run_files": {}})
     for label, right in (("dpo-2", "RWRW"), ("rl-3", "RRRW"), ("sft-3", "WWWW")):
         evaluate(directory, directory.select_checkpoint(label), right)
     return directory

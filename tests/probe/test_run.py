@@ -114,7 +114,7 @@ def write_checkpoint(
         final=(stage, stage_step) != ("rl", 1),
         weights_sha256=weights_fingerprint(model),
     )
-    save_checkpoint(reference, model=model, tokenizer=vocabulary, trainer_state={}, provenance={})
+    save_checkpoint(reference, model=model, tokenizer=vocabulary, trainer_state={}, provenance={"run_files": {}})
     return reference
 
 

@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from swerve.artifacts.files import read_manifest
-from swerve.artifacts.metrics import read_metrics, truncate_metrics
+from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import (
     ArtifactError,
@@ -42,7 +42,8 @@ def _begun(whole, path) -> RunDirectory:
     first, *others = run.checkpoints()
     for checkpoint in others:
         run.remove_checkpoint(checkpoint)
-    truncate_metrics(run.metrics_path, last_step=first.step)
+    lines = run.metrics_path.read_text().splitlines(keepends=True)
+    run.metrics_path.write_text("".join(lines[: first.step]))
     return run
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.artifacts.files import fsync, write_text
+from swerve.artifacts.files import fsync
 from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError, WriteError
 
 
 class StepMetrics(Record):
-    """What a line says that readers of a run show; what was not measured, or is of an older run, is None."""
+    """What a line says that readers of a run show; what was not measured is None."""
 
     step: int
     """Global step, over all stages."""
@@ -132,14 +132,6 @@ def read_step_metrics(path: Path) -> Iterator[StepMetrics]:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise ArtifactError(f"{path}:{number}: {key}: {first['msg'].lower()}; the file is damaged") from None
-
-
-def truncate_metrics(path: Path, *, last_step: int) -> None:
-    """Drop the records of steps after `last_step`: what a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = [record for record in read_metrics(path) if record["step"] <= last_step]
-    write_text(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept))
 
 
 class Extent(Record):

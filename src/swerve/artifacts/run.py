@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,8 +61,8 @@ class CheckpointRef:
     """Whether it is the last of its stage."""
     weights_sha256: str = ""
     """Digest of the weights; empty for a checkpoint that is yet to be written."""
-    run_files: Mapping[str, Extent] | None = None
-    """How far the run's files that resuming reads had been written, by name; None: an earlier version did not say."""
+    run_files: Mapping[str, Extent] = field(default_factory=dict)
+    """How far the run's files that resuming reads had been written, by name; empty while it is yet to be written."""
 
     @property
     def label(self) -> str:
@@ -194,8 +194,7 @@ class RunDirectory:
             ArtifactError: this is not a run directory, its schema version is another, or one of the two was changed.
         """
         record = self._read_record()
-        digest = record.get("config_sha256")  # earlier versions did not write one
-        if digest is not None and (not self.config_path.is_file() or sha256_file(self.config_path) != digest):
+        if not self.config_path.is_file() or sha256_file(self.config_path) != record.get("config_sha256"):
             raise ArtifactError(
                 f"{self.config_path} is not what the run began with (its SHA-256 is not the one in run.json); put it "
                 "back; settings of eval, probe and report are changed on the command line"
@@ -287,15 +286,14 @@ class RunDirectory:
         names = ("step", "stage", "stage_step", "scheduled", "final", "weights_sha256")
         where = path / MANIFEST_NAME
         try:
-            run_files = entry.get("run_files")
-            extents = None if run_files is None else {name: Extent(**one) for name, one in run_files.items()}
+            extents = {name: Extent(**extent) for name, extent in entry["run_files"].items()}
             checkpoint = CheckpointRef(path=path, run_files=extents, **{name: entry[name] for name in names})
             place = self.checkpoint_path(checkpoint.step)
         except (KeyError, TypeError, AttributeError, ValueError):
             raise CheckpointError(f"{where} does not name its step, stage and weights: it is damaged") from None
         if path != place:
             raise CheckpointError(f"{where} says step {checkpoint.step}: it does not belong into this directory")
-        for name in _IDENTITY if extents is not None else ("seed",):
+        for name in _IDENTITY:
             if name in entry and name in provenance and entry[name] != provenance[name]:
                 raise CheckpointError(
                     f"{path} is of another run: its {name} is {entry[name]}, that of {self.path} {provenance[name]}"
@@ -365,7 +363,7 @@ class RunDirectory:
                 intact.append(checkpoint)
             except ArtifactError as error:
                 logs.append(error)
-        if logs and all(one.run_files is None for one in intact):  # also those that cannot vouch for the logs
+        if logs and not intact:
             raise ArtifactError(f"{logs[0]}; put it back as it was, or begin another run with --out")
         return intact, [*damages, *logs]
 
@@ -387,7 +385,7 @@ class RunDirectory:
         Raises:
             ArtifactError: one is missing, shorter or another; the message names it.
         """
-        for name, extent in (checkpoint.run_files or {}).items():
+        for name, extent in checkpoint.run_files.items():
             try:
                 check_extent(self.path / name, extent)
             except ArtifactError as error:

@@ -91,7 +91,7 @@ def resume_point(
 def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
     """Drop what the logs say of steps after a checkpoint, and the checkpoints that no longer serve resuming."""
     for path in (run.metrics_path, run.problems_path):
-        cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
+        cut_back(path, None if newest is None else newest.run_files.get(path.name))
     tidy(run, newest, config)
 
 
