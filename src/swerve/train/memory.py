@@ -34,7 +34,7 @@ from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
-from swerve.train.starting_model import recipe_architecture
+from swerve.train.starting_model import is_of_run, recipe_architecture
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512
@@ -170,15 +170,19 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     architecture, tokenizer = recipe_architecture(config)
-    prompt = _prompt_tokens(config, tokenizer)
-    parts = [_stage_memory(config, stage, architecture, prompt, processes) for stage in config.stages]
-    parts = [_divided(one, config, architecture, processes) for one in parts]
-    if available is not None and getattr(config.rollout.engine, "cache_gb", 0.0) is None:
-        parts = [replace(one, sampling=min(one.sampling, max(0, available - one.held) // 2)) for one in parts]
-    if config.runtime.sharding.kind != "none" and isinstance(config.rollout.engine, TorchEngineConfig):
-        whole = sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
-        parts = [replace(one, sampling=one.sampling + whole) if one.sampling else one for one in parts]
-    return max(parts, key=lambda part: part.peak)
+    prompt, engine = _prompt_tokens(config, tokenizer), config.rollout.engine
+    stages = []
+    for stage in config.stages:
+        memory = _stage_memory(config, stage, architecture, prompt, processes)
+        memory = _divided(memory, config, architecture, processes)
+        # The cache takes what is free, and the embedded engine samples with the whole weights of a divided model.
+        sampling = memory.sampling
+        if available is not None and getattr(engine, "cache_gb", 0.0) is None:
+            sampling = min(sampling, max(0, available - memory.held) // 2)
+        if sampling and config.runtime.sharding.kind != "none" and isinstance(engine, TorchEngineConfig):
+            sampling += sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
+        stages.append(replace(memory, sampling=sampling))
+    return max(stages, key=lambda memory: memory.peak)
 
 
 def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> int:
@@ -199,20 +203,19 @@ def _divided(memory: StageMemory, config: Config, architecture: PreTrainedConfig
     itemsize = _NARROW if runtime.precision == "bfloat16" else _WIDE
     model = _empty_model(architecture, runtime)
     layers = [sum(one.numel() for one in layer.parameters()) for layer in decoder_layers(model)]
-    total = sum(one.numel() for one in model.parameters())
+    outside = sum(one.numel() for one in model.parameters()) - sum(layers)
+    # Each process has its part of what is held.
     parts = processes // sharding.replicas
     own = {name: -(-getattr(memory, name) // parts) for name in ("weights", "gradients", "optimizer", "frozen")}
     if config.model.lora is None and runtime.precision == "bfloat16":
         own["weights"] = -(-own["weights"] * _WIDE // (_WIDE + _NARROW))  # no copies: what computes is gathered
     if sharding.offload:
         own |= dict.fromkeys(("weights", "gradients", "optimizer"), 0)
-    outside = total - sum(layers)
     # The next layer is gathered while one computes; a layer's gradients are there twice, as they are and to be summed.
     weights = outside + (2 * max(layers) if sharding.reshard else sum(layers))
     gradients = max(max(layers), outside) * (itemsize + _WIDE) if memory.gradients else 0
     reference = outside * itemsize if memory.frozen else 0
-    whole = total * itemsize if isinstance(config.rollout.engine, TorchEngineConfig) and memory.sampling else 0
-    return replace(memory, **own, gathered=weights * itemsize + gradients + reference, sampling=memory.sampling + whole)
+    return replace(memory, **own, gathered=weights * itemsize + gradients + reference)
 
 
 def _empty_model(architecture: PreTrainedConfig, runtime: RuntimeConfig) -> PreTrainedModel:
@@ -232,6 +235,7 @@ def _empty_model(architecture: PreTrainedConfig, runtime: RuntimeConfig) -> PreT
 def _stage_memory(
     config: Config, stage: StageConfig, architecture: PreTrainedConfig, prompt: int, processes: int
 ) -> StageMemory:
+    # The model as it is trained, of tensors that have shapes but no content.
     runtime = config.runtime
     is_narrow = runtime.precision == "bfloat16"
     itemsize = _NARROW if is_narrow else _WIDE
@@ -251,6 +255,7 @@ def _stage_memory(
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
 
+    # An update of a full micro-batch; padded, as in training, where an architecture's code does not read packed rows.
     def update_bytes(*, packed: bool) -> int:
         batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packed, processes=processes)
         return _update_bytes(mode, model, batch)
@@ -296,9 +301,7 @@ def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int)
     if not (isinstance(stage, DistillStage) or (isinstance(stage, RlStage) and stage.kl.coef)):
         return 0
     (name,) = stage.frozen_models.values()
-    labels = [one.label for one in config.stages]
-    is_of_run = name in labels or name.rpartition("-")[0] in labels
-    return trained if is_of_run and config.model.lora is not None else total
+    return trained if is_of_run(name, config) and config.model.lora is not None else total
 
 
 def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool, processes: int) -> TokenBatch:
