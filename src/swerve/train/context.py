@@ -16,6 +16,9 @@ from swerve.config.curricula import SuccessRateCurriculum
 from swerve.config.recipe import Config
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
+from swerve.prompts import encode_prompts, template_arguments
+from swerve.rewards import grade_all
+from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
@@ -141,6 +144,14 @@ class StageContext:
         self.learner.drop_gradients()
         weights = self.learner.weights
         return self.engine.awake(weights.stream_weights(), version=self.first_step + step, gathered=weights.gathered)
+
+    def sample_groups(
+        self, engine: Engine, problems: Sequence[Problem], params: SamplingParams, *, seeds: Sequence[int]
+    ) -> list[RolloutGroup]:
+        """Return the graded completions of each problem, sampled by an engine with the policy."""
+        tokenizer = self.learner.tokenizer
+        prompts = encode_prompts(tokenizer, problems, template_arguments(self.config))
+        return rollout_groups(engine, tokenizer, prompts, params, seeds=seeds, grade=grade_all)
 
     def sampling(self, *, num_samples: int, temperature: float, with_entropy: bool = False) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""

@@ -20,9 +20,6 @@ from swerve.artifacts.files import part_path, remove
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
 from swerve.artifacts.tables import read_table, write_table
 from swerve.config import DistillStage, RlStage, StageConfig
-from swerve.prompts import encode_prompts, template_arguments
-from swerve.rewards import grade_all
-from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
@@ -309,18 +306,9 @@ def _sample(
 ) -> StepRollouts:
     problems = context.draw(numbers, step=index)
     mine = context.world.shard(numbers)
-    groups = rollout_groups(
-        engine,
-        context.learner.tokenizer,
-        encode_prompts(
-            context.learner.tokenizer,
-            [problems[number - numbers.start] for number in mine],
-            template_arguments(context.config),
-        ),
-        params,
-        seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
-        grade=grade_all,
-    )
+    own = [problems[number - numbers.start] for number in mine]
+    seeds = [context.seed(stage.label, "rollout", index, number) for number in mine]
+    groups = context.sample_groups(engine, own, params, seeds=seeds)
     return StepRollouts(groups=groups, numbers=mine, rewards=_rewards(groups, stage), drawn=problems)
 
 

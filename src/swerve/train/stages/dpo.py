@@ -16,9 +16,6 @@ from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.losses import dpo_loss
-from swerve.prompts import encode_prompts, template_arguments
-from swerve.rewards import grade_all
-from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
 from swerve.train.context import Metrics, StageContext
 from swerve.train.learner import learning_rate
@@ -52,7 +49,8 @@ class DpoRunner:
             sums = self._completion_logprobs(batch, hidden)
             rows = [pairs[row // 2] for row in batch.rows[::2]]
             chosen, rejected = sums[0::2], sums[1::2]
-            ref_chosen, ref_rejected = (_reference(rows, side, sums) for side in ("chosen", "rejected"))
+            ref_chosen = sums.new_tensor([pair["ref_chosen_logprob"] for pair in rows])
+            ref_rejected = sums.new_tensor([pair["ref_rejected_logprob"] for pair in rows])
             margin = (chosen - ref_chosen) - (rejected - ref_rejected)
             per_pair = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=stage.beta)
             return per_pair.sum() / size, {"margin": float(margin.detach().sum()), "wins": float((margin > 0).sum())}
@@ -84,23 +82,28 @@ class DpoRunner:
             context.progress.task(f"sample pairs for {stage.label}", wanted) as task,
         ):
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
+                # Some prompts by all processes together, and of each the right and wrong completion if it has both.
                 context.raise_if_interrupted()
                 slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
                 # Pairs are trained on in their order: the next ones are those of the step after the pairs so far.
                 num = len(slots_of_pairs)
                 groups = self._sample(engine, slots, pool_step=num // stage.batch_size)
-                pairs = {slot: pair for slot, group in groups.items() if (pair := _pair(group)) is not None}
-                own += [{"slot": slot, **pair} for slot, pair in pairs.items()]
-                slots_of_pairs += sorted(chain.from_iterable(context.world.gather(list(pairs))))
+                slots_found = []
+                for slot, group in groups.items():
+                    if (pair := _pair(group)) is not None:
+                        own.append({"slot": slot, **pair})
+                        slots_found.append(slot)
+                slots_of_pairs += sorted(chain.from_iterable(context.world.gather(slots_found)))
                 outcomes += self._outcomes(groups)
                 task.advance(min(len(slots_of_pairs), wanted) - num)
                 if len(slots_of_pairs) >= wanted:
                     break
         num = len(slots_of_pairs)
         if not num:
+            counted = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
             raise SwerveError(
                 f"stage '{stage.label}': none of {stage.max_prompts} prompts had both a right and a wrong completion "
-                f"among {stage.samples_per_prompt} samples ({_counted(outcomes)}); train the stage before it longer, "
+                f"among {stage.samples_per_prompt} samples ({counted}); train the stage before it longer, "
                 f"or raise stages.{stage.label}.samples_per_prompt or .max_prompts"
             )
         if num < wanted:
@@ -115,16 +118,9 @@ class DpoRunner:
         stage, context = self._stage, self._context
         problems = dict(zip(slots, context.draw(slots, step=0, pool_step=pool_step), strict=True))
         mine = context.world.shard(slots)
-        groups = rollout_groups(
-            engine,
-            context.learner.tokenizer,
-            encode_prompts(
-                context.learner.tokenizer, [problems[slot] for slot in mine], template_arguments(context.config)
-            ),
-            context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
-            seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
-            grade=grade_all,
-        )
+        params = context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature)
+        seeds = [context.seed(stage.label, "rollout", slot) for slot in mine]
+        groups = context.sample_groups(engine, [problems[slot] for slot in mine], params, seeds=seeds)
         return dict(zip(mine, groups, strict=True))
 
     def _outcomes(self, groups: Mapping[int, RolloutGroup]) -> Counter[str]:
@@ -180,12 +176,3 @@ def _pair(group: RolloutGroup) -> dict[str, Any] | None:
 
 def _sequences(pair: Mapping[str, Any]) -> list[TokenSequence]:
     return [(pair["prompt_ids"], pair[name]) for name in ("chosen_ids", "rejected_ids")]
-
-
-def _counted(outcomes: Counter[str]) -> str:
-    """Return the completions' outcomes in words, the most frequent first."""
-    return ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
-
-
-def _reference(rows: Sequence[Mapping[str, Any]], side: str, like: Tensor) -> Tensor:
-    return like.new_tensor([row[f"ref_{side}_logprob"] for row in rows])
