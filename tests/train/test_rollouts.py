@@ -19,7 +19,7 @@ from swerve.config import RlStage
 from swerve.recipes import load_config
 from swerve.rollout.engine import Engine
 from swerve.rollout.sync import PolicyEngine
-from swerve.train import rollouts
+from swerve.train import context as train_context
 from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import StageContext
 from swerve.train.curriculum import stage_draws
@@ -92,9 +92,9 @@ def sample(monkeypatch):
         stage = RlStage.model_validate(
             {"steps": 9, "optimizer": {"lr": 1e-3}, "prompts_per_step": 4, "samples_per_prompt": 2, **keys}
         )
-        monkeypatch.setattr(rollouts, "rollout_groups", sampler)
+        monkeypatch.setattr(train_context, "rollout_groups", sampler)
         monkeypatch.setattr(
-            rollouts,
+            train_context,
             "encode_prompts",
             lambda _t, problems, _a: [Prompt(problem=one, token_ids=(1,)) for one in problems],
         )

@@ -105,21 +105,22 @@ class SftRunner:
         total = len(self._examples)
         start = index * stage.batch_size
         numbers = range(start, start + _size_of(stage, index))
-        sequences = [
-            self._examples[shuffled_order(total, context.seed(stage.label, "epoch", one // total))[one % total]].tokens
-            for one in numbers
-        ]
+        sequences = []
+        for number in numbers:  # of endless passes, each in an order of its own
+            order = shuffled_order(total, context.seed(stage.label, "epoch", number // total))
+            sequences.append(self._examples[order[number % total]].tokens)
         return sequences, {"epoch": numbers.stop / total}
 
     def _encode(self, steps: range) -> None:
         """Keep the problems of steps and their traces in tokens: a tokenizer under limits costs a fork per call."""
-        sizes = [_size_of(self._stage, step) for step in steps]
-        problems = [self._context.draw(range(size), step=step) for step, size in zip(steps, sizes, strict=True)]
-        seeds = [seed for step, size in zip(steps, sizes, strict=True) for seed in self._seeds("trace", step, num=size)]
-        traces = iter(self._traces(list(chain.from_iterable(problems)), seeds))
-        self._encoded = {
-            step: (drawn, list(islice(traces, len(drawn)))) for step, drawn in zip(steps, problems, strict=True)
-        }
+        problems: dict[int, list[Problem]] = {}
+        seeds: list[int] = []
+        for step in steps:
+            size = _size_of(self._stage, step)
+            problems[step] = self._context.draw(range(size), step=step)
+            seeds += self._seeds("trace", step, num=size)
+        traces = iter(self._traces(list(chain.from_iterable(problems.values())), seeds))
+        self._encoded = {step: (drawn, list(islice(traces, len(drawn)))) for step, drawn in problems.items()}
 
     def _seeds(self, *path: str | int, num: int) -> list[int]:
         return [self._context.seed(self._stage.label, *path, slot) for slot in range(num)]
