@@ -146,15 +146,17 @@ def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool
     >>> pieces(works, 2, lambda rows: len(rows) < 2)
     [[2], [3], [1], [0]]
     """
+    # One more piece, or some, as long as a piece does not fit; in the end every row is one.
     while num < len(works):
-        ranks = deal(works, num)
-        found = [[row for row, rank in enumerate(ranks) if rank == number] for number in range(num)]
-        if all(len(rows) < 2 or fits(rows) for rows in found):
+        dealt: list[list[int]] = [[] for _ in range(num)]
+        for row, rank in enumerate(deal(works, num)):
+            dealt[rank].append(row)
+        if all(len(rows) < 2 or fits(rows) for rows in dealt):
             break
         num += 1 + num // 16
     else:
-        found = [[row] for row in range(len(works))]
-    return sorted((rows for rows in found if rows), key=lambda rows: -total_work(works[row] for row in rows))
+        dealt = [[row] for row in range(len(works))]
+    return sorted(filter(None, dealt), key=lambda rows: -total_work(works[row] for row in rows))
 
 
 def total_work(works: Iterable[Work]) -> int:

@@ -45,10 +45,12 @@ class Checkpointer:
             evaluation: written with the checkpoint of the weights that it measured.
             stopping: whether training ends here.
         """
+        # It is due where the recipe lists it, for resuming, as the best so far, and at the end of the stage.
         best, runtime = best_step(context.records), self._session.config.runtime
         position = checkpoint_after(stage, context.first_step + step, step, context.run)
         is_last = position.final or is_over(stage, context.records)
         is_due = position.scheduled or best == step or (stage.save_every and step % stage.save_every == 0)
+        # A stage ends with its best weights, and at its last step whenever it stops.
         if is_last:
             self._take_best(stage, context, best, position)
             position = checkpoint_after(stage, context.first_step + stage.steps, stage.steps, context.run)

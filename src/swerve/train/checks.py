@@ -47,11 +47,13 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
         CheckpointError: a model is no causal model of text, or its weights are quantised.
         MissingExtraError: it needs a package that is not installed.
     """
+    # The machine, and the models that the recipe names.
     if is_here:
         check_machine(config)
     architecture, tokenizer = (None, None) if has_open_model(config) else recipe_architecture(config)
     if architecture is not None:
         check_models(config, architecture, tokenizer)
+    # The data; the problems are those that training would draw, unless they would have to be asked for.
     sources = list(_sources(config.task))
     for spec in sources:
         check_source(spec)
@@ -128,12 +130,14 @@ def check_examples(
     def silent(_line: str) -> None:
         pass
 
+    # That the sources are there; an SFT stage whose turn it is reads its own itself.
     stages = _stages_left(config, done or 0)
     for stage in stages:
         for spec in _examples(stage):
             check_source(spec)
     if done is not None and stages and isinstance(stages[0], SftStage):
         del stages[0]
+    # Then what is in them, as token ids where the model is at hand.
     for stage in stages:
         specs = [spec for spec in _examples(stage) if done is not None or not parse_spec(spec).is_on_hub]
         if model is None or tokenizer is None:

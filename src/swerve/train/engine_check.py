@@ -33,6 +33,7 @@ def engine_check(
         tokenizer: the policy's.
         problems: the prompts of the first ones are sampled after.
     """
+    # Prompts of the problems, no longer than model and engine read with the tokens that are sampled after them.
     settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
     num_prompts = 0 if config.rollout.check is None else _NUM_PROMPTS
     limits = [max_sampled(weights.model.config, 1), getattr(engine, "max_model_len", None)]
@@ -48,7 +49,7 @@ def engine_check(
 
     return EngineCheck(
         teacher_forced,
-        check_prompts([one.token_ids for one in prompts], num_prompts=num_prompts, longest=longest),
+        check_prompts([prompt.token_ids for prompt in prompts], num_prompts=num_prompts, longest=longest),
         bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
         num_tokens=_NUM_TOKENS,
         vocab_size=weights.head.vocabulary_size,

@@ -37,7 +37,7 @@ class NotFiniteError(SwerveError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What one update did; everything is summed over micro-batches and processes."""
+    """Loss, gradient norm and metrics of one update, summed over micro-batches and processes."""
 
     loss: float
     grad_norm: float
@@ -193,6 +193,7 @@ class Learner:
         Raises:
             NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
+        # Gradients of this process's batches; some are read without one, for the metrics.
         self.world.doing("updating in")
         self.weights.begin_update(drops=self._drops)
         self.optimizer.zero_grad(set_to_none=True)
@@ -207,6 +208,7 @@ class Learner:
             for name, value in parts.items():
                 sums[name] += value
 
+        # The same numbers in all processes, or none of them updates.
         self.weights.sum_gradients()
         sums = self.world.sums(sums)
         grad_norm = self.weights.clip_gradients(self._config.max_grad_norm)

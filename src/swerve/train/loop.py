@@ -362,6 +362,7 @@ def _context(
         if session.is_asked_to_stop():
             raise session.interrupted(first_step)
 
+    # Adaptive coefficients and the verdict on a collapse follow the phase's lines of the metrics so far.
     made = range(phase.steps.start, steps.start)
     records = read_metrics(session.run.metrics_path) if made else []
     return StageContext(
@@ -376,7 +377,7 @@ def _context(
         first_step=first_step,
         resumed=steps.start > phase.reference_start,
         progress=session.progress,
-        records=[one for one in records if one["stage"] == phase.stage.label and one["stage_step"] - 1 in made],
+        records=[line for line in records if line["stage"] == phase.stage.label and line["stage_step"] - 1 in made],
         stage_start=lambda: _policy_after(session, family, first_step + phase.reference_start),
         raise_if_interrupted=raise_if_interrupted,
         history=history,

@@ -127,6 +127,7 @@ def check_memory(memory: StageMemory, available: int, config: Config) -> None:
     """
     if memory.peak <= available:
         return
+    # Lowering what is largest helps: what is held all the time, an update, or sampling.
     runtime, lora = config.runtime, config.model.lora
     adapter = memory.gradients + memory.optimizer
     if memory.held - memory.libraries + memory.gradients > available:

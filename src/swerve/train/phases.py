@@ -45,17 +45,26 @@ def phases_of(stage: StageConfig) -> tuple[Phase, ...]:
     if not isinstance(stage, RlStage) or not stage.phases:
         everything = range(stage.steps)
         return (Phase(stage=stage, number=None, steps=everything, schedule=everything, reference_start=0),)
+    # Where the optimizer's state begins anew, and the policy that the KL term refers to.
     settings = [stage.in_phase(number) for number in range(len(stage.phases))]
     starts = list(accumulate((phase.steps for phase in stage.phases), initial=0))
-    resets = [0, *(start for start, one in zip(starts[1:], settings[1:], strict=False) if not one.keep_optimizer)]
-    references = [0, *(start for start, one in zip(starts[1:], settings[1:], strict=False) if not one.keep_reference)]
-    return tuple(
-        Phase(
-            stage=one,
+    resets, references = [0], [0]
+    for setting, start in zip(settings[1:], starts[1:-1], strict=True):
+        if not setting.keep_optimizer:
+            resets.append(start)
+        if not setting.keep_reference:
+            references.append(start)
+    # Each phase is within one schedule, and has the last reference before it.
+    phases = []
+    for number, (setting, (start, stop)) in enumerate(zip(settings, pairwise(starts), strict=True), start=1):
+        schedule = next(range(*span) for span in pairwise([*resets, stage.steps]) if start in range(*span))
+        reference_start = max(reference for reference in references if reference <= start)
+        phase = Phase(
+            stage=setting,
             number=number,
             steps=range(start, stop),
-            schedule=next(range(*span) for span in pairwise([*resets, stage.steps]) if start in range(*span)),
-            reference_start=max(at for at in references if at <= start),
+            schedule=schedule,
+            reference_start=reference_start,
         )
-        for number, (one, (start, stop)) in enumerate(zip(settings, pairwise(starts), strict=True), start=1)
-    )
+        phases.append(phase)
+    return tuple(phases)

@@ -134,6 +134,7 @@ class LiveDivergence:
             context: the stage's.
             model: the policy that it began with; None: the present one.
         """
+        # The model at the start; the present one is it where the stage begins.
         self._context = context
         start = context.learner.weights
         if model is not None:
@@ -141,6 +142,7 @@ class LiveDivergence:
             start = model_class(config.runtime)(
                 model, context.world, runtime=config.runtime, attention=config.attention, is_trained=False
             )
+        # Its rollouts, dealt out to the processes, with its states at their tokens and its output head.
         with _evaluation_mode(start.model):
             with start.gathered():
                 sequences = context.world.gather(self._rollouts(start.model))[0]

@@ -32,10 +32,12 @@ def judge_mismatch(
     >>> judge_mismatch(None, MismatchConfig(window=3), records).must_save
     False
     """
+    # The last steps that measured it, after the last stop of this kind.
     since = takewhile(lambda record: _MARK not in record, reversed(records))
     gaps = [record["logprob_gap"] for record in since if record.get("logprob_gap") is not None]
     if settings is None or len(gaps) < settings.window:
         return Verdict()
+    # Too far apart: the run stops with its state saved.
     mean = fmean(gaps[: settings.window])
     if mean <= settings.stop:
         return Verdict()

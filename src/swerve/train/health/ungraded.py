@@ -70,12 +70,14 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
     """
     if not isinstance(stage, RlStage | DistillStage) or not records:
         return Verdict()
+    # Judged are enough completions, or at the stage's end all there are.
     is_last = records[-1]["stage_step"] == stage.steps
     window = _window(records)
     num = sum(record["num_completions"] for record in window)
     failed = sum(map(_num_failed, window))
     if (num < ERROR_WINDOW and not is_last) or failed <= stage.max_error_share * num:
         return Verdict()
+    # Too many failed: the run stops, and says why they did.
     step, share = records[-1]["stage_step"], failed / num
     then = "start another run with --out: no step is left" if is_last else "go on with --resume: the state is saved"
     error = SwerveError(
@@ -105,11 +107,13 @@ def check_end(
     """
     if newest is None or not newest.final or not records:
         return
+    # The grader failed.
     if "stopped_error_share" in records[-1]:
         raise SwerveError(
             f"stage '{newest.stage}' ended because {records[-1]['stopped_error_share']:.0%} of its last completions "
             "could not be graded; repair the grader, then start another run with --out"
         )
+    # The last stage collapsed, and was neither let go on nor set back.
     stage, record = stages[-1], records[-1]
     stops = isinstance(stage, RlStage) and stage.collapse.action != "warn" and record.get("rolled_back_to") is None
     if record.get("collapse") and stops and newest.stage == stage.label:

@@ -67,6 +67,7 @@ class SftRunner:
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
+        # The step's sequences, and this process's share of them.
         stage, learner = self._stage, self._context.learner
         batch_sequences, drawn = self._draw(index)
         sequences = self._share(batch_sequences)
@@ -78,6 +79,7 @@ class SftRunner:
                 hidden, lambda logits, rows: _LOSSES[stage.loss](logits, ids[rows], stage).sum() / num_tokens
             ), {}
 
+        # One update, and the validation loss where it is time.
         rate = learning_rate(stage.optimizer, index, stage.steps)
         batches = learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
         result = learner.update(batches, loss, learning_rate=rate)
