@@ -58,7 +58,9 @@ _deferring: list[Interruption] = []
 
 def asked_to_stop() -> int | None:
     """Return the number of the signal that asked a block of `deferred_signals` for a stop: for work that only waits."""
-    return next((one.signal_number for one in _deferring if one.signal_number is not None), None)
+    return next(
+        (interruption.signal_number for interruption in _deferring if interruption.signal_number is not None), None
+    )
 
 
 @contextmanager
@@ -80,7 +82,7 @@ def deferred_signals() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    deferred = [one for one in _NOTICES if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+    deferred = [number for number in _NOTICES if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, handle) for number in (*_URGENT, *deferred)}
     _deferring.append(interruption)
     try:

@@ -93,9 +93,9 @@ def _running(values: Sequence[float]) -> list[float]:
 def _exploration_end(lines: Sequence[Mapping[str, Any]], steps: Sequence[int], best: int) -> int | None:
     """Return the step at which half of the fall of the entropy until the peak is over; None where it does not fall."""
     entropies = [line.get("neg_logprob") for line in lines]
-    if any(one is None for one in entropies):
+    if any(entropy is None for entropy in entropies):
         return None
-    running = _running([float(one) for one in entropies if one is not None])
+    running = _running([float(entropy) for entropy in entropies if entropy is not None])
     lowest = running[best]
     if lowest >= running[0]:
         return None

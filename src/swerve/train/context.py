@@ -62,7 +62,11 @@ class StepRollouts:
 
     def sequences(self) -> list[TokenSequence]:
         """Return prompt and completion ids, one group after the other."""
-        return [(group.prompt.token_ids, one.completion.token_ids) for group in self.groups for one in group.rollouts]
+        return [
+            (group.prompt.token_ids, rollout.completion.token_ids)
+            for group in self.groups
+            for rollout in group.rollouts
+        ]
 
     def whole(self, kept: Sequence[int]) -> StepRollouts:
         """Return some of the groups, which must be whole."""
@@ -134,7 +138,7 @@ class StageContext:
             step: 0-based number in the stage.
             solved: problem id, right and all completions of each group, over all processes.
         """
-        record = {"step": self.first_step + step + 1, "problems": [list(one) for one in solved]}
+        record = {"step": self.first_step + step + 1, "problems": [list(counts) for counts in solved]}
         self.history.append(record)
         if self.world.is_main:
             append_metrics(self.run.problems_path, record)

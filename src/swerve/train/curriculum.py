@@ -342,7 +342,7 @@ def hold_out(items: Sequence[T], share: float | None, *, key: Callable[[T], str]
     Raises:
         ConfigError: there is only one key.
 
-    >>> hold_out(["a1", "a2", "b1", "c1"], 0.3, key=lambda one: one[0], seed=1)
+    >>> hold_out(["a1", "a2", "b1", "c1"], 0.3, key=lambda item: item[0], seed=1)
     (['a1', 'a2', 'c1'], ['b1'])
     """
     if share is None:

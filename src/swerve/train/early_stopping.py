@@ -33,14 +33,16 @@ def validation_metrics(
     """
     if settings is None:
         return {"val_loss": loss}
-    lowest = min((one["val_loss"] for one in records if one.get("best_step") == one.get("stage_step")), default=None)
+    lowest = min(
+        (record["val_loss"] for record in records if record.get("best_step") == record.get("stage_step")), default=None
+    )
     is_better = lowest is None or loss < lowest - settings.min_delta
     return {"val_loss": loss, "best_step": step if is_better else best_step(records) or step}
 
 
 def best_step(records: Records) -> int | None:
     """Return the step of the stage with the best validation loss so far; None: there was no validation."""
-    return next((one["best_step"] for one in reversed(records) if one.get("best_step") is not None), None)
+    return next((record["best_step"] for record in reversed(records) if record.get("best_step") is not None), None)
 
 
 def is_over(stage: StageConfig, records: Records) -> bool:
@@ -57,7 +59,7 @@ def is_over(stage: StageConfig, records: Records) -> bool:
     best = best_step(records)
     if settings is None or best is None:
         return False
-    since = [one for one in records if one.get("val_loss") is not None and one["stage_step"] > best]
+    since = [record for record in records if record.get("val_loss") is not None and record["stage_step"] > best]
     return len(since) >= int(settings.patience)
 
 
@@ -73,9 +75,9 @@ def kept_steps(config: Config, run: RunDirectory, newest: CheckpointRef | None) 
     if newest is None or newest.final:
         return retained
     records = [
-        one
-        for one in read_metrics(run.metrics_path)
-        if one["stage"] == newest.stage and one["stage_step"] <= newest.stage_step
+        record
+        for record in read_metrics(run.metrics_path)
+        if record["stage"] == newest.stage and record["stage_step"] <= newest.stage_step
     ]
     best = best_step(records)
     return retained if best is None else retained | {newest.step - newest.stage_step + best}

@@ -65,7 +65,7 @@ def kl_placement(config: KlConfig) -> type[KlTerm]:
         ConfigError: a class of the user's own cannot be loaded, is no `KlTerm`, or does not take the options.
     """
     if isinstance(config, CustomKl):
-        given = [one.name for one in fields(KlTerm)]
+        given = [field.name for field in fields(KlTerm)]
         placement: type[KlTerm] = custom_class(config.path, KlTerm, keywords=given, options=config.options)
     else:
         placement = load(config.function)

@@ -77,7 +77,7 @@ class Learner:
         self._drops = drops
         self._value_head = value_head
         # A divided model's parameters and others cannot be updated in one call.
-        beside = {id(one) for module in weights.extra_modules.values() for one in module.parameters()}
+        beside = {id(parameter) for module in weights.extra_modules.values() for parameter in module.parameters()}
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
         for parameter in self.named_parameters().values():
             groups.setdefault((parameter.dim() < 2, id(parameter) in beside), []).append(parameter)
@@ -140,11 +140,13 @@ class Learner:
         works = self._works(units)
 
         def fits(rows: Sequence[int]) -> bool:
-            return packed_tokens(one for row in rows for one in units[row]) <= tokens_per_batch
+            return packed_tokens(sequence for row in rows for sequence in units[row]) <= tokens_per_batch
 
         least = math.ceil(packed_tokens(sequences) / tokens_per_batch)
         num = int(self.world.max(len(pieces(works, least, fits))))
-        rows = [[starts[unit] + one for unit in piece for one in range(together)] for piece in pieces(works, num, fits)]
+        rows = [
+            [starts[unit] + place for unit in piece for place in range(together)] for piece in pieces(works, num, fits)
+        ]
         return packed_batches(sequences, rows)
 
     def work_estimate(self) -> WorkEstimate:
@@ -165,7 +167,7 @@ class Learner:
     def _works(self, units: Sequence[Sequence[TokenSequence]]) -> list[Work]:
         """Return the work of each unit; those that follow one another and have one prompt are a group."""
         prompts = [unit[0][0] for unit in units]
-        groups = accumulate(int(one != before) for one, before in pairwise([None, *prompts]))
+        groups = accumulate(int(prompt != before) for prompt, before in pairwise([None, *prompts]))
         estimate = self.work_estimate()
         return [
             estimate.row(group, len(unit[0][0]), *(len(completion) for _, completion in unit))

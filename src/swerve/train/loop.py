@@ -334,7 +334,9 @@ def _note_prompts(
 def _learner(stage: StageConfig, weights: ReplicatedModel, tokenizer: PreTrainedTokenizerBase) -> Learner:
     """Return the model with the optimizer of a stage, and a value head if one of its phases has one."""
     settings = [phase.stage for phase in phases_of(stage)]
-    has_values = any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings)
+    has_values = any(
+        isinstance(setting, RlStage) and isinstance(setting.advantages, GaeAdvantages) for setting in settings
+    )
     weights.train_all_but(stage.freeze, key=f"stages.{stage.label}.freeze")
     return Learner(
         weights,

@@ -181,7 +181,7 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
         if available is not None and getattr(engine, "cache_gb", 0.0) is None:
             sampling = min(sampling, max(0, available - memory.held) // 2)
         if sampling and config.runtime.sharding.kind != "none" and isinstance(engine, TorchEngineConfig):
-            sampling += sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
+            sampling += sum(_size(parameter) for parameter in _empty_model(architecture, config.runtime).parameters())
         stages.append(replace(memory, sampling=sampling))
     return max(stages, key=lambda memory: memory.peak)
 
@@ -203,8 +203,8 @@ def _divided(memory: StageMemory, config: Config, architecture: PreTrainedConfig
         raise ConfigError(f"runtime.sharding.replicas={sharding.replicas} does not divide the {processes} processes")
     itemsize = _NARROW if runtime.precision == "bfloat16" else _WIDE
     model = _empty_model(architecture, runtime)
-    layers = [sum(one.numel() for one in layer.parameters()) for layer in decoder_layers(model)]
-    outside = sum(one.numel() for one in model.parameters()) - sum(layers)
+    layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in decoder_layers(model)]
+    outside = sum(parameter.numel() for parameter in model.parameters()) - sum(layers)
     # Each process has its part of what is held.
     parts = processes // sharding.replicas
     own = {name: -(-getattr(memory, name) // parts) for name in ("weights", "gradients", "optimizer", "frozen")}
@@ -282,7 +282,9 @@ def _stage_memory(
 
 def _replace_tensors(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Put tensors of the present mode into the places of a model's own; weights get a type."""
-    parameters = {id(one): nn.Parameter(torch.empty(one.shape, dtype=dtype)) for one in model.parameters()}
+    parameters = {
+        id(parameter): nn.Parameter(torch.empty(parameter.shape, dtype=dtype)) for parameter in model.parameters()
+    }
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             module._parameters[name] = parameters[id(parameter)]
@@ -331,7 +333,7 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
             entropy(logits)
         return -token_logprobs(logits, ids[rows]).sum()
 
-    for parameter in filter(lambda one: one.requires_grad, model.parameters()):
+    for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
         parameter.register_post_accumulate_grad_hook(drop)
     model.train()
     live = _LiveBytes(besides=[*model.parameters(), *model.buffers()])
@@ -360,7 +362,7 @@ def _sampling_bytes(
     layers = getattr(getattr(output, "past_key_values", None), "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
     per_token, per_row = (
-        sum(_size(one) for name in names for one in tree_leaves(kept[name]) if isinstance(one, Tensor))
+        sum(_size(tensor) for name in names for tensor in tree_leaves(kept[name]) if isinstance(tensor, Tensor))
         for names in (_PER_TOKEN, _PER_ROW)
     )
     prompts = -(-getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS) // processes)
@@ -380,7 +382,7 @@ def _fake(mode: FakeTensorMode, value: Any) -> Any:
         return mode.from_tensor(value)
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{field.name: _fake(mode, getattr(value, field.name)) for field in fields(value)})
-    return tuple(_fake(mode, one) for one in value) if isinstance(value, tuple) else value
+    return tuple(_fake(mode, part) for part in value) if isinstance(value, tuple) else value
 
 
 class _LiveBytes(TorchDispatchMode):

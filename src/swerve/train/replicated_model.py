@@ -121,7 +121,7 @@ class ReplicatedModel:
                 handle = parameter.register_post_accumulate_grad_hook(partial(_hand_over, copied))
                 self._copies[name] = copied, handle
             parameter.data = parameter.data.to(torch.bfloat16)
-        parameters = {name: one for name, one in self.model.named_parameters() if name in names}
+        parameters = {name: parameter for name, parameter in self.model.named_parameters() if name in names}
         self._trained = {**parameters, **{name: copied for name, (copied, _) in self._copies.items()}}
 
     def named_parameters(self) -> dict[str, nn.Parameter]:

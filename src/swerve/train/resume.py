@@ -67,7 +67,9 @@ def resume_point(
     state = None
     while intact and state is None:
         newest = intact[-1]
-        missing_best = kept_steps(config, run, newest) - config.scheduled_steps - {one.step for one in intact}
+        missing_best = (
+            kept_steps(config, run, newest) - config.scheduled_steps - {checkpoint.step for checkpoint in intact}
+        )
         try:
             if missing_best:
                 raise CheckpointError(f"the best one before {newest.label}, step {max(missing_best)}, is missing")

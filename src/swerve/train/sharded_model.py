@@ -58,7 +58,7 @@ class ShardedModel(ReplicatedModel):
         self._let_go()
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in names)
-        self._trained = {name: one for name, one in self.model.named_parameters() if name in names}
+        self._trained = {name: parameter for name, parameter in self.model.named_parameters() if name in names}
 
     def sum_gradients(self) -> None:
         """Replace the gradients of the modules beside the model by their sums; the model's are sums already."""
@@ -70,15 +70,15 @@ class ShardedModel(ReplicatedModel):
 
     def clip_gradients(self, max_norm: float | None) -> float:
         """See `ReplicatedModel.clip_gradients`; the norm is of the whole gradients."""
-        gradients = [one.grad for one in self.named_parameters().values() if one.grad is not None]
-        divided = [one for one in gradients if isinstance(one, DTensor)]
-        whole = [one for one in gradients if not isinstance(one, DTensor)]
+        gradients = [parameter.grad for parameter in self.named_parameters().values() if parameter.grad is not None]
+        divided = [gradient for gradient in gradients if isinstance(gradient, DTensor)]
+        whole = [gradient for gradient in gradients if not isinstance(gradient, DTensor)]
         norms = [whole_tensor(torch.nn.utils.get_total_norm(divided))] if divided else []
-        norms += [one.norm() for one in whole]
+        norms += [gradient.norm() for gradient in whole]
         total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
         if max_norm is not None:
             factor = torch.clamp(max_norm / (total + 1e-6), max=1.0)
-            torch._foreach_mul_([_own(one) for one in gradients], factor)
+            torch._foreach_mul_([_own(gradient) for gradient in gradients], factor)
         return float(total)
 
     def whole_weights(self) -> dict[str, Tensor]:
@@ -170,7 +170,9 @@ def _divide(model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_
     trained = set(trainable_names(model)) if is_trained else set[str]()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)  # of these FSDP2 takes the type of the gradients, once
-    types = {id(one): torch.float32 if name in trained else narrow_type for name, one in model.named_parameters()}
+    types = {
+        id(parameter): torch.float32 if name in trained else narrow_type for name, parameter in model.named_parameters()
+    }
     for part in [*decoder_layers(model), model]:
         for parameter in part.parameters():
             if not isinstance(parameter, DTensor):
@@ -189,8 +191,8 @@ def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
         ConfigError: transformers does not say which they are.
     """
     names = set(model._no_split_modules or ())
-    layers = [one for one in model.modules() if type(one).__name__ in names]
-    layers = layers or [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
+    layers = [module for module in model.modules() if type(module).__name__ in names]
+    layers = layers or [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ConfigError(
             f"runtime.sharding.kind=fsdp: {type(model).__name__} has no decoder layers that transformers names; "

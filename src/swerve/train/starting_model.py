@@ -118,7 +118,7 @@ def new_tiny_model(config: Config, family: ProblemFamily) -> tuple[PreTrainedMod
     tiny = cast(TinyModel, config.model)
     if tiny.vocabulary is not None:
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))[:_PROBLEMS_LEARNED]
-        texts = (text for one in problems for text in (one.question, one.solution or one.answer))
+        texts = (text for problem in problems for text in (problem.question, problem.solution or problem.answer))
         tokenizer = learn_tokenizer(texts, tiny.vocabulary)
     elif family.is_prose:
         raise ConfigError(

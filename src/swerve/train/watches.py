@@ -97,7 +97,7 @@ class LiveEvaluation:
             "eval_num_tokens": found.num_tokens,
             "eval_entropy": found.entropy,
         }
-        values = {name: None if one is None else one.mean for name, one in means.items()}
+        values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
         return {**values, "eval_truncated": found.truncated}
 
     def _evaluate(self, stage_step: int) -> list[dict[str, Any]]:
@@ -110,8 +110,8 @@ class LiveEvaluation:
         whole = context.learner.weights.gathered
         with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, whole():
             rows = evaluation_rows(config, loaded, engine, context.family, own) if own else []
-        gathered = [one for part in world.gather(list(zip(numbers, rows, strict=True))) for one in part]
-        return [row for _, row in sorted(gathered, key=lambda one: int(one[0]))]
+        gathered = [numbered for part in world.gather(list(zip(numbers, rows, strict=True))) for numbered in part]
+        return [row for _, row in sorted(gathered, key=lambda numbered: int(numbered[0]))]
 
     def write(self, checkpoint: CheckpointRef) -> None:
         """Write what was measured as the evaluation of a checkpoint, if it was measured of its weights."""
@@ -146,8 +146,10 @@ class LiveDivergence:
         with _evaluation_mode(start.model):
             with start.gathered():
                 sequences = context.world.gather(self._rollouts(start.model))[0]
-            numbers = context.learner.share([[one] for one in sequences])
-            own = [(tuple(prompt), tuple(completion)) for prompt, completion in (sequences[one] for one in numbers)]
+            numbers = context.learner.share([[sequence] for sequence in sequences])
+            own = [
+                (tuple(prompt), tuple(completion)) for prompt, completion in (sequences[number] for number in numbers)
+            ]
             self._batches = context.learner.batches(own, tokens_per_batch=_TOKENS_PER_BATCH)
             self._hidden = [_hidden(start, batch).cpu() for batch in self._batches]
             with start.gathered():
@@ -157,8 +159,8 @@ class LiveDivergence:
         context = self._context
         problems = heldout_problems(context.config, context.family)[:_NUM_ROLLOUTS]
         encoded = encode_prompts(context.learner.tokenizer, problems, template_arguments(context.config))
-        prompts = [one.token_ids for one in encoded]
-        seeds = [context.seed("live", one.id) for one in problems]
+        prompts = [prompt.token_ids for prompt in encoded]
+        seeds = [context.seed("live", problem.id) for problem in problems]
         max_rows = context.config.runtime.max_rows
         with closing(make_engine(TorchEngineConfig(), model, context.learner.tokenizer, max_rows=max_rows)) as engine:
             found = engine.generate(prompts, context.sampling(num_samples=1, temperature=1.0), seeds=seeds)

@@ -78,10 +78,10 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
             key = f"stages.{stage.label}"
             places: dict[str, RlStage | PhaseConfig] = {key: stage}
             places.update((f"{key}.phases.{number}", phase) for number, phase in enumerate(stage.phases))
-            for place, one in places.items():
-                yield f"{place}.advantages", one.advantages, advantage_estimator
-                yield f"{place}.loss", one.loss, policy_loss
-                yield f"{place}.kl", one.kl, kl_placement
+            for place, settings in places.items():
+                yield f"{place}.advantages", settings.advantages, advantage_estimator
+                yield f"{place}.loss", settings.loss, policy_loss
+                yield f"{place}.kl", settings.kl, kl_placement
 
 
 def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:

@@ -11,7 +11,7 @@ from swerve.train.columns import TokenSignals
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.kl import KlTerm, kl_coefficient, kl_reference, kl_term
 from swerve.train.learner import NotFiniteError
-from swerve.train.policy_update import UPDATE_FIGURES, PolicyUpdate, minibatches, update_policy
+from swerve.train.policy_update import UPDATE_FIGURES, minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
 
@@ -27,30 +27,35 @@ class RlRunner:
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        return self._schedule.step(index, lambda found: self._update(found, index))
+        return self._schedule.step(index, lambda rollouts: self._update(rollouts, index))
 
-    def _update(self, found: StepRollouts, index: int) -> Metrics:
+    def _update(self, rollouts: StepRollouts, index: int) -> Metrics:
+        """Learn from a step's rollouts, and write them down; return what to log."""
         stage, context = self._stage, self._context
         kl, entropy_coef = self._terms()
-        figures: dict[str, Any] = {**rollout_metrics(found, stage, context), **dict.fromkeys(UPDATE_FIGURES)}
+        figures: dict[str, Any] = {**rollout_metrics(rollouts, stage, context), **dict.fromkeys(UPDATE_FIGURES)}
         figures.update(kl_coef=kl.coef, entropy_coef=entropy_coef, num_tokens=0)
-        is_used = [stage.zero_variance == "keep" or varied for varied in found.varied()]
-        left_out, used = (
-            found.whole([number for number, one in enumerate(is_used) if one is wanted]) for wanted in (False, True)
-        )
-        num_used = context.world.sums({"n": len(used.sequences())})["n"]
-        figures["num_used_rollouts"] = int(num_used)
+        # Groups whose rewards agree may be left out; the completions of the others are dealt to the processes.
+        is_used = [stage.zero_variance == "keep" or varied for varied in rollouts.varied()]
+        left_out = rollouts.whole([number for number, used in enumerate(is_used) if not used])
+        used = rollouts.whole([number for number, used in enumerate(is_used) if used])
+        figures["num_used_rollouts"] = int(context.world.sums({"n": len(used.sequences())})["n"])
         used = self._dealt(used, index)
+        # Advantages, and one update or several; where every group agreed there is nothing to learn from.
+        signals: TokenSignals | None = None
         try:
-            # Where every group agreed there is nothing to learn from.
-            update = self._learn(used, index, kl, entropy_coef) if num_used else None
+            if figures["num_used_rollouts"]:
+                step = prepare_step(used, stage, context, kl)
+                update = update_policy(step, stage, context, index, kl, entropy_coef)
+                figures.update(update.figures)
+                signals = update.signals
         except NotFiniteError:
             self._write([left_out, used], index, None)  # to look at
             raise
         # After the update, for what it did at each token. A kill in between loses nothing: rollouts of a step that no
         # checkpoint holds are sampled again on resuming, the same ones, or were saved with the one before.
-        self._write([left_out, used], index, None if update is None else update.signals)
-        return figures if update is None else {**figures, **update.figures}
+        self._write([left_out, used], index, signals)
+        return figures
 
     def _dealt(self, used: StepRollouts, index: int) -> StepRollouts:
         """Return what this process learns from: its share of each minibatch, of groups that differ and that agree."""
@@ -63,13 +68,9 @@ class RlRunner:
 
         return deal_rollouts(used, self._stage, self._context, parts=parts)
 
-    def _learn(self, used: StepRollouts, index: int, kl: KlTerm, entropy_coef: float) -> PolicyUpdate:
-        step = prepare_step(used, self._stage, self._context, kl)
-        return update_policy(step, self._stage, self._context, index, kl, entropy_coef)
-
-    def _write(self, found: Sequence[StepRollouts], index: int, signals: TokenSignals | None) -> None:
+    def _write(self, rollouts: Sequence[StepRollouts], index: int, signals: TokenSignals | None) -> None:
         if self._stage.keep_rollouts:
-            write_rollouts(found, self._context, index, signals)
+            write_rollouts(rollouts, self._context, index, signals)
 
     def _terms(self) -> tuple[KlTerm, float]:
         """Return this step's KL term and coefficient of the entropy, from what the last step's record says."""

@@ -55,8 +55,8 @@ class SftRunner:
             examples = reader.read(stage.data)
         share = stage.validation_share if examples else None
         seed = context.seed(stage.label, "validation")
-        self._examples, held_out = hold_out(examples, share, key=lambda one: one.problem, seed=seed)
-        self._validation = [one.tokens for one in held_out or reader.read(stage.validation)]
+        self._examples, held_out = hold_out(examples, share, key=lambda example: example.problem, seed=seed)
+        self._validation = [example.tokens for example in held_out or reader.read(stage.validation)]
         # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
         asked, total = getattr(stage, "num_examples", None), len(self._examples)
         if total and asked not in (None, total):
@@ -94,7 +94,7 @@ class SftRunner:
 
     def _share(self, sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
         """Return those of all processes' sequences that this one reads."""
-        return [sequences[number] for number in self._context.learner.share([[one] for one in sequences])]
+        return [sequences[number] for number in self._context.learner.share([[sequence] for sequence in sequences])]
 
     def _draw(self, index: int) -> tuple[Sequence[TokenSequence], Metrics]:
         """Return the sequences of a step, of all processes, and what to log of them."""
