@@ -35,7 +35,7 @@ UPDATE_FIGURES = ("loss", "grad_norm", "lr", *_PER_TOKEN, *_GAPS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyUpdate:
-    """What came of the updates of one step."""
+    """Metrics and recorded token columns of one step's updates."""
 
     figures: Metrics
     """Metrics to log."""
@@ -56,6 +56,7 @@ def update_policy(
             columns, num_tokens = _weighted(step, rows, stage, context)
             if not num_tokens:  # no process has a completion
                 continue
+            # One optimizer step from the completions that have a gradient.
             loss = _MinibatchLoss(
                 stage=stage,
                 learner=context.learner,
@@ -67,10 +68,16 @@ def update_policy(
             )
             batches, silent, unread = _micro_batches(step, loss)
             result = context.learner.update(batches, loss, silent=silent, learning_rate=rate, metrics=_PER_TOKEN)
+            # What it measured, with the entropies that sampling knows of completions that were not read.
+            mask = step.table.mask
+            unread_sums = {
+                "read_tokens": float(mask[rows].sum() - mask[unread].sum()),
+                "entropy": float(step.entropies[unread].sum()),
+            }
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
-            beside = _beside(step, rows, unread, context.world)
-            for name, value in [*added.items(), *result.sums.items(), *beside.items()]:
-                sums[name] += value
+            for part in (added, result.sums, context.world.sums(unread_sums)):
+                for name, value in part.items():
+                    sums[name] += value
     return PolicyUpdate(
         figures={
             **_metrics(step, stage, context, sums, kl),
@@ -175,6 +182,7 @@ def _micro_batches(
     loss. Where no process has a completion with a gradient, all are read as if they had one: the optimizer's moments
     then decay as with any gradient of 0.
     """
+    # Which completions have a gradient, and of which of the others sampling knows the entropy.
     learner, learns = loss.learner, loss.learns
     counts = learner.world.sums({"learn": float(learns.sum()), "silent": float((~learns).sum())})
     if not all(counts.values()):
@@ -183,25 +191,15 @@ def _micro_batches(
         learns = torch.ones_like(learns)
     is_known = torch.zeros_like(learns) if loss.kl.is_in_loss else ~step.entropies[loss.rows].isnan()
 
+    # Micro-batches of each kind, whose rows are numbered as the update's.
     def batches(chosen: Bool[Tensor, " b"]) -> list[TokenBatch]:
-        numbers = _where(chosen)
+        numbers = [number for number, is_chosen in enumerate(chosen.tolist()) if is_chosen]
         sequences = [step.sequences[loss.rows[number]] for number in numbers]
-        found = learner.batches(sequences, tokens_per_batch=loss.stage.tokens_per_batch)
-        return [replace(batch, rows=tuple(numbers[row] for row in batch.rows)) for batch in found]
+        made = learner.batches(sequences, tokens_per_batch=loss.stage.tokens_per_batch)
+        return [replace(batch, rows=tuple(numbers[row] for row in batch.rows)) for batch in made]
 
-    return batches(learns), batches(~learns & ~is_known), [loss.rows[number] for number in _where(~learns & is_known)]
-
-
-def _where(chosen: Bool[Tensor, " b"]) -> list[int]:
-    found: list[int] = chosen.nonzero().flatten().tolist()
-    return found
-
-
-def _beside(step: PolicyStep, rows: list[int], unread: list[int], world: World) -> dict[str, float]:
-    """Return how many tokens of its `rows` an update reads, and the entropies of the others, over all processes."""
-    mask, entropies = step.table.mask, step.entropies[unread]
-    read = float(mask[rows].sum() - mask[unread].sum())
-    return world.sums({"read_tokens": read, "entropy": float(entropies.sum())})
+    unread = [row for row, is_unread in zip(loss.rows, (~learns & is_known).tolist(), strict=True) if is_unread]
+    return batches(learns), batches(~learns & ~is_known), unread
 
 
 def _weighted(
@@ -284,6 +282,7 @@ class _MinibatchLoss:
         if not in_loss and correction is None:
             return tokens
 
+        # Log-probabilities as tables of the batch's rows; the present ones are computed once, and only if needed.
         def table(values: Tensor) -> Tensor:
             spread = values.new_zeros(batch.mask.shape)
             spread[batch.mask] = values
@@ -293,6 +292,7 @@ class _MinibatchLoss:
         def current() -> Tensor:
             return table(self._logprobs(hidden, tokens.ids))
 
+        # Each token gets what belongs to its sequence.
         with torch.no_grad():
             old = None if tokens.old_logprobs is None else table(tokens.old_logprobs)
             if in_loss and old is not None:

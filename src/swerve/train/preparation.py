@@ -93,12 +93,14 @@ def _policy_scores(
 
     A single update has no need of the old log-probabilities: its own, without gradient, are the same numbers.
     """
+    # What the objective asks for besides log-probabilities, or that it needs nothing.
     with_values = isinstance(stage.advantages, GaeAdvantages)
     with_entropies = stage.entropy.top_share < 1.0
     if stage.num_updates == 1 and not (kl.needs_old_logprobs or with_values or with_entropies):
         return {}
     names = ["old_logprobs", *(["entropies"] if with_entropies else []), *(["values"] if with_values else [])]
 
+    # One pass gives all columns.
     def compute(batch: TokenBatch, hidden: Tensor) -> Tensor:
         ids = batch.completion_ids[batch.mask]
 
