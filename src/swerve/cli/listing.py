@@ -127,7 +127,7 @@ def check_config(
     # Everything that training checks before its first step; code of the user's own is loaded.
     config = with_steps(load_config(recipe, overrides or ()))
     if has_custom(config):
-        from swerve.train.stages.custom_parts import load_custom_parts
+        from swerve.train.custom_parts import load_custom_parts
 
         load_custom_parts(config)
     check_name(config.name)

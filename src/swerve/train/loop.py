@@ -39,6 +39,7 @@ from swerve.train.checkpointer import Checkpointer
 from swerve.train.checks import check_examples, check_machine, check_models, check_problems
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
+from swerve.train.custom_parts import check_unchanged, custom_digests, load_custom_parts
 from swerve.train.engine_check import engine_check
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
@@ -58,7 +59,6 @@ from swerve.train.rollouts import PENDING, restore_pending
 from swerve.train.session import Session, open_session
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
-from swerve.train.stages.custom_parts import check_unchanged, custom_digests, load_custom_parts
 from swerve.train.starting_model import initial_model, starting_model
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.train.watches import LiveDivergence, LiveEvaluation, is_evaluated, is_that_of_files

@@ -25,32 +25,28 @@ def outcome_figures(rewards: Sequence[Reward], world: World) -> dict[str, Any]:
 
     `error_details` is there where a limit was reached or a grader failed: the most frequent reasons with their counts.
     """
+    # Counts of all processes.
     statuses = Counter(reward.status for reward in rewards)
-    totals = world.sums({name: float(statuses[name]) for name in get_args(RewardStatus)})
-    unanswered = world.sums({"n": float(sum(not reward.answered for reward in rewards))})["n"]
+    own = {status: float(statuses[status]) for status in get_args(RewardStatus)}
+    totals = world.sums({**own, "unanswered": float(sum(not reward.answered for reward in rewards))})
+    num_unanswered, num_completions = int(totals.pop("unanswered")), int(sum(totals.values()))
     figures: dict[str, Any] = {
-        "num_completions": int(sum(totals.values())),
-        "num_failures": int(sum(totals.values()) - totals["graded"]),
-        "num_unanswered": int(unanswered),
+        "num_completions": num_completions,
+        "num_failures": num_completions - int(totals["graded"]),
+        "num_unanswered": num_unanswered,
         "num_unparsed": int(totals["unparsed"]),
         "num_timeouts": int(totals["timeout"]),
         "num_errors": int(totals["error"]),
     }
+    # Why some could not be graded.
     if figures["num_timeouts"] or figures["num_errors"]:
-        figures["error_details"] = _details(rewards, world)
+        failed = [reward for reward in rewards if reward.status in ("timeout", "error")]
+        details = Counter((reward.detail or reward.status)[:_MAX_DETAIL_CHARS] for reward in failed)
+        merged: Counter[str] = Counter()
+        for part in world.gather(dict(details)):
+            merged.update(part)
+        figures["error_details"] = _most_frequent(merged)
     return figures
-
-
-def _details(rewards: Sequence[Reward], world: World) -> dict[str, int]:
-    own = Counter(
-        (reward.detail or reward.status)[:_MAX_DETAIL_CHARS]
-        for reward in rewards
-        if reward.status in ("timeout", "error")
-    )
-    merged: Counter[str] = Counter()
-    for part in world.gather(dict(own)):
-        merged.update(part)
-    return _most_frequent(merged)
 
 
 def _most_frequent(details: Mapping[str, int]) -> dict[str, int]:
