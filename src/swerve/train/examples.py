@@ -104,15 +104,17 @@ class ExampleReader:
                 tokenizer has no token for a word, or none that ends a sequence.
             ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
         """
-        found: list[Example] = []
+        examples: list[Example] = []
         for spec in specs:
             records, responses = read_learned(spec, self.held_out, self.note)
             if responses:
-                found += self.examples(responses, source=spec, sha256=_tokenizer_of(spec))
+                examples += self.examples(responses, source=spec, sha256=_tokenizer_of(spec))
             else:
                 texts = [record.values["text"] for record in records]
-                found += self._text_examples(spec, records, [text if isinstance(text, str) else "" for text in texts])
-        return found
+                examples += self._text_examples(
+                    spec, records, [text if isinstance(text, str) else "" for text in texts]
+                )
+        return examples
 
     def examples(self, responses: Sequence[Response], *, source: str, sha256: str | None = None) -> list[Example]:
         """Return responses as examples: by their token ids where those are of this tokenizer, else by their text.
@@ -127,29 +129,30 @@ class ExampleReader:
             ArtifactError: the prompt of a response is not known.
         """
         size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
-        is_by_ids = [max(one.completion_ids, default=size) < size for one in responses]
+        is_by_ids = [max(response.completion_ids, default=size) < size for response in responses]
         if sha256 is None:
             keeps_ids = all(is_by_ids) and all(map(self._gives_text, responses))
         else:
             keeps_ids = tokenizer_fingerprint(self.tokenizer) == sha256
         is_by_ids = [by_ids and keeps_ids for by_ids in is_by_ids]
-        by_text = [one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
+        by_text = [response for response, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
         try:
             of_text = iter(self._by_text(by_text, source))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from None
         encoded = [
-            self._by_ids(one) if by_ids else next(of_text) for one, by_ids in zip(responses, is_by_ids, strict=True)
+            self._by_ids(response) if by_ids else next(of_text)
+            for response, by_ids in zip(responses, is_by_ids, strict=True)
         ]
-        limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
-        kept = [one for one in encoded if len(one) <= limit]
+        limit = min(length for length in (self.max_length, self.positions, 2**31) if length is not None)
+        kept = [example for example in encoded if len(example) <= limit]
         if not kept:
             raise ConfigError(
                 f"none of {len(encoded)} examples of {source} has at most {limit} tokens; raise max_length"
             )
         if len(kept) < len(encoded):
             self.note(f"{source}: {len(encoded) - len(kept)} of {len(encoded)} examples have more than {limit} tokens")
-        num_wrong = sum(one.correct is False for one in responses)
+        num_wrong = sum(response.correct is False for response in responses)
         if num_wrong:
             self.note(
                 f"{source}: {num_wrong} of {len(responses)} responses are recorded as wrong and are learned all the "
@@ -169,21 +172,21 @@ class ExampleReader:
         return Example(response.problem.id, (prompt, completion))
 
     def _by_text(self, responses: Sequence[Response], source: str) -> list[Example]:
-        problems, texts = [one.problem for one in responses], list[str]()
-        for one in responses:
-            if not one.has_prompt or one.text is None:
+        problems, texts = [response.problem for response in responses], list[str]()
+        for response in responses:
+            if not response.has_prompt or response.text is None:
                 raise ArtifactError(
-                    f"{one.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
+                    f"{response.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
                     "swerve sample records both"
                 )
-            texts.append(one.text)
+            texts.append(response.text)
         asked_ones = [problem for problem in problems if is_asked(problem)]
         rendered = iter(encode_prompts(self.tokenizer, asked_ones, self.arguments))
         for note in marks_notes(self.tokenizer, asked_ones):
             self.note(f"{source}: {note}")
-        others = [one for one, problem in zip(responses, problems, strict=True) if not is_asked(problem)]
-        texts_read = [one.prompt or "" for one in others]  # the text as the model read it
-        as_read = iter(encode_texts(self.tokenizer, texts_read, [one.place for one in others]))
+        others = [response for response, problem in zip(responses, problems, strict=True) if not is_asked(problem)]
+        texts_read = [response.prompt or "" for response in others]  # the text as the model read it
+        as_read = iter(encode_texts(self.tokenizer, texts_read, [response.place for response in others]))
         prompts = [
             next(rendered) if is_asked(problem) else Prompt(problem=problem, token_ids=tuple(next(as_read)))
             for problem in problems
@@ -194,7 +197,7 @@ class ExampleReader:
             texts,
             self.arguments,
             stop_ids=self.stop_ids,
-            cut_off={number for number, one in enumerate(responses) if one.finish_reason == "length"},
+            cut_off={number for number, response in enumerate(responses) if response.finish_reason == "length"},
             note=lambda line: self.note(f"{source}: {line}"),
         )
         return [

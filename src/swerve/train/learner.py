@@ -240,8 +240,7 @@ def optimizer_class(config: OptimizerConfig) -> Callable[..., torch.optim.Optimi
         from bitsandbytes.optim import AdamW8bit
     except ImportError:
         raise MissingExtraError("bitsandbytes", "int8", "optimizer.moments: int8") from None
-    found: Callable[..., torch.optim.Optimizer] = AdamW8bit
-    return found
+    return cast(Callable[..., torch.optim.Optimizer], AdamW8bit)
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:

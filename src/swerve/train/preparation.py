@@ -81,7 +81,9 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         table=table,
         rewards=torch.tensor(rewards),
         columns=columns,
-        entropies=torch.tensor([math.nan if one.entropy is None else one.entropy for one in completions]),
+        entropies=torch.tensor(
+            [math.nan if completion.entropy is None else completion.entropy for completion in completions]
+        ),
         batches=batches,
     )
 

@@ -58,21 +58,21 @@ class RolloutSchedule:
         """
         stage, context = self._stage, self._context
         has_sampled = index not in context.pending
-        found = context.pending.pop(index) if not has_sampled else sample_step(stage, context, index)
+        sampled = context.pending.pop(index) if not has_sampled else sample_step(stage, context, index)
         if context.records_solved:  # before the next step's problems are drawn
-            context.record_solved(index, _solved(found, context))
+            context.record_solved(index, _solved(sampled, context))
         learned: list[Metrics] = []
         if context.config.rollout.ahead and index + 1 in self._steps:
             has_sampled = True
             context.pending[index + 1] = sample_step(
-                stage, context, index + 1, meanwhile=lambda: learned.append(learn(found))
+                stage, context, index + 1, meanwhile=lambda: learned.append(learn(sampled))
             )
-        figures = learned[0] if learned else learn(found)
-        return {**figures, **self._lag(found, index), **(self._sync() if has_sampled else {})}
+        figures = learned[0] if learned else learn(sampled)
+        return {**figures, **self._lag(sampled, index), **(self._sync() if has_sampled else {})}
 
-    def _lag(self, found: StepRollouts, index: int) -> Metrics:
+    def _lag(self, sampled: StepRollouts, index: int) -> Metrics:
         """Return by how many steps the weights that sampled are behind those that learn, as a mean over rollouts."""
-        versions = [one.version for group in found.groups for one in group.rollouts]
+        versions = [rollout.version for group in sampled.groups for rollout in group.rollouts]
         sums = self._context.world.sums({"versions": float(sum(versions)), "num": float(len(versions))})
         return {"staleness": self._context.first_step + index - sums["versions"] / sums["num"]}
 
@@ -141,7 +141,7 @@ def _leaves_unread(stage: RlStage) -> bool:
 
 
 def deal_rollouts(
-    found: StepRollouts,
+    sampled: StepRollouts,
     stage: SamplingStage,
     context: StageContext,
     *,
@@ -150,19 +150,19 @@ def deal_rollouts(
     """Return the completions that this process learns from, so that all have equal work; all processes must call it.
 
     Args:
-        found: the whole groups that this process sampled; completions move from there to other processes.
+        sampled: the whole groups that this process sampled; completions move from there to other processes.
         stage: with the reward of failures.
         context: the stage's.
         parts: divides the numbers of the groups into those whose work is dealt out by itself.
     """
     world = context.world
     if world.size == 1:
-        return found
-    mine = sorted(_moved(found, _targets(found, context, parts), world), key=itemgetter(0))
-    by_group = [list(part) for _, part in groupby(mine, key=lambda one: one[0].group)]
-    groups = [RolloutGroup(prompt=part[0][1], rollouts=tuple(one for *_, one in part)) for part in by_group]
+        return sampled
+    mine = sorted(_moved(sampled, _targets(sampled, context, parts), world), key=itemgetter(0))
+    by_group = [list(part) for _, part in groupby(mine, key=lambda moved: moved[0].group)]
+    groups = [RolloutGroup(prompt=part[0][1], rollouts=tuple(rollout for *_, rollout in part)) for part in by_group]
     return replace(
-        found,
+        sampled,
         groups=groups,
         numbers=[part[0][0].group for part in by_group],
         rewards=_rewards(groups, stage),
@@ -171,17 +171,17 @@ def deal_rollouts(
 
 
 def _moved(
-    found: StepRollouts, targets: Mapping[Member, int], world: World
+    sampled: StepRollouts, targets: Mapping[Member, int], world: World
 ) -> Iterator[tuple[Member, Prompt, Rollout]]:
     """Send completions to the processes that learn from them; yield those of this one."""
     sent: list[list[dict[str, Any]]] = [[] for _ in range(world.size)]
-    rollouts = ((group.prompt, rollout) for group in found.groups for rollout in group.rollouts)
-    for member, (prompt, rollout) in zip(found.members(), rollouts, strict=True):
+    rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
+    for member, (prompt, rollout) in zip(sampled.members(), rollouts, strict=True):
         if targets[member] == world.rank:
             yield member, prompt, rollout
         else:
             sent[targets[member]].append(_row(member, prompt, rollout, NO_SIGNAL))
-    problems = {one.id: one for one in found.drawn}
+    problems = {problem.id: problem for problem in sampled.drawn}
     for part in world.exchange([_to_bytes(rows) for rows in sent]):
         for row in _from_bytes(part):
             prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
@@ -189,11 +189,11 @@ def _moved(
 
 
 def _targets(
-    found: StepRollouts, context: StageContext, parts: Callable[[set[int]], list[set[int]]]
+    sampled: StepRollouts, context: StageContext, parts: Callable[[set[int]], list[set[int]]]
 ) -> dict[Member, int]:
     """Return the process that learns from each completion of all processes."""
-    lengths = [[len(prompt), len(completion)] for prompt, completion in found.sequences()]
-    own = [[*member, *two] for member, two in zip(found.members(), lengths, strict=True)]
+    lengths = [[len(prompt), len(completion)] for prompt, completion in sampled.sequences()]
+    own = [[*member, *two] for member, two in zip(sampled.members(), lengths, strict=True)]
     # In the order of the processes that have them, so that few have to move.
     everybody = [row for part in context.world.gather(own) for row in part]
     estimate, targets = context.learner.work_estimate(), {}
@@ -242,9 +242,9 @@ def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     """
     if not context.pending:
         return {}
-    (found,) = context.pending.values()
+    (sampled,) = context.pending.values()
     left_out = {*NO_SIGNAL, "sample", "entropy"}
-    own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(found, None)]
+    own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(sampled, None)]
     parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
     rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
     content = json.dumps(rows, sort_keys=True).encode()
@@ -260,9 +260,9 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
     count = stage.prompts_per_step
     rounds = [list(numbers) for _, numbers in groupby(by_group, key=lambda number: number // count)]
     drawn = {
-        number: one
+        number: problem
         for part in rounds
-        for number, one in zip(part, context.draw(range(part[0], part[-1] + 1), step=index), strict=True)
+        for number, problem in zip(part, context.draw(range(part[0], part[-1] + 1), step=index), strict=True)
     }
     mine = [number for part in rounds for number in context.world.shard(part)]
     groups = [_group(drawn[number], by_group[number]) for number in mine]
@@ -291,11 +291,16 @@ def _rewards(groups: Sequence[RolloutGroup], stage: SamplingStage) -> list[list[
     return [[reward_value(rollout.reward, stage) for rollout in group.rollouts] for group in groups]
 
 
-def _solved(found: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
+def _solved(sampled: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
     """Return problem id, right and all completions of every group of all processes, by the groups' numbers."""
     own = [
-        [number, group.prompt.problem.id, sum(one.reward.is_right for one in group.rollouts), len(group.rollouts)]
-        for number, group in zip(found.numbers, found.groups, strict=True)
+        [
+            number,
+            group.prompt.problem.id,
+            sum(rollout.reward.is_right for rollout in group.rollouts),
+            len(group.rollouts),
+        ]
+        for number, group in zip(sampled.numbers, sampled.groups, strict=True)
     ]
     everybody = sorted(entry for part in context.world.gather(own) for entry in part)
     return [(name, solved, tried) for _, name, solved, tried in everybody]
@@ -318,18 +323,18 @@ def reward_value(reward: Reward, stage: SamplingStage) -> float:
 
 
 def write_rollouts(
-    found: Sequence[StepRollouts], context: StageContext, index: int, signals: TokenSignals | None = None
+    sampled: Sequence[StepRollouts], context: StageContext, index: int, signals: TokenSignals | None = None
 ) -> None:
     """Write the step's rollouts of all processes to the run directory; all processes must call it.
 
     Args:
-        found: this process's rollouts, in several parts perhaps.
+        sampled: this process's rollouts, in several parts perhaps.
         context: the stage's.
         index: 0-based number of the step in the stage.
         signals: what the step's updates did at their tokens; completions that are not in it were left out.
     """
     step = context.first_step + index + 1
-    rows = [{**row, "step": step} for part in found for row in _rows(part, signals)]
+    rows = [{**row, "step": step} for part in sampled for row in _rows(part, signals)]
     write_together(context.run.rollouts_path(step), rows, ROLLOUTS_SCHEMA, context.world, order=_ORDER)
 
 
@@ -365,12 +370,12 @@ def _with_numbers(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([*schema, *(pa.field(name, pa.int32()) for name in names if name not in schema.names)])
 
 
-def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
+def _rows(sampled: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
     recorded = {} if signals is None else signals.by_member()
-    rollouts = ((group.prompt, rollout) for group in found.groups for rollout in group.rollouts)
+    rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
     return [
         _row(member, prompt, rollout, recorded.get(member, NO_SIGNAL))
-        for member, (prompt, rollout) in zip(found.members(), rollouts, strict=True)
+        for member, (prompt, rollout) in zip(sampled.members(), rollouts, strict=True)
     ]
 
 
@@ -380,41 +385,41 @@ def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) ->
     return {**{name: row[name] for name in ROLLOUTS_SCHEMA.names}, **signal, "entropy": rollout.completion.entropy}
 
 
-def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:
+def rollout_metrics(sampled: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:
     """Return the step's metrics over all processes: reward, lengths, failures, groups."""
-    totals = context.world.sums(_sums(found))
+    totals = context.world.sums(_sums(sampled))
     rollouts = totals["rollouts"]
     return {
         "reward": totals["reward"] / rollouts,
         "completion_length": totals["tokens"] / rollouts,  # tokens
         "truncated_share": totals["truncated"] / rollouts,
         "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats per token: an estimate of the entropy
-        **outcome_figures([one.reward for group in found.groups for one in group.rollouts], context.world),
+        **outcome_figures([rollout.reward for group in sampled.groups for rollout in group.rollouts], context.world),
         "num_groups": int(totals["groups"]),
         "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,
-        "num_refills": found.num_refills,
-        **found.draw_metrics,
+        "num_refills": sampled.num_refills,
+        **sampled.draw_metrics,
         # The texts of a task with a vocabulary of its own are no prose.
-        **(_response_metrics(found, context.world) if context.family.is_prose else {}),
+        **(_response_metrics(sampled, context.world) if context.family.is_prose else {}),
     }
 
 
-def _response_metrics(found: StepRollouts, world: World) -> dict[str, float | None]:
+def _response_metrics(sampled: StepRollouts, world: World) -> dict[str, float | None]:
     """Return what the completions look like; of several processes the mean, weighed by their completions."""
-    num, own = sum(len(group.rollouts) for group in found.groups), response_metrics(found.groups)
+    num, own = sum(len(group.rollouts) for group in sampled.groups), response_metrics(sampled.groups)
     sums = world.sums({name: num * (value or 0.0) for name, value in own.items()})
     counts = world.sums({name: 0.0 if value is None else num for name, value in own.items()})
     return {name: sums[name] / counts[name] if counts[name] else None for name in own}
 
 
-def _sums(found: StepRollouts) -> Mapping[str, float]:
-    rollouts: list[Rollout] = [rollout for group in found.groups for rollout in group.rollouts]
+def _sums(sampled: StepRollouts) -> Mapping[str, float]:
+    rollouts: list[Rollout] = [rollout for group in sampled.groups for rollout in group.rollouts]
     return {
-        "groups": len(found.groups),
+        "groups": len(sampled.groups),
         "rollouts": len(rollouts),
-        "reward": sum(map(sum, found.rewards)),
+        "reward": sum(map(sum, sampled.rewards)),
         "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
         "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-        "zero_variance_groups": len(found.groups) - sum(found.varied()),
+        "zero_variance_groups": len(sampled.groups) - sum(sampled.varied()),
         "neg_logprob": -sum(sum(rollout.completion.logprobs) for rollout in rollouts),
     }

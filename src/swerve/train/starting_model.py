@@ -75,7 +75,7 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
         name = str(folder)
     try:
         with quiet_transformers(), quiet_hub():
-            found: PreTrainedConfig = AutoConfig.from_pretrained(
+            config: PreTrainedConfig = AutoConfig.from_pretrained(
                 name,
                 revision=revision or "main",
                 trust_remote_code=False,
@@ -83,12 +83,12 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
-    check_readable(name, found)
+    check_readable(name, config)
     if not (Path(name) / "tokenizer_config.json").is_file():
-        return found, None
+        return config, None
     tokenizer = load_tokenizer(name)
-    check_vocabulary(path, int(found.get_text_config().vocab_size), tokenizer)
-    return found, tokenizer
+    check_vocabulary(path, int(config.get_text_config().vocab_size), tokenizer)
+    return config, tokenizer
 
 
 def is_of_run(name: str, config: Config) -> bool:

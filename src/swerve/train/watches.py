@@ -90,15 +90,15 @@ class LiveEvaluation:
         if not is_evaluated(self._context.config, self._stage, stage_step):
             return {}
         self._rows = (stage_step, self._evaluate(stage_step))
-        found = summarise(self._rows[1], confidence=self._context.config.eval.confidence)
+        summary = summarise(self._rows[1], confidence=self._context.config.eval.confidence)
         means = {
-            "eval_accuracy": found.accuracy,
-            "eval_reward": found.mean_reward,
-            "eval_num_tokens": found.num_tokens,
-            "eval_entropy": found.entropy,
+            "eval_accuracy": summary.accuracy,
+            "eval_reward": summary.mean_reward,
+            "eval_num_tokens": summary.num_tokens,
+            "eval_entropy": summary.entropy,
         }
         values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
-        return {**values, "eval_truncated": found.truncated}
+        return {**values, "eval_truncated": summary.truncated}
 
     def _evaluate(self, stage_step: int) -> list[dict[str, Any]]:
         context = self._context
@@ -163,8 +163,8 @@ class LiveDivergence:
         seeds = [context.seed("live", problem.id) for problem in problems]
         max_rows = context.config.runtime.max_rows
         with closing(make_engine(TorchEngineConfig(), model, context.learner.tokenizer, max_rows=max_rows)) as engine:
-            found = engine.generate(prompts, context.sampling(num_samples=1, temperature=1.0), seeds=seeds)
-        return [(prompt, group[0].token_ids) for prompt, group in zip(prompts, found, strict=True)]
+            completions = engine.generate(prompts, context.sampling(num_samples=1, temperature=1.0), seeds=seeds)
+        return [(prompt, group[0].token_ids) for prompt, group in zip(prompts, completions, strict=True)]
 
     def measure(self, stage_step: int) -> Metrics:
         """Return what to log after a step: means per token in nats, of the policy P against the start Q."""
@@ -197,7 +197,7 @@ def _moved(head: LinearHead, device: torch.device | str, *, copy: bool = False) 
 
 
 def _linear(head: Head) -> LinearHead:
-    found = head.linear()
-    if found is None:
+    linear = head.linear()
+    if linear is None:
         raise MismatchError("probe.every needs an output head that is a plain linear layer; leave it out")
-    return found
+    return linear

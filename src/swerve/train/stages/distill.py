@@ -28,13 +28,13 @@ class DistillRunner:
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        return self._schedule.step(index, lambda found: self._update(found, index))
+        return self._schedule.step(index, lambda rollouts: self._update(rollouts, index))
 
-    def _update(self, found: StepRollouts, index: int) -> Metrics:
+    def _update(self, rollouts: StepRollouts, index: int) -> Metrics:
         stage, context = self._stage, self._context
         if stage.keep_rollouts:
-            write_rollouts([found], context, index)
-        sequences = deal_rollouts(found, stage, context).sequences()
+            write_rollouts([rollouts], context, index)
+        sequences = deal_rollouts(rollouts, stage, context).sequences()
         num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
         teacher = self._teacher
 
@@ -56,7 +56,7 @@ class DistillRunner:
         batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
         result = context.learner.update(batches, loss, learning_rate=rate, metrics=("entropy",))
         return {
-            **rollout_metrics(found, stage, context),
+            **rollout_metrics(rollouts, stage, context),
             "loss": result.loss,  # the mean divergence to the teacher, nats per token
             "grad_norm": result.grad_norm,
             "lr": rate,

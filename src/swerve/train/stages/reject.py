@@ -102,7 +102,7 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
     Raises:
         SwerveError: no completion was right.
     """
-    problems = list({one.id: one for one in context.draw(range(stage.num_prompts), step=0)}.values())
+    problems = list({problem.id: problem for problem in context.draw(range(stage.num_prompts), step=0)}.values())
     parts = []
     with (
         _awake_teacher(stage, context) as teacher,
