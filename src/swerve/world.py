@@ -59,10 +59,10 @@ class World:
         """Return this process's share: every `size`-th item."""
         return list(items[self.rank :: self.size])
 
-    def gather_in_order(self, own: Sequence[Any]) -> list[Any]:
+    def dealt_back(self, own: Sequence[Any]) -> list[Any]:
         """Return what all processes made of their shares, JSON values, in the order of the items before `shard`.
 
-        >>> World().gather_in_order(World().shard([1, 2, 3]))
+        >>> World().dealt_back(World().shard([1, 2, 3]))
         [1, 2, 3]
         """
         parts = self.gather(list(own))

@@ -190,7 +190,7 @@ def evaluation_rows(
     together = World() if world is None else world
     own = together.shard(problems)
     rows = _sampled_rows(family, _Sampler(config, loaded, engine, own, on_finished)) if own else []
-    rows = together.gather_in_order(rows)
+    rows = together.dealt_back(rows)
     greedy = [row["responses"][0] for row in rows]
     entropies = _mean_entropies(loaded, [(one["prompt_ids"], one["completion_ids"]) for one in greedy], together)
     for response, entropy_mean in zip(greedy, entropies, strict=True):

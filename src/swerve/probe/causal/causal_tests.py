@@ -98,7 +98,7 @@ class CausalTests:
         method = self.plan.settings.attribution.method
         assert method != "none", "asked for above"
         own = attribute(self._model(source), self.world.shard(spots), method, label=source.label)
-        return self.world.gather_in_order(own)
+        return self.world.dealt_back(own)
 
     def swaps(self) -> tuple[Rows, Entries]:
         """Force tokens at spikes and other positions; also how well scores predict the effects."""
