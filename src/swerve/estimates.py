@@ -82,9 +82,9 @@ class WilcoxonResult:
     p_value: float
     effect_size: float
     """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
-    sign_flip_p: float | None = None
-    """P-value of a mean difference of 0, by sign flips; null in files of earlier versions. The signed-rank test is not
-    of the mean: where differences are skewed the two can contradict."""
+    sign_flip_p: float | None
+    """P-value of a mean difference of 0, by sign flips. The signed-rank test is not of the mean: where differences are
+    skewed the two can contradict."""
     p_adjusted: float | None = None
     """Of `p_value`, Benjamini and Hochberg's over all tests of the same report; None: a test on its own."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import random
 import string
 from collections import Counter, defaultdict
@@ -24,8 +23,7 @@ from swerve.problems.gsm8k import Gsm8k
 from swerve.problems.knights.rows import prove_row
 from swerve.problems.math import Math
 from swerve.rewards import grade_all
-from swerve.statistics import mean_interval, ratio_interval, share
-from swerve.statistics.jackknife import UNBOUNDED
+from swerve.statistics import share
 from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, Reward
 
@@ -302,7 +300,7 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
     }
     for name, records in ways.items():
         labelled = [dataclasses.replace(one, label="right" if one.correct else "wrong") for one in records]
-        for label in summarise(labelled, mean=_mean, ratio=_ratio):
+        for label in summarise(labelled):
             yield {"kind": "behaviours", "set": name, **{key: label[key] for key in _SHOWN}}
     right_form = [row["format_think_answer"] for row in behaviour_rows(ways["formulas"])]
     same = [found == one.values["format_ok"] for found, one in zip(right_form, formulas, strict=True)]
@@ -330,20 +328,6 @@ def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) ->
 def _response(problem: str, text: str, question: str, place: str, correct: bool) -> Response:
     asked = Problem(id=problem, family="math", question=question, answer="", begun="")
     return Response(problem=asked, text=text, place=place, correct=correct)
-
-
-def _mean(
-    values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-) -> Mapping[str, float] | None:
-    estimate = mean_interval(values, clusters=clusters, bounds=bounds or UNBOUNDED)
-    return None if estimate is None else dataclasses.asdict(estimate)
-
-
-def _ratio(
-    numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
-) -> Mapping[str, float] | None:
-    estimate = ratio_interval(numerators, denominators, clusters=clusters, bounds=(0.0, math.inf))
-    return None if estimate is None else dataclasses.asdict(estimate)
 
 
 def lines(data: Path) -> Iterator[Line]:

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from swerve.artifacts.files import atomic_directory, part_path
+from swerve.artifacts.files import atomic_directory, part_path, write_sealed
 from swerve.artifacts.metrics import append_metrics, cut_back, read_metrics, synced_extent
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
@@ -173,13 +173,13 @@ def test_a_directory_without_a_manifest_is_no_checkpoint(run):
 
 
 def test_a_damaged_manifest_is_named(run):
-    (run.checkpoint_path(6) / "MANIFEST.json").write_text('{"files": {"weights": "0"}}')
+    write_sealed(run.checkpoint_path(6) / "MANIFEST.json", {"files": {"weights": "0"}})
     with pytest.raises(CheckpointError, match="step_000006/MANIFEST.json does not name its step"):
         run.checkpoints()
 
 
 def test_other_schema_versions_and_other_directories_are_refused(run, tmp_path):
-    (run.path / "run.json").write_text('{"schema_version": 99}')
+    write_sealed(run.path / "run.json", {"schema_version": 99})
     with pytest.raises(ArtifactError, match="run schema version 99, this swerve reads 1"):
         run.read_provenance()
     with pytest.raises(ArtifactError, match="is not a run directory"):

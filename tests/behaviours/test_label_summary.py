@@ -6,6 +6,7 @@ import math
 import sys
 import types
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from swerve.behaviours.label_summary import (
 )
 from swerve.behaviours.response_rows import behaviour_rows, parse_lexicon
 from swerve.errors import MissingExtraError
+from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), max_size=6)
@@ -128,13 +130,13 @@ def test_figures_by_label():
     assert first["thinking"]["num_responses"] == 2
     assert _mean(first["thinking"]["dummy"]) == _mean(first["thinking"]["empty"]) == 0.5
     sign = first["signs"]["answer_without_thinking"]
-    assert (sign["num_judged"], sign["share"], sign["rows"]) == (2, {"mean": 0.5}, [records[1].place])
+    assert (sign["num_judged"], _mean(sign["share"]), sign["rows"]) == (2, 0.5, [records[1].place])
     assert second["label"] == "step 2"
     assert second["accuracy"] is second["truncated"] is second["thinking"]["dummy"] is None
-    assert second["reflection"]["hesitation"] == {
-        "per_response": {"mean": 2.0},
-        "per_1000_words": {"mean": pytest.approx(2000 / 3)},
-        "share": {"mean": 1.0},
+    assert {name: _mean(figure) for name, figure in second["reflection"]["hesitation"].items()} == {
+        "per_response": 2.0,
+        "per_1000_words": pytest.approx(2000 / 3),
+        "share": 1.0,
     }
     assert second["reflection"]["all"] == second["reflection"]["hesitation"]
     json.dumps([first, second], allow_nan=False)
@@ -174,16 +176,10 @@ def test_what_is_not_known_is_none():
     assert summarise([]) == []
 
 
-def test_intervals_are_the_callers():
-    calls = []
-
-    def mean(values, *, clusters, bounds=None):
-        calls.append((list(values), list(clusters), bounds))
-        return {"mean": 7.0, "low": 0.0, "high": 9.0} if values else None
-
-    (label,) = summarise([_record("p", "4", correct=True), _record("q", "5", correct=False)], mean=mean)
-    assert label["accuracy"] == {"mean": 7.0, "low": 0.0, "high": 9.0}
-    assert ([1.0, 0.0], ["p", "q"], (0.0, 1.0)) in calls
+def test_intervals_are_over_problems():
+    (label,) = summarise([_record("p", "4", correct=True), _record("q", "5", correct=False)])
+    expected = mean_interval([1.0, 0.0], clusters=["p", "q"], bounds=(0.0, 1.0))
+    assert label["accuracy"] == asdict(expected)
 
 
 def test_an_own_canonical_form_and_lexicon():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.files import atomic_directory, write_json
+from swerve.artifacts.files import atomic_directory, write_sealed
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
@@ -104,7 +104,7 @@ def run(tiny: Any, tmp_path: Path) -> RunDirectory:
     row = dict.fromkeys(EVALUATION_SCHEMA.names)
     known = {"problem_id": "p", "kind": "1 carry", "question": "0 6 + 0 4 =", "gold": "0 1 0", "temperature": 0.0}
     write_table(directory.evaluation_path(first).with_suffix(".parquet"), [{**row, **known}], EVALUATION_SCHEMA)
-    write_json(directory.evaluation_path(first), {"weights_sha256": digest})
+    write_sealed(directory.evaluation_path(first), {"weights_sha256": digest})
     return directory
 
 

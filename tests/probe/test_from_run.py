@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.files import write_json
+from swerve.artifacts.files import write_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import write_table
@@ -83,7 +83,7 @@ def evaluate(run: RunDirectory, checkpoint: CheckpointRef, right: str, **setting
     samples = [{**row, "temperature": 1.0, "sample": number} for row in rows for number in (0, 1)]
     path = run.evaluation_path(checkpoint)
     write_table(path.with_suffix(".parquet"), [*rows, *samples], EVALUATION_SCHEMA)
-    write_json(path, {"weights_sha256": checkpoint.weights_sha256, "settings": settings})
+    write_sealed(path, {"weights_sha256": checkpoint.weights_sha256, "settings": settings})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from swerve.artifacts.evaluation import read_evaluation, read_evaluations
-from swerve.artifacts.files import read_sealed, sha256_file, write_json
+from swerve.artifacts.files import read_sealed, sha256_file, write_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import (
@@ -121,7 +121,7 @@ def write_checkpoint(
 def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, table: list[dict[str, Any]]) -> None:
     path = run.evaluation_path(checkpoint)
     write_table(path.with_suffix(".parquet"), table, EVALUATION_SCHEMA)
-    write_json(path, {"checkpoint": checkpoint.label, "weights_sha256": checkpoint.weights_sha256})
+    write_sealed(path, {"checkpoint": checkpoint.label, "weights_sha256": checkpoint.weights_sha256})
 
 
 def make_run(path: Path, *, final_right: bool = True, config_yaml: str = "") -> RunDirectory:
@@ -295,7 +295,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 def test_another_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_checkpoint(run, 2, "rl", 1, change=0.3, vocabulary=build_word_tokenizer(FAMILY.words[::-1]))
-    write_json(run.probe_path / "summary.json", {"old": True})
+    write_sealed(run.probe_path / "summary.json", {"old": True})
     with pytest.raises(MismatchError, match="the tokenizers of rl-1 and dpo-1 differ.*: [0-9]+ ids stand for other"):
         probe_run(CONFIG, run, progress=SilentProgress())
     assert (run.probe_path / "summary.json").exists()  # nothing was begun, so nothing earlier is lost

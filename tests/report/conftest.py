@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.files import read_json, write_sealed
 from swerve.artifacts.metrics import StepMetrics, append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
@@ -112,8 +112,8 @@ SUMMARY: dict[str, Any] = {
             "checkpoint": "rl-80",
             "divergence": "js",
             "num_rollouts": 200,
-            "top_on_wrong": {"share": 0.92, "low": 0.87, "high": 0.95},
-            "top_on_first_wrong": {"share": 0.9, "low": 0.85, "high": 0.94},
+            "top_on_wrong": {"mean": 0.92, "low": 0.87, "high": 0.95},
+            "top_on_first_wrong": {"mean": 0.9, "low": 0.85, "high": 0.94},
             "chance_wrong": 0.03,
             "chance_first_wrong": 0.026,
         }
@@ -235,7 +235,7 @@ def answers_only(synthetic: Any, filled: Any, tmp_path_factory: pytest.TempPathF
         }
         append_metrics(run.metrics_path, {"step": step, "stage": "rl", "stage_step": step - 3, **figures})
     for place, path in enumerate(sorted((run.path / "eval").glob("*.json"))):
-        write_json(path, filled(Evaluation, _answers_only_evaluation(read_json(path), place)))
+        write_sealed(path, filled(Evaluation, _answers_only_evaluation(read_json(path), place)))
         answers = ["a b a", "b a b", "a b a", None] if place else ["a b a", "x", None, None]
         rows = [
             {**dict.fromkeys(EVALUATION_SCHEMA.names), "problem_id": f"p{problem}", "sample": sample,
@@ -258,7 +258,7 @@ def _forget_wrong_steps(run: RunDirectory) -> None:
     spikes = [{**entry, **unknown, "chance_first_wrong": None} for entry in summary["spikes"]]
     rates = {"per_1000_tokens": {"mean": 54.4, "low": 42.7, "high": 66.1}, "num_spikes": 20, "num_tokens": 400}
     null = {"num_tokens": 400, "false_discoveries": {"js": {"zscore": rates}}}
-    write_json(run.probe_path / "summary.json", {**summary, "spikes": spikes, "recovery": None, "null": null})
+    write_sealed(run.probe_path / "summary.json", {**summary, "spikes": spikes, "recovery": None, "null": null})
     path = run.probe_path / "sequences.parquet"
     rows = read_table(path, SEQUENCES_SCHEMA).to_pylist()
     cleared = [{**row, "first_wrong": None, "wrong_positions": [], "wrong_expected": []} for row in rows]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.files import write_json
+from swerve.artifacts.files import write_sealed
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
@@ -291,7 +291,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
             },
         }
         name = f"step_{step:06d}"
-        write_json(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))
+        write_sealed(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))
         rows = [
             {
                 "problem_id": f"addition-{trace.operands[0]}+{trace.operands[1]}",
@@ -454,7 +454,7 @@ def _write_probe(
     write_table(run.probe_path / "interventions.parquet", interventions, INTERVENTIONS_SCHEMA)
     means = {checkpoint: {name: float(np.mean(v)) for name, v in entry.items()} for checkpoint, entry in sums.items()}
     summary = {**_probe_summary(means, reliable=reliable), **entries}
-    write_json(run.probe_path / "summary.json", filled(ProbeSummary, summary))
+    write_sealed(run.probe_path / "summary.json", filled(ProbeSummary, summary))
 
 
 def write_synthetic_run(

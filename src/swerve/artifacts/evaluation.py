@@ -168,7 +168,7 @@ def check_evaluation(run: RunDirectory, path: Path, entry: Mapping[str, Any]) ->
     """Check that the fields of an evaluation fit its run, its name and the tables beside it.
 
     Raises:
-        ArtifactError: they do not. What an earlier version did not write is not compared.
+        ArtifactError: they do not; what it does not say is not compared.
     """
     step, config = entry.get("step"), entry.get("config_hash")
     if step is not None and path.stem != f"step_{step:06d}":

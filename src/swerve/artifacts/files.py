@@ -26,8 +26,6 @@ TEMPORARY_PREFIX = ".swerve-tmp-"
 """Of the names of what is half written, and of nothing else: what begins so may be deleted."""
 SEAL = "fields_sha256"
 """Key of a JSON object's digest of its own other fields."""
-_NUM_HEX = 64
-"""Hexadecimal digits of a SHA-256."""
 
 
 def fsync(path: Path) -> None:
@@ -280,8 +278,6 @@ def verify_manifest(directory: Path) -> dict[str, Any]:
 def check_files(directory: Path) -> dict[str, Any]:
     """Return the manifest of `directory` after comparing every file's size; no content is read.
 
-    Manifests of earlier versions have no sizes: their files are compared with their digests.
-
     Raises:
         ArtifactError: the manifest is missing or damaged, or a file it lists is missing or of another size; the message
             names the file.
@@ -289,7 +285,7 @@ def check_files(directory: Path) -> dict[str, Any]:
     manifest = read_manifest(directory)
     sizes = manifest.get("sizes")
     if not isinstance(sizes, dict) or sizes.keys() != manifest["files"].keys():
-        return verify_manifest(directory)
+        raise ArtifactError(f"{directory / MANIFEST_NAME} does not list the sizes of its files: it is damaged")
     for name, size in sizes.items():
         path = directory / name
         if not path.is_file():
@@ -325,30 +321,18 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file without its digest, after comparing the two.
 
-    Files of earlier versions have no digest and are taken as they are.
-
     Raises:
         ArtifactError: the file is missing, no JSON object, or not what was written.
     """
-    found = read_json(path)
-    if not isinstance(found, dict):
+    record = read_json(path)
+    if not isinstance(record, dict):
         raise ArtifactError(f"{path} is not a JSON object: the file is damaged")
-    fields = {name: value for name, value in found.items() if name != SEAL}
-    if SEAL in found and sealed(fields)[SEAL] != found[SEAL]:
+    fields = {name: value for name, value in record.items() if name != SEAL}
+    if SEAL not in record:
+        raise ArtifactError(f"{path} has no digest of its fields, '{SEAL}': it was changed, or is not of swerve")
+    if sealed(fields)[SEAL] != record[SEAL]:
         raise ArtifactError(f"{path} was changed after it was written: its fields differ from their digest in it")
-    if SEAL not in found and (name := _misnamed_seal(fields)):
-        raise ArtifactError(f"{path} was changed after it was written: its digest is called {name!r:.40}, not '{SEAL}'")
     return fields
-
-
-def _misnamed_seal(fields: Mapping[str, Any]) -> str | None:
-    """Return the field that is the digest of all others, if one is."""
-    for name, value in fields.items():
-        if isinstance(value, str) and len(value) == _NUM_HEX:
-            others = {other: fields[other] for other in fields if other != name}
-            if sealed(others)[SEAL] == value:
-                return name
-    return None
 
 
 def dump_json(value: Any) -> str:

@@ -7,9 +7,7 @@ A field that is None was not asked for or cannot be measured. An `Estimate` is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
-
-from pydantic import BeforeValidator
+from typing import Literal, get_args
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate, SkewedMean
@@ -20,16 +18,6 @@ DIVERGENCE_NAMES: Mapping[Divergence, str] = {"kl_forward": "Forward KL", "kl_re
 """What they are called wherever a person reads them."""
 ByDivergence = Mapping[Divergence, Estimate | None]
 Region = Literal["early", "mid", "late"]
-
-
-def _with_mean(value: Any) -> Any:
-    """Read what earlier versions wrote as `share`."""
-    if isinstance(value, dict) and "mean" not in value and "share" in value:
-        return {**value, "mean": value["share"]}
-    return value
-
-
-HitRate = Annotated[Estimate | None, BeforeValidator(_with_mean)]
 
 
 # What noise looks like
@@ -105,9 +93,9 @@ class SpikeHits(Record):
     """Rollouts with a known wrong step."""
     num_spikes: int
     """By the headline method, in all rollouts."""
-    top_on_wrong: HitRate
+    top_on_wrong: Estimate | None
     """Fraction of rollouts whose highest value is on a wrong step."""
-    top_on_first_wrong: HitRate
+    top_on_first_wrong: Estimate | None
     """On the first wrong step."""
     chance_wrong: float | None
     """Expected fraction if the position were drawn uniformly from the rollout's own."""
@@ -198,7 +186,7 @@ class CategoryShare(Record):
 
     @property
     def forward_kl(self) -> SkewedMean | None:
-        """Mean forward KL of a token; None: not measured, as by earlier versions."""
+        """Mean forward KL of a token; None: not measured."""
         return self.mean.get("kl_forward")
 
 

@@ -176,7 +176,7 @@ class ProbeSummary(Tested, Measured, Compared):
     """False: fewer rollouts than `probe.min_rollouts`."""
     notes: tuple[str, ...] = ()
     """Caveats that the metrics call for."""
-    tables: Mapping[str, str] | None = None
+    tables: Mapping[str, str] = {}
     """SHA-256 of each table of the probe, by name within `probe/`."""
 
     @property
@@ -242,7 +242,7 @@ def read_summary(run: RunDirectory) -> ProbeSummary | None:
     if not path.is_file():
         return None
     found = ProbeSummary.read(path, remedy=remedy)
-    for name, digest in (found.tables or {}).items():
+    for name, digest in found.tables.items():
         try:
             verify_file(path.parent / name, digest, listed_in=path.name)
         except ArtifactError as error:

@@ -1,15 +1,16 @@
 """The metrics of each label's responses, and how much the responses to one problem differ.
 
-Means and ratios come from the caller, who may give them intervals.
+Intervals are over problems.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +21,8 @@ from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, defaul
 from swerve.behaviours.signs import SIGNS
 from swerve.behaviours.text_measures import split_words
 from swerve.errors import MissingExtraError
+from swerve.statistics.intervals import mean_interval, ratio_interval
+from swerve.statistics.jackknife import UNBOUNDED, Bounds
 
 Embedder = Callable[[Sequence[str]], ArrayLike]
 """Texts -> one vector each, `[num_texts, dimension]`."""
@@ -123,48 +126,14 @@ def num_distinct(answers: Iterable[str | None], canonical: Callable[[str], str] 
     return len({form(answer) for answer in answers if answer is not None})
 
 
-Figure = Mapping[str, float] | None
-"""A mean, with the ends `low` and `high` of its interval where the caller computes them; None: not measured."""
+Figure = dict[str, Any] | None
+"""A mean with the ends of its interval over problems, as `estimates.Estimate` has them; None: not measured."""
 _SHARE = (0.0, 1.0)
 
 
-class Mean(Protocol):
-    """Mean of values that belong to clusters (problems), as `swerve.statistics.mean_interval` has it, as a mapping."""
-
-    def __call__(
-        self, values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-    ) -> Figure:
-        """Return the figure, None of nothing; `bounds`: smallest and largest possible value."""
-
-
-class Ratio(Protocol):
-    """Ratio of sums over clusters (problems), as `swerve.statistics.ratio_interval` has it, as a mapping."""
-
-    def __call__(
-        self, numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
-    ) -> Figure:
-        """Return the figure, None where the denominators sum to 0."""
-
-
-def plain_mean(
-    values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-) -> Figure:
-    """Return the mean without an interval; None of nothing.
-
-    >>> plain_mean([1.0, 2.0], clusters=["p", "q"])
-    {'mean': 1.5}
-    """
-    return {"mean": math.fsum(values) / len(values)} if values else None
-
-
-def plain_ratio(numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]) -> Figure:
-    """Return the ratio of sums without an interval; None where the denominators sum to 0.
-
-    >>> plain_ratio([1.0, 2.0], [4.0, 2.0], clusters=["p", "q"])
-    {'mean': 0.5}
-    """
-    total = math.fsum(denominators)
-    return {"mean": math.fsum(numerators) / total} if total else None
+def _mean(values: Sequence[float], *, clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Figure:
+    estimate = mean_interval(values, clusters=clusters, bounds=bounds)
+    return None if estimate is None else asdict(estimate)
 
 
 def summarise(
@@ -174,8 +143,6 @@ def summarise(
     lexicon: Lexicon | None = None,
     canonical: Callable[[str], str] | None = None,
     embed: Embedder | None = None,
-    mean: Mean = plain_mean,
-    ratio: Ratio = plain_ratio,
 ) -> list[dict[str, Any]]:
     """Return the metrics of each label, in the order in which labels first occur; strict JSON, null is not measured.
 
@@ -185,15 +152,13 @@ def summarise(
         lexicon: the phrases to count; by default those that ship.
         canonical: brings answers that mean the same to the same form, for counting different ones.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
-        mean: how means, and their intervals, are made.
-        ratio: how ratios of sums are.
 
     Raises:
         ValueError: there are not as many rows as responses.
 
     >>> problem = Problem(id="p", family="math", question="2 + 2?", answer="4")
-    >>> summarise([Response(problem=problem, text="so 4", correct=True)])[0]["accuracy"]
-    {'mean': 1.0}
+    >>> summarise([Response(problem=problem, text="so 4", correct=True)])[0]["accuracy"]["mean"]
+    1.0
     """
     phrases = lexicon or default_lexicon()
     measured = behaviour_rows(responses, lexicon=phrases) if rows is None else rows
@@ -203,8 +168,8 @@ def summarise(
     return [
         {
             "label": label,
-            **_Label([row for _, row in pairs], mean, ratio).metrics(phrases),
-            **_group_metrics([response for response, _ in pairs], canonical, embed, mean),
+            **_Label([row for _, row in pairs]).metrics(phrases),
+            **_group_metrics([response for response, _ in pairs], canonical, embed),
         }
         for label, pairs in labels.items()
     ]
@@ -213,10 +178,8 @@ def summarise(
 class _Label:
     """The metrics of one label's rows."""
 
-    def __init__(self, rows: Sequence[Row], mean: Mean, ratio: Ratio) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
-        self._mean = mean
-        self._ratio = ratio
 
     def metrics(self, lexicon: Lexicon) -> dict[str, Any]:
         return {
@@ -243,11 +206,11 @@ class _Label:
             "signs": {name: self._sign(name) for name in SIGNS},
         }
 
-    def _over(self, pairs: Sequence[tuple[Row, float]], bounds: tuple[float, float] | None = _SHARE) -> Figure:
+    def _over(self, pairs: Sequence[tuple[Row, float]], bounds: Bounds = _SHARE) -> Figure:
         clusters = [row["problem_id"] for row, _ in pairs]
-        return self._mean([float(value) for _, value in pairs], clusters=clusters, bounds=bounds)
+        return _mean([float(value) for _, value in pairs], clusters=clusters, bounds=bounds)
 
-    def _of(self, column: str, bounds: tuple[float, float] | None = None) -> Figure:
+    def _of(self, column: str, bounds: Bounds = UNBOUNDED) -> Figure:
         return self._over([(row, row[column]) for row in self._rows if row[column] is not None], bounds)
 
     def _thinking(self) -> dict[str, Any]:
@@ -266,10 +229,11 @@ class _Label:
         counts = [sum(row[column] for column in columns) for row in self._rows]
         clusters = [row["problem_id"] for row in self._rows]
         thousands = [row["num_words"] / 1000 for row in self._rows]
+        rate = ratio_interval(list(map(float, counts)), thousands, clusters=clusters, bounds=(0.0, math.inf))
         return {
-            "per_response": self._mean([float(count) for count in counts], clusters=clusters),
-            "per_1000_words": self._ratio([float(count) for count in counts], thousands, clusters=clusters),
-            "share": self._mean([float(count > 0) for count in counts], clusters=clusters, bounds=_SHARE),
+            "per_response": _mean([float(count) for count in counts], clusters=clusters),
+            "per_1000_words": None if rate is None else asdict(rate),
+            "share": _mean([float(count > 0) for count in counts], clusters=clusters, bounds=_SHARE),
         }
 
     def _sign(self, name: str) -> dict[str, Any]:
@@ -282,7 +246,7 @@ class _Label:
 
 
 def _group_metrics(
-    responses: Sequence[Response], canonical: Callable[[str], str] | None, embed: Embedder | None, mean: Mean
+    responses: Sequence[Response], canonical: Callable[[str], str] | None, embed: Embedder | None
 ) -> dict[str, Any]:
     """Return how much the responses to one problem differ, over the groups with two or more."""
     groups: dict[tuple[str, str | None], list[Response]] = {}
@@ -291,10 +255,10 @@ def _group_metrics(
     several = {key: group for key, group in groups.items() if len(group) > 1}
     answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
 
-    def over(function: Callable[[list[Response]], float | None], bounds: tuple[float, float] | None) -> Figure:
+    def over(function: Callable[[list[Response]], float | None], bounds: Bounds = UNBOUNDED) -> Figure:
         values = [(problem, function(group)) for (problem, _), group in several.items()]
         known = [(problem, value) for problem, value in values if value is not None]
-        return mean([value for _, value in known], clusters=[problem for problem, _ in known], bounds=bounds)
+        return _mean([value for _, value in known], clusters=[problem for problem, _ in known], bounds=bounds)
 
     def distinct_answers(group: list[Response], *, only_right: bool) -> float | None:
         verdicts = [response.verdict for response in group]
@@ -310,9 +274,9 @@ def _group_metrics(
     return {
         "groups": {
             "num_groups": len(several),
-            "samples": over(lambda group: float(len(group)), None),
-            "distinct_answers": over(partial(distinct_answers, only_right=False), None),
-            "distinct_right_answers": over(partial(distinct_answers, only_right=True), None),
+            "samples": over(lambda group: float(len(group))),
+            "distinct_answers": over(partial(distinct_answers, only_right=False)),
+            "distinct_right_answers": over(partial(distinct_answers, only_right=True)),
             "ngram_similarity": over(of_texts(ngram_similarity), _SHARE),
             "distinct_2grams": over(of_texts(distinct_ngram_share), _SHARE),
             "embedding_similarity": None if similarity is None else over(similarity, (-1.0, 1.0)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,8 +16,6 @@ from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats import imported_responses
 from swerve.problems.prompt import FORMATS
-from swerve.statistics.intervals import mean_interval, ratio_interval
-from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
 _BY = ("label", "step", "set")
@@ -44,25 +41,11 @@ def behaviour_summary(
         lexicon: the phrases to count; by default those that ship.
         embed: texts to vectors, for the similarity of embeddings.
     """
-    labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed, mean=_mean, ratio=_ratio)
+    labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed)
     for label in labels:
         pairs = zip(responses, rows, strict=True)
         label["sampling"] = _sampling([response for response, row in pairs if row["label"] == label["label"]])
     return {"source": source, "by": by, "num_responses": len(responses), "notes": _notes(responses), "labels": labels}
-
-
-def _mean(
-    values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-) -> Mapping[str, float] | None:
-    found = mean_interval(values, clusters=clusters, bounds=bounds or UNBOUNDED)
-    return None if found is None else asdict(found)
-
-
-def _ratio(
-    numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
-) -> Mapping[str, float] | None:
-    found = ratio_interval(numerators, denominators, clusters=clusters, bounds=(0.0, math.inf))
-    return None if found is None else asdict(found)
 
 
 def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[Response], str | None]:

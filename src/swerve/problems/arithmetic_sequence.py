@@ -136,7 +136,7 @@ class ArithmeticSequence(WalkedFamily, SolvedFamily):
         metadata = problem.metadata
         before, last, modulus = metadata["first"], metadata["second"], metadata["modulus"]
         choices = tuple(map(str, range(modulus)))
-        if metadata.get("restate"):  # problems of earlier versions do not say
+        if metadata["restate"]:
             before = int((yield slot(str(before), choices)))
             last = int((yield slot(str(last), choices)))
         for _ in range(metadata["num_terms"]):

@@ -161,13 +161,11 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
 
 
 def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
-    """Return the tables that were written with the summary; of an earlier version those that are there."""
+    """Return the tables that were written with the summary."""
     directory = run.probe_path
 
     def optional(name: str, schema: pa.Schema) -> pa.Table | None:
-        path = directory / name
-        is_listed = path.is_file() if summary.tables is None else name in summary.tables
-        return read_table(path, schema) if is_listed else None
+        return read_table(directory / name, schema) if name in summary.tables else None
 
     return ProbeTables(
         sequences=read_table(directory / "sequences.parquet", SEQUENCES_SCHEMA),

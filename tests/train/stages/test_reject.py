@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import read_provenance
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError, SwerveError
-from swerve.formats.imported_responses import read_provenance, read_responses
+from swerve.formats.imported_responses import read_responses
 from swerve.models.model_folder import load_model
 from swerve.models.tiny import build_word_tokenizer
 from swerve.progress import SilentProgress
@@ -64,7 +65,7 @@ def test_right_completions_of_distinct_problems_are_learned_before_rl(load, tmp_
     assert all(one.correct and one.completion_ids for one in kept)
     per_problem = [one.problem.id for one in kept]
     assert max(map(per_problem.count, per_problem)) == 2
-    assert len({(one.problem.id, one.response) for one in kept}) == len(kept)
+    assert len({(one.problem.id, one.text) for one in kept}) == len(kept)
     first = next(record for record in read_metrics(run.metrics_path) if record["stage"] == "reject")
     assert first["epoch"] == 6 / len(kept)
     assert [one.label for one in run.checkpoints()] == ["reject-4", "rl-1"]
