@@ -29,6 +29,7 @@ from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
+from tests.builders import Notes
 
 DOCS = Path(__file__).parents[1] / "docs"
 SPECIAL = ["<|endoftext|>", "<s>", "</s>", "<|end|>", "<|user|>", "<|assistant|>"]
@@ -199,14 +200,6 @@ def write_recipe(folder: Path, model: Path, stages: tuple[str, ...] = ("sft", "d
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
-
-
-class Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def plain_logprobs(model: Any, prompt: list[int], completion: list[int], *, num_ids: int) -> list[float]:

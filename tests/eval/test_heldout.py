@@ -17,6 +17,7 @@ from swerve.eval.heldout import _note_ungraded, sample_diversity, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.world import World
+from tests.builders import Notes
 
 
 def _rows(run, checkpoint, *, greedy=True):
@@ -154,9 +155,9 @@ def test_a_checkpoint_that_should_be_there_is_named(small_config, small_run, tmp
     shutil.copytree(small_run.path, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     shutil.rmtree(run.checkpoint_path(224))
-    progress = _Notes()
+    progress = Notes()
     evaluate(small_config, run, progress=progress)
-    assert progress.said[0] == "step_000224 is missing; restore it from a copy, or continue without it"
+    assert progress.notes[0] == "step_000224 is missing; restore it from a copy, or continue without it"
 
 
 def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
@@ -245,16 +246,8 @@ def test_rewards_beyond_one_have_an_interval_without_bounds():
     assert summary.mean_reward.high == pytest.approx(3 * (2 - 0.05**0.5))
 
 
-class _Notes(SilentProgress):
-    def __init__(self):
-        self.said = []
-
-    def note(self, message):
-        self.said.append(message)
-
-
 def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
-    progress = _Notes()
+    progress = Notes()
     _note_ungraded(
         Evaluation.model_construct(checkpoint="rl-3", statuses={"graded": 5, "unparsed": 2, "timeout": 1, "error": 0}),
         progress,
@@ -263,7 +256,7 @@ def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
         Evaluation.model_construct(checkpoint="rl-4", statuses={"graded": 5, "unparsed": 2, "timeout": 0, "error": 0}),
         progress,
     )
-    assert progress.said == [
+    assert progress.notes == [
         "rl-3: of 8 completions 1 reached a limit of the grader and 0 made it fail; they count as wrong"
     ]
 

@@ -26,8 +26,8 @@ from swerve.eval import sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
-from swerve.progress import SilentProgress
 from swerve.rewards import grade
+from tests.builders import Notes
 
 TASK = AdditionTask(digits=2, num_heldout=7)
 TEMPLATE = (
@@ -269,14 +269,6 @@ def test_what_is_wrong_is_said_before_any_model_is_loaded(
     assert list(tmp_path.iterdir()) == []
 
 
-class _Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def _with_config(folder: Path, new: Path, **changes: Any) -> Path:
     shutil.copytree(folder, new)
     config = json.loads((new / "config.json").read_text())
@@ -287,7 +279,7 @@ def _with_config(folder: Path, new: Path, **changes: Any) -> Path:
 def test_completions_are_as_long_as_fits_every_model(folder: Path, tmp_path: Path) -> None:
     """Models of one command write equally far."""
     shorter = _with_config(folder, tmp_path / "shorter", max_position_embeddings=30)
-    progress, settings = _Notes(), _settings(num_samples=1, temperatures=(1.0,), max_new_tokens=None, limit=1)
+    progress, settings = Notes(), _settings(num_samples=1, temperatures=(1.0,), max_new_tokens=None, limit=1)
     paths = sample({"one": folder, "two": shorter}, settings, out=tmp_path / "out", progress=progress)
     found = [read_samples(path) for path in paths.values()]
     length = len(found[0].samples[0].prompt_ids)

@@ -28,19 +28,12 @@ from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.types import Problem
+from tests.builders import Notes
 
 WORDS = load_family(AdditionTask(digits=2)).words
 TOKENIZER = build_word_tokenizer(WORDS)
 RUNTIME = RuntimeConfig(device="cpu")
 LABELS = ("sft", "dpo", "rl-1", "rl-2", "rl-3")
-
-
-class Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from swerve.train import loop, train
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
+from tests.builders import Notes
 from tests.campaign.worlds import contents, differences
 
 RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
@@ -212,14 +213,6 @@ def test_killed_and_resumed_it_ends_byte_for_byte_as_uninterrupted(start, wholes
     assert differences(contents(run.path), wholes["stateful"]) == []
 
 
-class _Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-
 def _collapse_at(monkeypatch: Any, step: int) -> None:
     def detect(records: Any, _config: Any) -> Collapse | None:
         is_now = records[-1]["stage_step"] == step
@@ -231,7 +224,7 @@ def _collapse_at(monkeypatch: Any, step: int) -> None:
 def test_a_roll_back_samples_anew_and_resumes_exactly(start, small_run, monkeypatch):
     _collapse_at(monkeypatch, 2)
     stage = {**RL, "checkpoints": [1], "optimizer": {"lr": 1e-4}, "collapse": {"action": "roll_back"}}
-    notes = _Notes()
+    notes = Notes()
     whole = start("whole", stage, progress=notes)
     assert any(note.endswith("the rollouts that were sampled ahead are sampled anew") for note in notes.notes)
     assert _metric(whole, "staleness") == [0.0, 1.0, 0.0, 1.0]

@@ -31,6 +31,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import rollouts, train
 from swerve.types import Problem, Reward
+from tests.builders import Notes
 
 MIXED = """
 name: mixed
@@ -314,14 +315,6 @@ runtime: {{device: cpu, threads: 1}}
 """
 
 
-class _Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.said.append(message)
-
-
 @pytest.fixture
 def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     from swerve.eval import heldout
@@ -358,9 +351,9 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     tokenizer = build_word_tokenizer(list(dict.fromkeys([*words, *more, *(f"{number}." for number in range(20))])))
     build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    config, run, progress = prose(f"{{kind: pretrained, path: {folder}}}"), RunDirectory(tmp_path / "run"), _Notes()
+    config, run, progress = prose(f"{{kind: pretrained, path: {folder}}}"), RunDirectory(tmp_path / "run"), Notes()
     train(config, run, resume=False, progress=progress)
-    assert progress.said[0] == "three of the sums are known to be wrong"
+    assert progress.notes[0] == "three of the sums are known to be wrong"
     last = read_metrics(run.metrics_path)[-1]
     assert last["format_rate"] is not None
     assert last["repeated_4gram_share"] is not None

@@ -24,12 +24,7 @@ from swerve.train import train
 from swerve.train.learner import Learner
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-
-
-def _train(config, path, *, resume=False):
-    run = RunDirectory(path)
-    train(config, run, resume=resume, progress=SilentProgress())
-    return run
+from tests.builders import train_run
 
 
 def test_a_run_has_its_artifacts(small_run):
@@ -112,8 +107,8 @@ def test_micro_batches_and_padding_do_not_change_the_update(small_config, tmp_pa
             "runtime": config.runtime.model_copy(update={"rows": rows}),
         }
     )
-    whole = [record["loss"] for record in read_metrics(_train(config, tmp_path / "whole").metrics_path)]
-    parts = [record["loss"] for record in read_metrics(_train(split, tmp_path / "parts").metrics_path)]
+    whole = [record["loss"] for record in read_metrics(train_run(config, tmp_path / "whole").metrics_path)]
+    parts = [record["loss"] for record in read_metrics(train_run(split, tmp_path / "parts").metrics_path)]
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
@@ -131,7 +126,7 @@ def test_pairs_and_a_teacher_are_learned_alike_in_packed_and_padded_rows(small_r
     found = []
     for rows, tokens in (("packed", 4096), ("padded", 100)):
         changes = [f"runtime.rows={rows}", *(f"stages.{kind}.tokens_per_batch={tokens}" for kind in ("dpo", "distill"))]
-        run = _train(load_config(tmp_path / "recipe.yaml", changes), tmp_path / rows)
+        run = train_run(load_config(tmp_path / "recipe.yaml", changes), tmp_path / rows)
         found.append([(one["loss"], one["grad_norm"]) for one in read_metrics(run.metrics_path)])
     # Updates of AdamW make the rounding of one larger in the next.
     assert found[0] == [pytest.approx(one, rel=2e-4) for one in found[1]]
@@ -144,7 +139,7 @@ def test_seed_decides_the_weights(small_recipe, tmp_path):
     def sft_weights(seed, name):
         config = load_config(small_recipe, [*base, f"seed={seed}"])
         config = config.model_copy(update={"stages": config.stages[:1]})
-        return _train(config, tmp_path / name).checkpoints()[-1].weights_sha256
+        return train_run(config, tmp_path / name).checkpoints()[-1].weights_sha256
 
     first = sft_weights(1, "a")
     assert first == sft_weights(1, "b")
@@ -181,7 +176,7 @@ def test_no_pairs_says_what_to_do(small_recipe, tmp_path):
     with pytest.raises(
         SwerveError, match="none of 4 prompts had both a right and a wrong completion .* train the stage"
     ):
-        _train(config, tmp_path / "run")
+        train_run(config, tmp_path / "run")
     assert RunDirectory(tmp_path / "run").read_provenance()["status"] == "failed"
 
 

@@ -34,11 +34,11 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
-from swerve.train import train
 from swerve.train.learner import Learner
 from swerve.train.memory import predicted_memory
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
+from tests.builders import train_run
 from tests.campaign.ranks import torchrun_train
 from tests.campaign.worlds import contents, differences
 
@@ -185,12 +185,6 @@ def _changed(config: Config, **keys: Any) -> Config:
     return Config.model_validate_json(json.dumps({**config.model_dump(mode="json"), **keys}))
 
 
-def _train(config: Config, path: Path, *, resume: bool = False) -> RunDirectory:
-    run = RunDirectory(path)
-    train(config, run, resume=resume, progress=SilentProgress())
-    return run
-
-
 @pytest.fixture(scope="module")
 def base(small_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained model in a folder of its own."""
@@ -209,7 +203,7 @@ def config(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest.fixture(scope="module")
 def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    found = _train(config, tmp_path_factory.mktemp("adapted") / "run")
+    found = train_run(config, tmp_path_factory.mktemp("adapted") / "run")
     evaluate(config, found, progress=SilentProgress())
     return found
 
@@ -249,7 +243,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(run: RunDirectory, config: Confi
     for checkpoint in again.checkpoints():
         if checkpoint.step > again.select_checkpoint(kept).step:
             again.remove_checkpoint(checkpoint)
-    _train(config, again.path, resume=True)
+    train_run(config, again.path, resume=True)
     (again.path / ".lock").unlink()
     assert differences(contents(again.path), contents(whole)) == []
 
@@ -324,7 +318,7 @@ def test_a_changed_or_missing_base_is_one_line(run: RunDirectory, base: Path, co
         with pytest.raises(CheckpointError, match=f"{folder} is an adapter of {base} as it was .* has changed since"):
             load_model(folder, device="cpu", dtype="float32")
         with pytest.raises(ConfigError, match="cannot resume .*: the code or data of model.path has changed since"):
-            _train(config, run.path, resume=True)
+            train_run(config, run.path, resume=True)
     finally:
         kept.write_text(text)
     base.rename(tmp_path / "elsewhere")
@@ -355,7 +349,7 @@ def test_a_tiny_models_adapters_move_with_the_run(config: Config, tmp_path: Path
     }
     stages = [{"kind": "sft", "steps": 2, "optimizer": {"lr": 1e-3}, "checkpoints": [1]}]
     own = _changed(config, model=tiny, stages=stages, probe={})
-    run = _train(own, tmp_path / "run")
+    run = train_run(own, tmp_path / "run")
     expected = load_model(run.checkpoint_path(2), device="cpu", dtype="float32").model.state_dict()
     run.path.rename(tmp_path / "moved")
     moved = RunDirectory(tmp_path / "moved")
@@ -369,7 +363,7 @@ def test_training_goes_on_from_an_adapter(run: RunDirectory, config: Config, tmp
     first = run.select_checkpoint("rl").path
     stages = [{"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-9}}]
     own = _changed(config, model={"kind": "pretrained", "path": str(first), "lora": lora}, stages=stages, probe={})
-    second = _train(own, tmp_path / "run").checkpoint_path(1)
+    second = train_run(own, tmp_path / "run").checkpoint_path(1)
     assert predicted_memory(own).weights > 0
     export_model(Origin.of(second), tmp_path / "merged", dtype=None, max_shard_size="5GB")
     ids = torch.tensor([[1, 4, 5, 6]])
@@ -387,7 +381,7 @@ def test_frozen_weights_stay_and_have_no_moments(config: Config, base: Path, tmp
     model = {"kind": "pretrained", "path": str(base)}
     stages = [stage, {**stage, "name": "later", "freeze": ["model.layers.1.*"]}]
     own = _changed(config, model=model, stages=stages, probe={})
-    run = _train(own, tmp_path / "run")
+    run = train_run(own, tmp_path / "run")
     before, after = load_file(base / "model.safetensors"), load_file(run.checkpoint_path(2) / "model.safetensors")
     frozen = {name for name in before if "embed" in name or ".layers.0." in name}
     assert {name for name in before if torch.equal(before[name], after[name])} == frozen != set()
@@ -415,7 +409,7 @@ def test_what_fits_nothing_is_one_line_and_leaves_no_run(config: Config, tmp_pat
     keys = config.model_dump(mode="json")
     (keys["model"]["lora"] if key.startswith("model") else keys["stages"][0])[key.rpartition(".")[2]] = [given]
     with pytest.raises(ConfigError, match=re.escape(f"{key}: ")) as raised:
-        _train(_changed(config, **keys), tmp_path / "run")
+        train_run(_changed(config, **keys), tmp_path / "run")
     assert WRONG[key][given] in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
@@ -431,7 +425,7 @@ def test_rank_0_and_a_quantised_base_are_refused(config: Config, base: Path, tmp
     (quantised / "config.json").write_text(json.dumps({**described, "quantization_config": {"quant_method": "int8"}}))
     own = _changed(config, model={"kind": "pretrained", "path": str(quantised), "lora": {}})
     with pytest.raises(CheckpointError, match="the weights in .*quantised are quantised"):
-        _train(own, tmp_path / "run")
+        train_run(own, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -475,7 +469,7 @@ def test_gpt2_whose_layers_store_their_weights_the_other_way_round(tiny: Any, tm
 def test_without_peft_the_extra_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=re.escape("model.lora needs the package 'peft'; install it with: pip")):
-        _train(config, tmp_path / "run")
+        train_run(config, tmp_path / "run")
 
 
 def test_the_memory_of_adapters_and_frozen_weights_is_predicted(config: Config) -> None:
@@ -514,7 +508,7 @@ def test_two_processes_end_as_one(config: Config, base: Path, tmp_path: Path) ->
     text = RECIPE.replace("BASE", str(base))
     (tmp_path / "recipe.yaml").write_text(text)
     process = torchrun_train(tmp_path / "recipe.yaml", "--out", tmp_path / "two", errors=tmp_path / "errors")
-    alone = _train(load_config(tmp_path / "recipe.yaml"), tmp_path / "one")
+    alone = train_run(load_config(tmp_path / "recipe.yaml"), tmp_path / "one")
     assert process.wait(timeout=170) == 0, (tmp_path / "errors").read_text()
     files = [one.checkpoint_path(7) / "adapter_model.safetensors" for one in (alone, RunDirectory(tmp_path / "two"))]
     first, second = map(load_file, files)
@@ -527,12 +521,12 @@ def test_reinforcement_learning_of_an_adapter_removes_the_demos_mistake(tmp_path
     demo = load_config("demo_addition", ["runtime.device=cpu"])
     stages = demo.model_dump(mode="json")["stages"]
     first = _changed(demo, stages=stages[:1], probe={})
-    trained = _train(first, tmp_path / "sft")
+    trained = train_run(first, tmp_path / "sft")
     path = trained.select_checkpoint("sft").path
     stage = {**stages[2], "steps": 8, "checkpoints": [], "optimizer": {"lr": 1e-3}}
     model = {"kind": "pretrained", "path": str(path), "lora": {"rank": 8, "alpha": 16.0}}
     second = _changed(demo, model=model, stages=[stage], probe={})
-    adapted = _train(second, tmp_path / "rl")
+    adapted = train_run(second, tmp_path / "rl")
     (before,) = evaluate(first, trained, progress=SilentProgress())
     base, after = evaluate(second, adapted, progress=SilentProgress())
     assert base.accuracy == before.accuracy

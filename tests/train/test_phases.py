@@ -13,9 +13,8 @@ from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import InterruptedRunError
-from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from tests.builders import figures, train_run
 
 RECIPE = """
 name: phased
@@ -53,23 +52,13 @@ def phased(small_run, tmp_path_factory):
     return load
 
 
-def _train(config, path, *, resume=False):
-    run = RunDirectory(path)
-    train(config, run, resume=resume, progress=SilentProgress())
-    return run
-
-
 @pytest.fixture(scope="module")
 def whole(phased, tmp_path_factory):
-    return _train(phased(), tmp_path_factory.mktemp("whole") / "run")
+    return train_run(phased(), tmp_path_factory.mktemp("whole") / "run")
 
 
 def _weights(run):
     return {path.parent.name: path.read_bytes() for path in run.path.glob("checkpoints/*/model.safetensors")}
-
-
-def _metrics(run):
-    return [{**record, "seconds": None} for record in read_metrics(run.metrics_path)]
 
 
 def test_each_boundary_has_a_checkpoint_and_each_step_its_phase(whole):
@@ -112,10 +101,10 @@ def test_the_reference_is_kept_or_the_policy_that_the_phase_begins_with(whole):
 
 
 def test_a_single_phase_is_the_stage_without_phases(phased, tmp_path):
-    plain = _train(phased("steps: 3"), tmp_path / "plain")
-    single = _train(phased("phases: [{steps: 3}]"), tmp_path / "single")
+    plain = train_run(phased("steps: 3"), tmp_path / "plain")
+    single = train_run(phased("phases: [{steps: 3}]"), tmp_path / "single")
     assert _weights(single) == _weights(plain)
-    assert [{k: v for k, v in one.items() if k != "phase"} for one in _metrics(single)] == _metrics(plain)
+    assert [{k: v for k, v in one.items() if k != "phase"} for one in figures(single)] == figures(plain)
 
 
 def _die(message="killed"):
@@ -150,11 +139,11 @@ def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
 
     monkeypatch.setattr(module, place, dying)
     with pytest.raises(KeyboardInterrupt, match="killed"):
-        _train(phased(), tmp_path / "run")
+        train_run(phased(), tmp_path / "run")
     monkeypatch.undo()
-    run = _train(phased(), tmp_path / "run", resume=True)
+    run = train_run(phased(), tmp_path / "run", resume=True)
     assert _weights(run) == _weights(whole)
-    assert _metrics(run) == _metrics(whole)
+    assert figures(run) == figures(whole)
 
 
 @pytest.mark.parametrize("step", [3, 5])
@@ -170,11 +159,11 @@ def test_interrupted_inside_a_phase_and_resumed_gives_the_same_bytes(phased, who
 
     monkeypatch.setattr(loop, "judge_grading", interrupted)
     with pytest.raises(InterruptedRunError, match=f"interrupted after step {step}"):
-        _train(phased(), tmp_path / "run")
+        train_run(phased(), tmp_path / "run")
     monkeypatch.undo()
-    run = _train(phased(), tmp_path / "run", resume=True)
+    run = train_run(phased(), tmp_path / "run", resume=True)
     assert _weights(run) == _weights(whole)
-    assert _metrics(run) == _metrics(whole)
+    assert figures(run) == figures(whole)
 
 
 _STOPPED = """stages:
@@ -194,13 +183,13 @@ def test_two_processes_stop_early_and_make_the_phases_as_one_does(on_two_process
     path = tmp_path / "recipe.yaml"
     recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES)
     path.write_text(recipe.replace("MODEL", str(phased().model.path)))
-    alone = _train(load_config(path), tmp_path / "alone")
+    alone = train_run(load_config(path), tmp_path / "alone")
     on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
     together = RunDirectory(tmp_path / "together")
     assert [one.label for one in together.checkpoints()] == [one.label for one in alone.checkpoints()]
-    records = _metrics(alone)
+    records = figures(alone)
     assert [one["stage"] for one in records].count("sft") < 12  # it stopped early
-    for one, two in zip(records, _metrics(together), strict=True):
+    for one, two in zip(records, figures(together), strict=True):
         for name, value in one.items():
             if name != "logprob_gap":  # rounding itself
                 expected = pytest.approx(value, rel=2e-3, abs=1e-4) if isinstance(value, float) else value

@@ -18,7 +18,6 @@ from functools import partial
 import pytest
 
 from swerve.artifacts.files import read_manifest
-from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import (
     ArtifactError,
@@ -31,6 +30,7 @@ from swerve.errors import (
 from swerve.interruption import deferred_signals
 from swerve.progress import SilentProgress
 from swerve.train import train
+from tests.builders import Notes, figures
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
 
@@ -72,13 +72,6 @@ def _kill_at(run, step, *arguments, number=signal.SIGKILL):
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     return process.returncode, errors
-
-
-def _figures(run):
-    return [
-        {name: value for name, value in record.items() if name != "seconds"}
-        for record in read_metrics(run.metrics_path)
-    ]
 
 
 def _same_as(run, expected):
@@ -315,14 +308,6 @@ def test_interrupted_leaves_no_spare_checkpoint_once_resumed(small_recipe, small
     assert spare.path not in [checkpoint.path for checkpoint in run.checkpoints()]
 
 
-class _Notes(SilentProgress):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, message):
-        self.notes.append(message)
-
-
 @pytest.mark.parametrize("file", ["model.safetensors", "trainer_state/optimizer.safetensors", "MANIFEST.json"])
 def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp_path, file):
     path = tmp_path / "run"
@@ -332,7 +317,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
     raw = bytearray(target.read_bytes())
     raw[len(raw) // 2] ^= 4
     target.write_bytes(raw)
-    progress = _Notes()
+    progress = Notes()
     train(small_config, run, resume=True, progress=progress)
     assert any("passing over" in note and "step_000226" in note for note in progress.notes)
     _same_as(run, small_run)
@@ -345,7 +330,7 @@ def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_name
     shutil.rmtree(run.checkpoint_path(1))
     damaged = run.checkpoint_path(2) / "model.safetensors"
     damaged.write_bytes(bytes(damaged.stat().st_size))
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress, verify=True)
     assert any(note.startswith(f"passing over a checkpoint: {damaged}") for note in progress.notes)
     assert "continuing after sft-3 (step 3)" in progress.notes
@@ -385,7 +370,7 @@ def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_pow
     train(config, expected, resume=False, progress=SilentProgress())
     run = _begun(expected, tmp_path / "run")
     train(config, run, resume=True, progress=SilentProgress())
-    assert _figures(run) == _figures(expected)
+    assert figures(run) == figures(expected)
 
 
 WIDTH_48 = """
@@ -476,7 +461,7 @@ def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):
     config, run, whole = _copy(micro, tmp_path / "run")
     line = run.metrics_path.read_text().splitlines()[2]
     run.metrics_path.write_text(run.metrics_path.read_text().replace(line, line.replace('loss": 3', 'loss": 4')))
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress)
     passed = "metrics.jsonl was changed: its first .* bytes have another SHA-256, which sft-3 .step 3. was saved with"
     assert any(re.search(passed, note) for note in progress.notes)

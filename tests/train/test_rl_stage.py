@@ -27,6 +27,7 @@ from swerve.train.checks import check_recipe
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
+from tests.builders import Notes, figures
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -56,21 +57,6 @@ def _train(path, run, *, resume=False, progress=None):
     run = RunDirectory(run)
     train(load_config(path), run, resume=resume, progress=progress or SilentProgress())
     return run
-
-
-def _figures(run) -> list[dict[str, object]]:
-    return [
-        {name: value for name, value in record.items() if name != "seconds"}
-        for record in read_metrics(run.metrics_path)
-    ]
-
-
-class _Notes(SilentProgress):
-    def __init__(self):
-        self.notes: list[str] = []
-
-    def note(self, message):
-        self.notes.append(message)
 
 
 def test_the_kl_to_the_policy_at_the_start_begins_at_zero_and_grows(recipe, tmp_path):
@@ -236,7 +222,7 @@ def test_an_engine_with_weights_of_its_own_samples_what_the_embedded_one_does(re
     with pytest.MonkeyPatch.context() as embedded:
         embedded.setattr(TorchEngineConfig, "path", "swerve.rollout.torch_engine:TorchEngine")
         other = _train(path, tmp_path / "embedded")
-    assert _figures(run) == _figures(other)
+    assert figures(run) == figures(other)
     assert run.select_checkpoint("rl").weights_sha256 == other.select_checkpoint("rl").weights_sha256
     for step in (3, 4, 5):
         assert run.rollouts_path(step).read_bytes() == other.rollouts_path(step).read_bytes()
@@ -307,7 +293,7 @@ def test_a_stage_with_all_kinds_of_state_resumes_exactly(recipe, tmp_path, monke
         _train(path, tmp_path / "parts")
     monkeypatch.setattr(loop, "append_metrics", original)
     parts = _train(path, tmp_path / "parts", resume=True)
-    assert _figures(parts) == _figures(whole)
+    assert figures(parts) == figures(whole)
     assert parts.select_checkpoint("rl").weights_sha256 == whole.select_checkpoint("rl").weights_sha256
 
 
@@ -321,7 +307,7 @@ def _collapse_at(monkeypatch, steps: Sequence[int], since: int = 3) -> None:
 
 def test_a_collapse_is_named_and_training_goes_on(recipe, tmp_path, monkeypatch):
     _collapse_at(monkeypatch, [2])
-    notes = _Notes()
+    notes = Notes()
     run = _train(recipe(RL), tmp_path / "run", progress=notes)
     assert [record.get("collapse") for record in read_metrics(run.metrics_path)] == [None, "reward", None]
     assert "rl step 2: the reward fell" in notes.notes
@@ -354,7 +340,7 @@ def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate
         return original(position, **arguments)
 
     monkeypatch.setattr(checkpointer, "CheckpointWriting", recorded)
-    notes = _Notes()
+    notes = Notes()
     run = _train(recipe(stage), tmp_path / "run", progress=notes)
     records = read_metrics(run.metrics_path)
     assert records[3]["rolled_back_to"] == 2
@@ -407,7 +393,7 @@ def test_a_run_that_rolled_back_resumes_exactly(recipe, tmp_path, monkeypatch):
         _train(recipe(stage), parts)
     monkeypatch.setattr(loop, "make_runner", original)
     resumed = _train(recipe(stage), parts, resume=True)
-    assert _figures(resumed) == _figures(whole)
+    assert figures(resumed) == figures(whole)
     assert resumed.select_checkpoint("rl").weights_sha256 == whole.select_checkpoint("rl").weights_sha256
 
 
@@ -479,7 +465,7 @@ def test_two_processes_make_the_same_updates_of_every_kind(on_two_processes, rec
     alone = _train(path, tmp_path / "alone")
     on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
     together = RunDirectory(tmp_path / "together")
-    for one, two in zip(_figures(alone), _figures(together), strict=True):
+    for one, two in zip(figures(alone), figures(together), strict=True):
         assert two.keys() == one.keys()
         for name, value in one.items():
             if name != "logprob_gap":  # rounding itself

@@ -22,6 +22,7 @@ from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.seeds import derive_seed
 from swerve.train import train
+from tests.builders import Notes
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
 from tests.models.test_shards import CountedHashes
@@ -39,14 +40,6 @@ runtime: {device: cpu, threads: 1}
 """
 LIVE = ["eval.every=2", "probe.every=2"]
 RETENTION = ["retention.keep=2", "retention.save_optimizer=false"]
-
-
-class _Notes(SilentProgress):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, message):
-        self.notes.append(message)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +166,7 @@ def test_what_retention_deleted_is_named_in_one_line_and_not_made_again(trained,
     config, whole = trained(*RETENTION)
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(whole.path, run.path)
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress)
     _same(run, whole)
     evaluate(config, run, progress=progress)
@@ -199,7 +192,7 @@ def test_a_run_with_all_of_it_is_the_same_wherever_it_is_killed(trained, tmp_pat
 def test_a_checkpoint_without_optimizer_state_is_passed_over(trained, tmp_path):
     config, whole = trained(*RETENTION)
     run = _cut_back(whole, tmp_path / "run", last_step=8)
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress)
     assert any("has no optimizer state any more (retention.save_optimizer: false)" in note for note in progress.notes)
     assert "continuing after sft-4 (step 4)" in progress.notes
@@ -215,7 +208,7 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     (run.checkpoint_path(6) / "model.safetensors").write_bytes(raw)
     sizes = [one.stat().st_size for one in run.checkpoint_path(9).rglob("*") if one.is_file()]
     counted = CountedHashes(monkeypatch)
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress)
     assert sum(sizes) < counted.num_bytes < sum(sizes) + 60_000  # manifests, config.yaml and a small tokenizer
     assert not any("step_000006" in note for note in progress.notes)
@@ -233,7 +226,7 @@ def test_manifests_of_earlier_versions_have_no_sizes_and_their_files_are_read(tr
         write_sealed(one.path / MANIFEST_NAME, manifest)
     file = run.checkpoint_path(6) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    progress = _Notes()
+    progress = Notes()
     train(config, run, resume=True, progress=progress)
     assert "continuing after rl-5 (step 9)" in progress.notes
     assert any("passing over" in note and "step_000006" in note for note in progress.notes)
