@@ -1,7 +1,7 @@
 """Write the tables of keys in the docs from classes and the docstrings of their fields.
 
 docs/summary-keys.md has the keys of summary.json, evaluations and studies; docs/recipes.md those of recipes, between
-markers that name a class of `swerve.config`.
+markers that name a class of `swerve.config`; docs/artifacts.md the columns of `probe/tokens.parquet`.
 
 python docs/key_tables.py           write the pages
 python docs/key_tables.py --check   exit with 1 if they are not what the classes say
@@ -23,6 +23,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -31,11 +32,13 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import Record
 from swerve.artifacts.study import Study
+from swerve.artifacts.tables import TOKEN_COLUMNS
 from swerve.config import curricula, engines, objectives
 from swerve.estimates import Estimate
 
 PAGE = Path(__file__).parent / "summary-keys.md"
 RECIPES = Path(__file__).parent / "recipes.md"
+ARTIFACTS = Path(__file__).parent / "artifacts.md"
 _HEAD = """# Summary keys
 
 Written by `python docs/key_tables.py` from the records in `swerve.artifacts` and their docstrings; a test compares.
@@ -145,6 +148,17 @@ def recipes_page() -> str:
     return _MARKED.sub(lambda marked: _keys_table(marked[1], links), text)
 
 
+def artifacts_page() -> str:
+    """Return docs/artifacts.md with the table of the columns of a token written anew."""
+    rows = ["| column | type | what it is |", "|---|---|---|"]
+    for name, (kind, words) in TOKEN_COLUMNS.items():
+        shown = "label" if pa.types.is_dictionary(kind) else str(kind.to_pandas_dtype().__name__)
+        rows.append(f"| `{name}` | {shown} | {words.replace('|', '&#124;')} |")
+    table = "\n".join(["<!-- columns of a token -->\n", *rows, "\n<!-- end of columns -->"])
+    marked = r"<!-- columns of a token -->\n(?:\n|\|.*\n)*<!-- end of columns -->"
+    return re.sub(marked, lambda _: table, ARTIFACTS.read_text(encoding="utf-8"))
+
+
 def marked_classes() -> list[type[BaseModel]]:
     """Return the classes whose keys docs/recipes.md has, those of unions one by one."""
     names = [marked[1] for marked in _MARKED.finditer(RECIPES.read_text(encoding="utf-8"))]
@@ -232,7 +246,7 @@ def _value(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    written = {PAGE: page(), RECIPES: recipes_page()}
+    written = {PAGE: page(), RECIPES: recipes_page(), ARTIFACTS: artifacts_page()}
     if "--check" in sys.argv:
         sys.exit(any(file.read_text(encoding="utf-8") != text for file, text in written.items()))
     for file, text in written.items():

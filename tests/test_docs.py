@@ -198,6 +198,11 @@ def test_keys_of_recipes_are_written_from_the_configuration():
     assert key_tables.RECIPES.read_text(encoding="utf-8") == key_tables.recipes_page()
 
 
+def test_columns_of_a_token_are_written_from_their_table():
+    key_tables = _key_tables()
+    assert key_tables.ARTIFACTS.read_text(encoding="utf-8") == key_tables.artifacts_page()
+
+
 def test_every_class_of_the_schema_has_its_keys_in_the_page():
     documented = {cls.__name__ for cls in _key_tables().marked_classes()}
     assert set(config_schema()["$defs"]) == documented - {"Config"} | {"JsonValue"}

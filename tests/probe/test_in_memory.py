@@ -117,7 +117,7 @@ def result(js: list[list[float]]) -> ProbeResult:
     lengths = [len(row) for row in js]
     names = {field.name for field in dataclasses.fields(ProbeResult)}
     given: dict[str, Any] = {
-        "js": values,
+        "statistics": {"js": values},
         "sequence_ids": np.repeat(np.arange(len(js), dtype=np.int32), lengths),
         "positions": np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         "token_ids": np.arange(100, 100 + len(values), dtype=np.int32),

@@ -32,20 +32,29 @@ PAIRS_SCHEMA = pa.schema(
     ]
 )
 
-TOKENS_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position", "token_id"),
-        ("checkpoint", _LABEL),
-        ("reference", _LABEL),  # the other model of the pair
-        ("kl_forward", pa.float32()),  # KL(checkpoint || reference), nats
-        ("kl_reverse", pa.float32()),  # KL(reference || checkpoint), nats
-        ("js", pa.float32()),  # nats, at most ln 2
-        *_columns(pa.float32(), "entropy", "entropy_ref", "logprob", "logprob_ref"),
-        ("rank", pa.int32()),  # 1: most likely
-        *_columns(pa.int32(), "rank_ref", "argmax", "argmax_ref"),
-        ("category", _LABEL),
-    ]
-)
+TOKEN_COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
+    "sequence_id": (pa.int32(), "rollout"),
+    "position": (pa.int32(), "from 0 at the first completion token"),
+    "token_id": (pa.int32(), "the realised token"),
+    "checkpoint": (_LABEL, "label of P"),
+    "reference": (_LABEL, "label of Q"),
+    "kl_forward": (pa.float32(), "KL(P || Q), nats"),
+    "kl_reverse": (pa.float32(), "KL(Q || P), nats"),
+    "js": (pa.float32(), "Jensen-Shannon divergence, nats"),
+    "entropy": (pa.float32(), "of P, nats"),
+    "entropy_ref": (pa.float32(), "of Q, nats"),
+    "logprob": (pa.float32(), "log P of the realised token, nats"),
+    "logprob_ref": (pa.float32(), "log Q of it"),
+    "rank": (pa.int32(), "of the realised token under P; 1: most likely"),
+    "rank_ref": (pa.int32(), "under Q"),
+    "argmax": (pa.int32(), "id of the token P finds most likely"),
+    "argmax_ref": (pa.int32(), "of the one Q finds most likely"),
+    "category": (_LABEL, "category of the token"),
+}
+"""Columns of `tokens.parquet` with their meaning, which the docs are written from. Those from `kl_forward` to
+`argmax_ref` are the fields of `DivergenceStats`."""
+
+TOKENS_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in TOKEN_COLUMNS.items()])
 
 TOPK_SCHEMA = pa.schema(
     [

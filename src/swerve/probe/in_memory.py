@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from swerve.artifacts.tables import TOKEN_COLUMNS
 from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
@@ -26,8 +27,6 @@ from swerve.probe.engine.forward import STATISTICS, ForcedStates, forced_states,
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.prompts import num_ids
 
-_IN_RANKS_OR_IDS = ("rank", "rank_ref", "argmax", "argmax_ref")
-
 _DEFAULTS = SpikeConfig()
 
 
@@ -35,7 +34,8 @@ _DEFAULTS = SpikeConfig()
 class ProbeResult:
     """What was measured at each of N completion tokens, one sequence after the other; every array is `[N]`.
 
-    P is `model`, Q is `reference`. Divergences, entropies and log-probabilities are in nats.
+    P is `model`, Q is `reference`. Divergences, entropies and log-probabilities are in nats. The statistics `js`,
+    `kl_forward`, `logprob_ref` and so on are attributes; `swerve.artifacts.tables.TOKEN_COLUMNS` says what each is.
     """
 
     sequence_ids: NDArray[np.int32]
@@ -45,25 +45,17 @@ class ProbeResult:
     token_ids: NDArray[np.int32]
     tokens: tuple[str, ...] | None
     """The text of each token; None without a tokenizer."""
-    kl_forward: NDArray[np.float32]
-    """KL(P || Q)."""
-    kl_reverse: NDArray[np.float32]
-    """KL(Q || P)."""
-    js: NDArray[np.float32]
-    """At most ln 2."""
-    entropy: NDArray[np.float32]
-    entropy_ref: NDArray[np.float32]
-    logprob: NDArray[np.float32]
-    """log P of the token that is there."""
-    logprob_ref: NDArray[np.float32]
-    rank: NDArray[np.int32]
-    """1: P finds no token more likely."""
-    rank_ref: NDArray[np.int32]
-    argmax: NDArray[np.int32]
-    argmax_ref: NDArray[np.int32]
+    statistics: Mapping[str, NDArray[Any]]
+    """Each of `STATISTICS` by name; they are attributes, too."""
     top: TopProbs | None
     """The `top_k` most likely tokens of P; None for `top_k=0`."""
     top_ref: TopProbs | None
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        """Return a statistic by its name."""
+        if name not in STATISTICS:
+            raise AttributeError(f"a result of the probe has no '{name}'; its statistics are {', '.join(STATISTICS)}")
+        return self.statistics[name]
 
     def table(self) -> pa.Table:
         """Return one row a token; the unit of each column is in its field's metadata."""
@@ -71,15 +63,10 @@ class ProbeResult:
             "sequence_id": self.sequence_ids,
             "position": self.positions,
             "token_id": self.token_ids,
-            **{name: getattr(self, name) for name in STATISTICS},
+            **self.statistics,
         }
-        schema = pa.schema(
-            [
-                pa.field(name, pa.from_numpy_dtype(column.dtype), metadata=_unit(name))
-                for name, column in columns.items()
-            ]
-        )
-        table = pa.table(columns, schema=schema)
+        fields = [pa.field(name, TOKEN_COLUMNS[name][0], metadata=_unit(name)) for name in columns]
+        table = pa.table(columns, schema=pa.schema(fields))
         return table if self.tokens is None else table.add_column(3, "token", pa.array(self.tokens, pa.string()))
 
     def to_pandas(self) -> Any:
@@ -104,7 +91,7 @@ class ProbeResult:
         """
         if name not in STATISTICS:
             raise ValueError(f"unknown statistic {name!r}; use one of {', '.join(STATISTICS)}")
-        return np.split(getattr(self, name), np.flatnonzero(np.diff(self.sequence_ids)) + 1)
+        return np.split(self.statistics[name], np.flatnonzero(np.diff(self.sequence_ids)) + 1)
 
     def spikes(
         self,
@@ -131,7 +118,7 @@ class ProbeResult:
         from swerve.probe.findings.spikes import find_spikes  # needs scipy, which nothing else here does
 
         series = self.by_sequence(divergence)
-        found = find_spikes(series, settings, method=method, pooled=getattr(self, divergence), null=null)
+        found = find_spikes(series, settings, method=method, pooled=self.statistics[divergence], null=null)
         starts = np.cumsum([0, *map(len, series)])
         return [
             {
@@ -148,7 +135,7 @@ class ProbeResult:
 
 
 def _unit(name: str) -> dict[str, str] | None:
-    return {"unit": "nats"} if name in STATISTICS and name not in _IN_RANKS_OR_IDS else None
+    return {"unit": "nats"} if pa.types.is_floating(TOKEN_COLUMNS[name][0]) else None
 
 
 def probe(
@@ -204,7 +191,7 @@ def probe(
         tokens=None if tokenizer is None else tuple(str(tokenizer.decode([token])) for token in ids.tolist()),
         top=found.top,
         top_ref=found.top_ref,
-        **{name: getattr(found.stats, name).numpy() for name in STATISTICS},
+        statistics={name: getattr(found.stats, name).numpy() for name in STATISTICS},
     )
 
 
@@ -244,8 +231,12 @@ def model_states(
         MismatchError: the model's logits cannot be formed from its hidden states.
     """
     inner = unwrapped(model)
-    _check_sequences(sequences, size=_vocabulary_size(inner), longest=max_positions(inner.config), label=label)
-    loaded = LoadedModel(model=inner, tokenizer=_no_tokenizer())
+    embeddings: Any = inner.get_input_embeddings()
+    size = int(embeddings.weight.shape[0])
+    _check_sequences(sequences, size=size, longest=max_positions(inner.config), label=label)
+    # A tokenizer without words: models in memory come with none, and the sequences are ids.
+    words = Tokenizer(WordLevel({"<pad>": 0}))
+    loaded = LoadedModel(model=inner, tokenizer=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>"))
     with _evaluating(inner), _own_forward(inner):
         return forced_states(loaded, sequences, label=label, tokens_per_batch=tokens_per_batch)
 
@@ -273,11 +264,6 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     return inner
 
 
-def _vocabulary_size(model: PreTrainedModel) -> int:
-    embeddings: Any = model.get_input_embeddings()
-    return int(embeddings.weight.shape[0])
-
-
 def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, longest: int | None, label: str) -> None:
     if not sequences:
         raise ValueError("there are no sequences to compare the models on; give at least one")
@@ -294,11 +280,6 @@ def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, longest: 
                 f"sequence {index} has {len(prompt) + len(completion)} tokens, prompt and completion; {label} has "
                 f"{longest} positions"
             )
-
-
-def _no_tokenizer() -> PreTrainedTokenizerBase:
-    """Return a tokenizer without words: models in memory come with none, and the sequences are ids."""
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"<pad>": 0})), pad_token="<pad>")
 
 
 @contextmanager
