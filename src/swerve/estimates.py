@@ -82,7 +82,7 @@ class WilcoxonResult:
     p_value: float
     effect_size: float
     """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
-    sign_flip_p: float | None
+    sign_flip_p: float
     """P-value of a mean difference of 0, by sign flips. The signed-rank test is not of the mean: where differences are
     skewed the two can contradict."""
     p_adjusted: float | None = None

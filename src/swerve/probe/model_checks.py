@@ -11,7 +11,7 @@ from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.jobs import turn_order
 from swerve.probe.engine.measured import plan_pairs
-from swerve.probe.engine.model_facts import check_pair, check_sequences, checked_facts
+from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts
 from swerve.probe.plan import ProbePlan
 from swerve.progress import Progress
 
@@ -84,7 +84,7 @@ def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[Swe
     try:
         check_sequences(
             label,
-            checked_facts(one),
+            _facts(one),
             largest_id=max(token for pair in pairs for part in pair for token in part),
             longest=max(len(prompt) + len(completion) for prompt, completion in pairs),
         )
@@ -98,7 +98,7 @@ def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[Swe
 def _tokenizer_errors(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
     labels = (label, plan.reference.label)
     try:
-        check_pair(labels, (checked_facts(one), checked_facts(reference)))
+        check_pair(labels, (_facts(one), _facts(reference)))
     except SwerveError as error:
         own, theirs = (
             {index: token for token, index in each.tokenizer.get_vocab().items()} for each in (one, reference)
@@ -115,6 +115,10 @@ def _tokenizer_errors(plan: ProbePlan, label: str, one: CheckedModel, reference:
             )
         ]
     return []
+
+
+def _facts(checked: CheckedModel) -> ModelFacts:
+    return model_facts(checked.config, checked.tokenizer, checked.vocabulary_size)
 
 
 def _tokenizer_notes(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[str]:

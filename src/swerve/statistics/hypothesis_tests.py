@@ -53,20 +53,19 @@ def mcnemar(
     p_value = 1.0  # as many on both sides: the sum below is 1 but for its rounding, which goes either way
     if only_first != only_second:
         p_value = float(2 * binom.cdf(fewer, discordant, 0.5) - binom.pmf(fewer, discordant, 0.5))
+    if not first.size:
+        return McNemarResult(num=0, num_first_only=0, num_second_only=0, difference=None, p_value=None)
+    # Bonett and Price: one more case on either side, so that the interval is not too short where few differ.
+    change, total = only_second - only_first, first.size + 2
+    centre = change / total
+    half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(discordant + 2 - change**2 / total) / total
     return McNemarResult(
         num=first.size,
         num_first_only=only_first,
         num_second_only=only_second,
-        difference=_paired_difference(only_first, only_second, first.size, confidence) if first.size else None,
-        p_value=p_value if first.size else None,
+        difference=Estimate(mean=change / first.size, low=max(-1.0, centre - half), high=min(1.0, centre + half)),
+        p_value=p_value,
     )
-
-
-def _paired_difference(only_first: int, only_second: int, num: int, confidence: float) -> Estimate:
-    change, moved, total = only_second - only_first, only_second + only_first + 2, num + 2
-    centre = change / total
-    half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(moved - change**2 / total) / total
-    return Estimate(mean=change / num, low=max(-1.0, centre - half), high=min(1.0, centre + half))
 
 
 def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> WilcoxonResult | None:
@@ -94,12 +93,14 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     ranks = rankdata(np.abs(differences))
     positive, negative = float(ranks[differences > 0].sum()), float(ranks[differences < 0].sum())
     total = positive + negative
+    flips = sign_flip_test(first, second, clusters=clusters)
+    assert flips is not None, "there are differences"
     return WilcoxonResult(
         num_pairs=len(differences),
         median_difference=float(np.median(differences)),
         statistic=positive,
         p_value=_signed_rank_p(ranks[differences != 0], positive),
-        sign_flip_p=sign_flip_test(first, second, clusters=clusters),
+        sign_flip_p=flips,
         effect_size=(positive - negative) / total if total else 0.0,
     )
 

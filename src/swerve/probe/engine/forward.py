@@ -141,22 +141,6 @@ def _wider(batch: TokenBatch, pad_id: int) -> TokenBatch:
     )
 
 
-def _check_same_vocabulary(checkpoint: ForcedStates, reference: ForcedStates) -> None:
-    ours, theirs = checkpoint.head.vocabulary_size, reference.head.vocabulary_size
-    if ours != theirs:
-        raise MismatchError(
-            f"{checkpoint.label} has a vocabulary of {ours} tokens and {reference.label} one of {theirs}; "
-            "only models with the same tokenizer can be compared"
-        )
-    if checkpoint.tokenizer_sha256 != reference.tokenizer_sha256:
-        raise MismatchError(
-            f"the tokenizers of {checkpoint.label} and {reference.label} differ; "
-            "only models with the same tokenizer can be compared"
-        )
-    if len(checkpoint.hidden) != len(reference.hidden):
-        raise MismatchError(f"{checkpoint.label} and {reference.label} were run over different sequences")
-
-
 def pair_statistics(
     hidden: Float[Tensor, "N D"],
     ref_hidden: Float[Tensor, "N E"],
@@ -256,13 +240,23 @@ def compare(
     Raises:
         MismatchError: vocabulary, tokenizer or sequences of the two differ; the message names them.
     """
-    _check_same_vocabulary(checkpoint, reference)
+    # What the two cannot differ in: vocabulary, tokenizer and sequences.
+    ours, theirs = checkpoint.head.vocabulary_size, reference.head.vocabulary_size
+    only = "only models with the same tokenizer can be compared"
+    if ours != theirs:
+        raise MismatchError(
+            f"{checkpoint.label} has a vocabulary of {ours} tokens and {reference.label} one of {theirs}; {only}"
+        )
+    if checkpoint.tokenizer_sha256 != reference.tokenizer_sha256:
+        raise MismatchError(f"the tokenizers of {checkpoint.label} and {reference.label} differ; {only}")
+    if len(checkpoint.hidden) != len(reference.hidden):
+        raise MismatchError(f"{checkpoint.label} and {reference.label} were run over different sequences")
     return pair_statistics(
         checkpoint.hidden,
         reference.hidden,
         checkpoint.head,
         reference.head,
         ids,
-        vocabulary_size=checkpoint.head.vocabulary_size,
+        vocabulary_size=ours,
         tokens_per_chunk=tokens_per_chunk,
     ).stats

@@ -163,7 +163,10 @@ class _Engine:
     def _run_model(self, label: str, units: set[int]) -> None:
         # What must be known of it is kept, so that a resumed measurement need not load it.
         loaded = self.plan.sources[label].load()
-        self.facts[label] = model_facts(loaded, with_pieces=label == self.plan.order[0])
+        self.heads[label] = head = model_head(loaded.model)
+        self.facts[label] = model_facts(
+            loaded.model.config, loaded.tokenizer, head.vocabulary_size, with_pieces=label == self.plan.order[0]
+        )
         if self.world.rank == 0:
             self._kept_facts.put("facts", self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
         self._check(label)
@@ -171,7 +174,6 @@ class _Engine:
         if self.settings.kernel == "compiled" and not compiled_available(self.device_type):
             raise ValueError("kernel 'compiled' needs a C++ compiler (Triton on a GPU); use 'auto' or 'eager'")
         turn = _Turn(label=label, loaded=loaded)
-        self.heads[label] = model_head(loaded.model)
         for unit in self._mine():
             if unit in units:
                 self._run_unit(turn, unit)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
 from swerve.errors import MismatchError
-from swerve.models.head import model_head
-from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
-from swerve.models.sources import CheckedModel
+from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.positions import max_positions
 from swerve.prompts import num_ids
 
@@ -27,27 +27,17 @@ class ModelFacts:
     """Text of every token id; empty where nobody asked."""
 
 
-def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
-    """Return the facts of a loaded model."""
-    tokenizer = loaded.tokenizer
-    size = min(model_head(loaded.model).vocabulary_size, num_ids(tokenizer))
+def model_facts(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, num_logits: int, *, with_pieces: bool = False
+) -> ModelFacts:
+    """Return the facts of a model, loaded or not; what its head has beyond the tokenizer's ids is padding."""
+    size = min(num_logits, num_ids(tokenizer))
     return ModelFacts(
         vocabulary_size=size,
         largest_id=num_ids(tokenizer) - 1,
         tokenizer_sha256=tokenizer_fingerprint(tokenizer),
-        max_positions=max_positions(loaded.model.config),
+        max_positions=max_positions(config),
         pieces=[str(tokenizer.decode([token])) for token in range(size)] if with_pieces else [],
-    )
-
-
-def checked_facts(checked: CheckedModel) -> ModelFacts:
-    """Return the facts of a model that is not loaded."""
-    return ModelFacts(
-        vocabulary_size=checked.vocabulary_size,
-        largest_id=num_ids(checked.tokenizer) - 1,
-        tokenizer_sha256=tokenizer_fingerprint(checked.tokenizer),
-        max_positions=max_positions(checked.config),
-        pieces=[],
     )
 
 
