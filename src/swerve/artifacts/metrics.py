@@ -150,7 +150,7 @@ def synced_extent(path: Path) -> Extent:
 
 
 def check_extent(path: Path, extent: Extent) -> None:
-    """Check that a file begins with what it held at some point; it may go on.
+    """Check that a file begins with what it held at some point.
 
     Raises:
         ArtifactError: it is missing, shorter or another; the message names it.

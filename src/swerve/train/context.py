@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
@@ -150,10 +150,16 @@ class StageContext:
         return self.engine.awake(weights.stream_weights(), version=self.first_step + step, gathered=weights.gathered)
 
     def sample_groups(
-        self, engine: Engine, problems: Sequence[Problem], params: SamplingParams, *, seeds: Sequence[int]
+        self,
+        engine: Engine,
+        problems: Sequence[Problem],
+        params: SamplingParams,
+        *,
+        seeds: Sequence[int],
+        tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> list[RolloutGroup]:
-        """Return the graded completions of each problem, sampled by an engine with the policy."""
-        tokenizer = self.learner.tokenizer
+        """Return the graded completions of each problem; None for the tokenizer: that of the model in training."""
+        tokenizer = tokenizer or self.learner.tokenizer
         prompts = encode_prompts(tokenizer, problems, template_arguments(self.config))
         return rollout_groups(engine, tokenizer, prompts, params, seeds=seeds, grade=grade_all)
 

@@ -158,16 +158,15 @@ def deal_rollouts(
     world = context.world
     if world.size == 1:
         return sampled
-    mine = sorted(_moved(sampled, _targets(sampled, context, parts), world), key=itemgetter(0))
-    by_group = [list(part) for _, part in groupby(mine, key=lambda moved: moved[0].group)]
-    groups = [RolloutGroup(prompt=part[0][1], rollouts=tuple(rollout for *_, rollout in part)) for part in by_group]
-    return replace(
-        sampled,
-        groups=groups,
-        numbers=[part[0][0].group for part in by_group],
-        rewards=_rewards(groups, stage),
-        places=[[member.place for member, *_ in part] for part in by_group],
-    )
+    # What stays here and what comes from other processes, group by group.
+    own = sorted(_moved(sampled, _targets(sampled, context, parts), world), key=itemgetter(0))
+    groups, numbers, places = [], [], []
+    for number, part in groupby(own, key=lambda moved: moved[0].group):
+        members, prompts, rollouts = zip(*part, strict=True)
+        groups.append(RolloutGroup(prompt=prompts[0], rollouts=rollouts))
+        numbers.append(number)
+        places.append([member.place for member in members])
+    return replace(sampled, groups=groups, numbers=numbers, rewards=_rewards(groups, stage), places=places)
 
 
 def _moved(
@@ -257,14 +256,14 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
         return
     rows = json.loads(saved["json"].numpy().tobytes())
     by_group = {number: list(group) for number, group in groupby(rows, key=itemgetter("group"))}
-    count = stage.prompts_per_step
-    rounds = [list(numbers) for _, numbers in groupby(by_group, key=lambda number: number // count)]
-    drawn = {
-        number: problem
-        for part in rounds
-        for number, problem in zip(part, context.draw(range(part[0], part[-1] + 1), step=index), strict=True)
-    }
-    mine = [number for part in rounds for number in context.world.shard(part)]
+    # The problems are drawn again, round by round, and each process takes the groups that it had sampled.
+    rounds = [list(numbers) for _, numbers in groupby(by_group, key=lambda number: number // stage.prompts_per_step)]
+    drawn: dict[int, Problem] = {}
+    mine: list[int] = []
+    for numbers in rounds:
+        problems = context.draw(range(numbers[0], numbers[-1] + 1), step=index)
+        drawn.update(zip(numbers, problems, strict=True))
+        mine += context.world.shard(numbers)
     groups = [_group(drawn[number], by_group[number]) for number in mine]
     context.pending[index] = StepRollouts(
         groups=groups,

@@ -109,7 +109,7 @@ def check_end(
             f"stage '{newest.stage}' ended because {records[-1]['stopped_error_share']:.0%} of its last completions "
             "could not be graded; repair the grader, then start another run with --out"
         )
-    # The last stage collapsed, and was neither let go on nor set back.
+    # The last stage collapsed, and its user did not let it continue.
     stage, record = stages[-1], records[-1]
     stops = isinstance(stage, RlStage) and stage.collapse.action != "warn" and record.get("rolled_back_to") is None
     if record.get("collapse") and stops and newest.stage == stage.label:

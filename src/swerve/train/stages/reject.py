@@ -25,9 +25,6 @@ from swerve.errors import SwerveError
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.rejection import Rejection, keep_right
 from swerve.models.model_folder import LoadedModel, stop_ids, tokenizer_fingerprint, weights_fingerprint
-from swerve.prompts import encode_prompts, template_arguments
-from swerve.rewards import grade_all
-from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.train.context import StageContext
 from swerve.train.frozen import load_named
@@ -67,6 +64,7 @@ class _Teacher:
 @contextmanager
 def _awake_teacher(stage: RejectStage, context: StageContext) -> Iterator[_Teacher]:
     """Yield the teacher, ready to sample."""
+    # The model, what it samples with, and what its completions depend on.
     policy = LoadedModel(model=context.learner.model, tokenizer=context.learner.tokenizer)
     teacher = policy if stage.teacher is None else load_named(stage.teacher, context)
     teacher.model.eval()
@@ -86,6 +84,7 @@ def _awake_teacher(stage: RejectStage, context: StageContext) -> Iterator[_Teach
     def made(engine: Engine) -> _Teacher:
         return _Teacher(label=name, engine=engine, tokenizer=teacher.tokenizer, params=params, provenance=provenance)
 
+    # The policy has the run's engine; another teacher, or another engine, one of its own.
     if stage.teacher is None and stage.engine is None:
         with context.awake_engine(step=0) as engine:
             yield made(engine)
@@ -148,15 +147,10 @@ def _sample_part(
     stage: RejectStage, context: StageContext, teacher: _Teacher, slots: range, problems: Sequence[Problem]
 ) -> None:
     """Sample and grade the problems of some slots; write the completions that are kept."""
+    # This process's share, of which some right completions of each problem are kept.
     mine = context.world.shard(slots)
-    groups = rollout_groups(
-        teacher.engine,
-        teacher.tokenizer,
-        encode_prompts(teacher.tokenizer, [problems[slot] for slot in mine], template_arguments(context.config)),
-        teacher.params,
-        seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
-        grade=grade_all,
-    )
+    own, seeds = [problems[slot] for slot in mine], [context.seed(stage.label, "rollout", slot) for slot in mine]
+    groups = context.sample_groups(teacher.engine, own, teacher.params, seeds=seeds, tokenizer=teacher.tokenizer)
     rejection = Rejection(per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
     sampled = [
         Response.of(group.prompt, rollout, label=teacher.label, sample=number)
@@ -164,6 +158,7 @@ def _sample_part(
         for number, rollout in enumerate(group.rollouts)
     ]
     kept, counts = keep_right(sampled, rejection)
+    # Those of all processes, in the order of the slots.
     totals = context.world.sums({key: value for key, value in asdict(counts).items() if key.startswith("num_")})
     rows = [row for part in context.world.gather(list(map(response_row, kept))) for row in part]
     order = {problems[slot].id: slot for slot in slots}
