@@ -55,6 +55,7 @@ def max_sampled(config: PreTrainedConfig, num_prompt: int) -> int | None:
     >>> max_positions(config), max_sampled(config, 4096), max_sampled(config, 4097)
     (131072, 4096, 131072)
     """
+    # What the model can read, and where its angles change.
     limits = [max_positions(config)]
     for turn, is_gradual in turns(config):
         if num_prompt <= turn:

@@ -317,13 +317,8 @@ def _through_template(
     problem: Problem,
 ) -> str:
     """Return what the template makes of messages; where it refuses a system message, its text begins the user's."""
-    untyped: Any = tokenizer
     try:
-        return str(
-            untyped.apply_chat_template(
-                _named(messages), add_generation_prompt=True, tokenize=False, **arguments.options(tokenizer)
-            )
-        )
+        return _applied(tokenizer, arguments, messages, add_generation_prompt=True)
     except TemplateError as error:
         if [role for role, _ in messages[:2]] == ["system", "user"]:
             (_, system), (_, user), *others = messages
@@ -334,10 +329,6 @@ def _through_template(
             f"({', '.join(role for role, _ in messages)}): {error}; give messages that it takes "
             "(task.prompt.system='' leaves the system message out), or a tokenizer with another template"
         ) from None
-
-
-def _named(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": role, "content": content} for role, content in messages]
 
 
 def is_asked(problem: Problem) -> bool:
@@ -482,12 +473,23 @@ def _rendered(
     add_generation_prompt: bool = True,
 ) -> str:
     """Return what the template makes of messages; empty where it refuses them."""
-    untyped: Any = tokenizer
-    options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
     try:
-        return str(untyped.apply_chat_template(_named(messages), **options))
+        return _applied(tokenizer, arguments, messages, add_generation_prompt=add_generation_prompt)
     except TemplateError:
         return ""
+
+
+def _applied(
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool,
+) -> str:
+    untyped: Any = tokenizer
+    named = [{"role": role, "content": content} for role, content in messages]
+    options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
+    return str(untyped.apply_chat_template(named, **options))
 
 
 def turn_end(

@@ -68,10 +68,13 @@ def tokens_after(
         text: what follows.
         special: whether the prompt's tokens have what the tokenizer adds before a text.
     """
+    # As one text, where its tokens begin with the prompt's.
     num = len(prompt_ids)
     joint = tokenize(tokenizer, prompt + text, special=special)
     if joint.ids[:num] == list(prompt_ids):
         return joint.after(num, len(prompt)), True
+
+    # Apart: as it stands, or in the middle of a text.
     tail = list(prompt_ids[-_TAIL:])
     said = decoded(tokenizer, tail) + text
     for anchor in _ANCHORS:

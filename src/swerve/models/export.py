@@ -84,6 +84,7 @@ def _check_files(folder: Path) -> None:
     Raises:
         CheckpointError: it has no safetensors, or lacks config.json, or a file that its index names.
     """
+    # Weights and their description.
     shards = sorted(file.name for file in folder.glob("*.safetensors"))
     if not shards:
         pickled = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.suffix in PICKLED]
@@ -95,6 +96,8 @@ def _check_files(folder: Path) -> None:
         raise CheckpointError(f"{folder} holds no weights: give a folder with config.json and *.safetensors")
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json; copy it there from the model that was trained")
+
+    # Every file that the index names must be there; without an index there is one file.
     index = folder / _INDEX
     if index.is_file():
         entry = read_json(index)

@@ -109,6 +109,7 @@ def _build(folder: Path) -> dict[str, Any]:
 
 def _check_stored(folder: Path, num_parameters: int, shapes: dict[str, list[int]]) -> None:
     """Compare the tensors in a folder's files with those of its model."""
+    # Each stored weight is of floating point and has the shape that is described.
     files = sorted(folder.glob("*.safetensors"))
     num_stored = 0
     for file in files:
@@ -124,6 +125,8 @@ def _check_stored(folder: Path, num_parameters: int, shapes: dict[str, list[int]
                     f"{file}: the weight '{name}' has the shape {shape}, and config.json describes {shapes[name]}; "
                     "the two files are not of one model"
                 )
+
+    # Tied weights are stored once; a folder that lacks more than that was not copied whole.
     if files and num_parameters > _MOST_UNSTORED * num_stored:
         raise CheckpointError(
             f"config.json in {folder} describes a model of {num_parameters:,} parameters, and its files hold "

@@ -110,6 +110,7 @@ def _fetch(name: str, revision: str | None) -> Path:
 
 def refusal(error: Exception, name: str, revision: str) -> str:
     """Return why the hub, or the way to it, refuses a model, and what to do."""
+    # What the hub's library raises, or what it says is the cause.
     match error.__cause__ if isinstance(error.__cause__, HfHubHTTPError | LocalEntryNotFoundError) else error:
         case GatedRepoError():
             return "it is gated; ask for access on the model's page, then log in with: hf auth login"

@@ -82,6 +82,7 @@ def card_text(export: Export, origin: Origin, base: str | None) -> str:
     Raises:
         ArtifactError: the run's configuration or evaluation is damaged.
     """
+    # Where the weights come from: a folder, or a checkpoint of a run, of which much is known.
     source = f"{'the adapter' if base else 'the folder'} `{origin.folder.resolve().name}`"
     rows: dict[str, str] = {}
     if origin.run is not None and origin.checkpoint is not None:
@@ -100,12 +101,15 @@ def card_text(export: Export, origin: Origin, base: str | None) -> str:
         rows["base model"] = "none: initialised at random"
     if base is not None:
         rows["base model"] = f"`{base}`"
+
+    # What is known of any folder.
     licence = _licence(Path(base) if base else origin.folder)
     rows["licence"] = f"`{licence}`, as the base model's card says" if base and licence else licence or "not known"
     rows["parameters"] = f"{export.num_parameters:,}"
     rows["weights"] = f"SHA-256 `{export.weights_sha256}` (names, types, shapes and bytes)"
     rows["tokenizer"] = f"SHA-256 `{export.tokenizer_sha256}` (tokens and ids)"
     rows["exported with"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
+
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     parts = [
         "\n".join(_front_matter(base, licence)),

@@ -155,6 +155,7 @@ def load_model(path: Path | str, *, device: str, dtype: str, mapped_by: World | 
             base, or another than it was trained on.
         MissingExtraError: it is an adapter, and peft is not installed.
     """
+    # Adapters, and bases that are kept for them, share weights in memory.
     folder = local_folder(path)
     if is_adapter(folder):
         return _load_with_adapter(path, device=device, dtype=dtype, mapped_by=mapped_by)

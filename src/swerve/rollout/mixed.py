@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -145,122 +145,95 @@ def generate_mixed(
     budgets = [params.max_new_tokens] * len(prompts)
     for model in (base, other):
         check_request(model, prompts, params, seeds, budgets)
-    # The engine's order, so that its batches and with them its rounding are these.
-    rows = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(params.num_samples)]
-    rows.sort(key=lambda row: len(prompts[row[0]]))
-    finished: dict[tuple[int, int], MixedCompletion] = {}
-    mixing = _Mixing(
-        base=base, other=other, selector=selector, threshold=threshold, checkpoint=checkpoint, record=tuple(record)
-    )
     for model in (base, other):
         forget_lengths(model)
 
     def angles(row: tuple[int, int]) -> list[tuple[int, ...]]:
         return [angles_of(model.config, len(prompts[row[0]])) for model in (base, other)]
 
-    # Texts that one of the models reads with other rotary angles have batches of their own.
+    def mixed(rows: Sequence[tuple[int, int]]) -> list[MixedCompletion]:
+        keys = [prompt for prompt, _ in rows]
+        texts = [prompts[key] for key in keys]
+        states = [Decoding(model, texts, pad_id=pad_id, keys=keys) for model in (base, other)]
+        return _mixed_rows(states, rows, params, seeds, selector, threshold, checkpoint, record, on_finished)
+
+    # The engine's order, so that its batches and with them its rounding are these. Texts that one of the models reads
+    # with other rotary angles have batches of their own.
+    rows = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(params.num_samples)]
+    rows.sort(key=lambda row: len(prompts[row[0]]))
+    finished: dict[tuple[int, int], MixedCompletion] = {}
     with evaluating(base), evaluating(other), torch.inference_mode():
         for _, side in groupby(rows, angles):
             members = list(side)
             for start in range(0, len(members), max_rows):
                 chunk = members[start : start + max_rows]
-                completions = mixing.generate(chunk, prompts, params, seeds, pad_id, on_finished)
-                finished.update(zip(chunk, completions, strict=True))
+                finished.update(zip(chunk, mixed(chunk), strict=True))
     return [tuple(finished[prompt, sample] for sample in range(params.num_samples)) for prompt in range(len(prompts))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mixing:
-    """Two models and the rule that chooses between their tokens."""
+def _mixed_rows(
+    states: Sequence[Decoding],
+    rows: Sequence[tuple[int, int]],
+    params: SamplingParams,
+    seeds: Sequence[int],
+    selector: SwapSelector,
+    threshold: float,
+    checkpoint: Role,
+    record: Sequence[SwapSelector],
+    on_finished: Callable[[int], None] | None,
+) -> list[MixedCompletion]:
+    """Return a completion of each row (prompt and sample), from the states of base and other after their prompts."""
+    device = states[0].logits.device
+    uniforms = row_draws(rows, params, seeds).to(device)
+    # The selector `random` has a stream of its own, which has nothing to do with the tokens'.
+    swap_draws = row_draws(rows, params, [derive_seed(seed, "swap") for seed in seeds]).to(device)
+    stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
+    growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
+    growing.admit(len(rows))
+    swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
+    changed = torch.zeros_like(swapped)
+    recorded = torch.zeros(len(record), *growing.token_ids.shape, device=device)
+    for position in range(params.max_new_tokens):
+        # Both propose a token of each row, and the scores say whose is taken.
+        active = growing.active
+        base, other = (state.row_logits.to(device) for state in states)
+        lines, draws = torch.arange(len(active), device=device), uniforms[active, position]
+        own, theirs = (sample(logits, lines, draws, params.temperature).ids for logits in (base, other))
+        scores = selector_scores(base, other, own, checkpoint=checkpoint, random=swap_draws[active, position])
+        fires = scores[selector] > threshold
+        taken = torch.where(fires, theirs, own)
+        swapped[active, position] = fires
+        changed[active, position] = fires & (own != theirs)
+        for index, name in enumerate(record):
+            recorded[index, active, position] = scores[name].float()
 
-    base: PreTrainedModel
-    other: PreTrainedModel
-    selector: SwapSelector
-    threshold: float
-    checkpoint: Role
-    record: tuple[SwapSelector, ...]
+        # Both read the tokens that were taken; rows that have ended leave the batch.
+        keep = growing.write(taken)
+        num_finished = len(taken) - len(growing.active)
+        if on_finished is not None and num_finished:
+            on_finished(num_finished)
+        if not len(growing.active):
+            break
+        for state in states:
+            ids = taken if keep is None else taken[keep]
+            state.advance(ids.to(state.logits.device), None if keep is None else keep.to(state.logits.device))
 
-    def generate(
-        self,
-        rows: Sequence[tuple[int, int]],
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        seeds: Sequence[int],
-        pad_id: int,
-        on_finished: Callable[[int], None] | None,
-    ) -> list[MixedCompletion]:
-        device = self.base.device
-        keys = [row[0] for row in rows]
-        states = [
-            Decoding(model, [prompts[key] for key in keys], pad_id=pad_id, keys=keys)
-            for model in (self.base, self.other)
-        ]
-        uniforms = row_draws(rows, params, seeds).to(device)
-        # The selector `random` has a stream of its own, which has nothing to do with the tokens'.
-        swap_draws = row_draws(rows, params, [derive_seed(seed, "swap") for seed in seeds]).to(device)
-        stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
-        growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
-        growing.admit(len(rows))
-        swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
-        changed = torch.zeros_like(swapped)
-        recorded = torch.zeros(len(self.record), *growing.token_ids.shape, device=device)
-        for position in range(params.max_new_tokens):
-            own, fires, differs, scores = self._propose(
-                states, uniforms[growing.active, position], swap_draws[growing.active, position], params.temperature
-            )
-            swapped[growing.active, position] = fires
-            changed[growing.active, position] = fires & differs
-            for index, name in enumerate(self.record):
-                recorded[index, growing.active, position] = scores[name].float()
-            keep = growing.write(own)
-            num_finished = len(own) - len(growing.active)
-            if on_finished is not None and num_finished:
-                on_finished(num_finished)
-            if not len(growing.active):
-                break
-            for state in states:
-                ids = own if keep is None else own[keep]
-                state.advance(ids.to(state.logits.device), None if keep is None else keep.to(state.logits.device))
-        return self._completions(growing, swapped, changed, recorded)
-
-    def _propose(
-        self,
-        states: Sequence[Decoding],
-        uniforms: Float[Tensor, " A"],
-        swap_draws: Float[Tensor, " A"],
-        temperature: float,
-    ) -> tuple[Int[Tensor, " A"], Bool[Tensor, " A"], Bool[Tensor, " A"], dict[SwapSelector, Float[Tensor, " A"]]]:
-        """Return the tokens taken, where they are the other's, where the proposals differ, and all scores."""
-        base, other = (state.row_logits.to(uniforms.device) for state in states)
-        rows = torch.arange(len(base), device=base.device)
-        own, theirs = (sample(logits, rows, uniforms, temperature).ids for logits in (base, other))
-        scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=swap_draws)
-        fires = scores[self.selector] > self.threshold
-        return torch.where(fires, theirs, own), fires, own != theirs, scores
-
-    def _completions(
-        self,
-        growing: GrowingRows,
-        swapped: Bool[Tensor, "B T"],
-        changed: Bool[Tensor, "B T"],
-        recorded: Float[Tensor, "S B T"],
-    ) -> list[MixedCompletion]:
-        scores = recorded.transpose(0, 1).tolist()
-        return [
-            MixedCompletion(
-                token_ids=tuple(ids[:length]),
-                swapped=tuple(position for position, fired in enumerate(flags) if fired),
-                num_changed=num_changed,
-                finish_reason="stop" if stopped else "length",
-                scores={name: tuple(values[:length]) for name, values in zip(self.record, row, strict=True)},
-            )
-            for ids, flags, num_changed, length, stopped, row in zip(
-                growing.token_ids.tolist(),
-                swapped.tolist(),
-                changed.sum(1).tolist(),
-                growing.lengths.tolist(),
-                growing.stopped(),
-                scores,
-                strict=True,
-            )
-        ]
+    columns = zip(
+        growing.token_ids.tolist(),
+        swapped.tolist(),
+        changed.sum(1).tolist(),
+        growing.lengths.tolist(),
+        growing.stopped(),
+        recorded.transpose(0, 1).tolist(),
+        strict=True,
+    )
+    return [
+        MixedCompletion(
+            token_ids=tuple(ids[:length]),
+            swapped=tuple(position for position, fired in enumerate(flags) if fired),
+            num_changed=num_changed,
+            finish_reason="stop" if stopped else "length",
+            scores={name: tuple(values[:length]) for name, values in zip(record, row, strict=True)},
+        )
+        for ids, flags, num_changed, length, stopped, row in columns
+    ]

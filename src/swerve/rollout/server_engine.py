@@ -22,7 +22,7 @@ from swerve.config.engines import CheckConfig
 from swerve.errors import EngineError, InterruptedRunError
 from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
-from swerve.models.head import model_head
+from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
 from swerve.rollout import vllm_protocol
@@ -127,7 +127,9 @@ class ServerEngine(Engine):
         if weights == "transfer":
             vllm_protocol.check_transfer(model.device.type)
         self._model, self._max_rows = model, max_rows
-        self._num_ids, self._logit_bias = model_head(model).vocabulary_size, vllm_protocol.padding_bias(model)
+        self._num_ids = model_head(model).vocabulary_size
+        # vLLM would sample ids that the model's tokenizer has no token for.
+        self._logit_bias = dict.fromkeys(padding_ids(model), vllm_protocol.MIN_BIAS)
         self._served_model, self._dtype = served_model, dtype
         self._patience, self._timeout = patience, timeout
         self._servers = [_Server(url) for url in urls]
@@ -196,6 +198,7 @@ class ServerEngine(Engine):
         if dtype == "auto":
             dtype = next(server.info.dtype for server in self._servers if server.info) or ""
         wide = getattr(torch, dtype) if dtype else None
+        # In the server's type, as a folder of the model has them.
         tensors = {
             name: tensor.to(device="cpu", dtype=wide if tensor.is_floating_point() else None)
             for name, tensor in stored_tensors(self._model, dict(weights)).items()
@@ -504,7 +507,8 @@ class ServerEngine(Engine):
             except UnreachableError as error:
                 self._lose(server, error)
             except asyncio.CancelledError:
-                if server.failure is None or _is_ending():
+                task = asyncio.current_task()
+                if server.failure is None or (task is not None and task.cancelling()):
                     raise  # else the server hangs, and `_keep` has ended its requests
             finally:
                 server.requests.discard(sampling)
@@ -539,6 +543,7 @@ class ServerEngine(Engine):
             UnreachableError: the server died, or aborted the request.
             EngineError: it cannot sample, or the answer is wrong.
         """
+        # What is asked for, and how much the answer may be.
         params = request.params
         asked = vllm_protocol.asked_samples(params)
         body = vllm_protocol.request_body(
@@ -554,6 +559,8 @@ class ServerEngine(Engine):
             answer = await self._ask_of(server)("POST", ROUTE, body, within=within, max_bytes=max_bytes)
         except RefusedError as error:
             raise await self._refusal(server, error) from None
+
+        # What came, one completion for each sample.
         try:
             sampled, labels = vllm_protocol.completions_of(answer, num_samples=asked)
         except ValueError as error:
@@ -594,12 +601,6 @@ class ServerEngine(Engine):
 def _same_weights(one: str, other: str) -> bool:
     """Whether two labels have the same digest; the number before it is for people."""
     return one.rpartition("-")[2] == other.rpartition("-")[2]
-
-
-def _is_ending() -> bool:
-    """Whether the work that this is part of is to end, not only what it waits for."""
-    task = asyncio.current_task()
-    return task is not None and bool(task.cancelling())
 
 
 async def _side_by_side(

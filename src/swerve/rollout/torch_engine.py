@@ -85,6 +85,7 @@ class TorchEngine(Engine):
         self._cache_gb = cache_gb
         self._one_token = OneTokenForward(model)
         check_decoding(model)
+        # Only keys and values of every position can be shared, and rows join only such caches.
         self._is_plain = is_plain(growing_cache(model))
 
     def generate(
@@ -103,6 +104,8 @@ class TorchEngine(Engine):
         """
         budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
         check_request(self._model, prompts, params, seeds, budgets)
+
+        # Rows of similar length are decoded together, as many as the cache has room for.
         finished: dict[tuple[int, int], Completion] = {}
         max_tokens = self._max_tokens()
         size = max(self._max_rows, _MAX_SLOTS // params.max_new_tokens)

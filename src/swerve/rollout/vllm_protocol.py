@@ -19,10 +19,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from swerve.errors import ConfigError, EngineError, MissingExtraError
-from swerve.models.head import padding_ids
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError
 from swerve.seeds import derive_seed
@@ -95,11 +93,6 @@ def pack_heads(model: Any) -> None:
 def asked_samples(params: SamplingParams) -> int:
     """Return how many samples of a prompt to ask for: vLLM gives one where the most likely tokens are taken."""
     return params.num_samples if params.temperature else 1
-
-
-def padding_bias(model: PreTrainedModel) -> dict[int, float]:
-    """Return the `logit_bias` without which vLLM would sample ids that the model's tokenizer has no token for."""
-    return dict.fromkeys(padding_ids(model), MIN_BIAS)
 
 
 def request_body(

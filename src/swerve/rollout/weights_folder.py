@@ -157,6 +157,8 @@ class WeightsFolder:
         with self._writing():
             if self._hold_found(label):
                 return
+
+            # Under a temporary name until it is whole.
             try:
                 temporary.mkdir()
                 (temporary / _MARKER).touch()
