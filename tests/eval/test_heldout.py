@@ -8,14 +8,15 @@ import torch
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, write_sealed
-from swerve.artifacts.responses import EVALUATION_SCHEMA
+from swerve.artifacts.responses import EVALUATION_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.heldout import _note_ungraded, sample_diversity, summarise
+from swerve.eval.heldout import EvaluatedProblem, _note_ungraded, sample_diversity, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
+from swerve.types import Problem
 from swerve.world import World
 from tests.builders import Notes
 
@@ -178,12 +179,19 @@ def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
 
 
 def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None, part=None, mistake=""):
-    return {
-        "kind": kind, "correct": correct, "trace_right": trace_right, "sampled_reward": reward,
-        "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "part": part, "first_mistake": mistake,
-        "statuses": [status, *["graded"] * len(samples)], "num_unanswered": 1, "sampled_correct": list(samples),
-        "sampled_answers": ["1" if one else "0" for one in samples],
-    }  # fmt: skip
+    """Return a problem of a kind whose samples have rewards of this mean."""
+    problem = Problem(id=kind, family="addition", kind=kind, question="", answer="1")
+    greedy = Response(
+        problem=problem, correct=correct, trace_right=trace_right, status=status, answered=False, entropy=0.5,
+        completion_ids=(1,) * 10, finish_reason="stop" if correct else "length", temperature=0.0,
+    )  # fmt: skip
+    sampled = [
+        Response(
+            problem=problem, correct=right, reward=reward, status="graded", answered=True, extracted=str(int(right))
+        )
+        for right in samples
+    ]
+    return EvaluatedProblem(greedy=greedy, samples=tuple(sampled), first_mistake=mistake, part=part)
 
 
 def test_first_mistakes_are_counted_by_kind():
@@ -263,7 +271,9 @@ def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
 
 def test_samples_of_a_problem_differ_by_literal_amounts():
     def samples(*texts, right=()):
-        return [{"text": text, "extracted": text or None, "correct": text in right} for text in texts]
+        return [Response(problem=problem, text=text, extracted=text or None, correct=text in right) for text in texts]
+
+    problem = Problem(id="p", family="addition", question="", answer="")
 
     groups = [samples("a b a", "a b a", right=["a b a"]), samples("a b a", "c d c", right=["a b a", "c d c"])]
     found = sample_diversity([*groups, samples("x y")], confidence=0.95)  # one sample says nothing
@@ -272,7 +282,7 @@ def test_samples_of_a_problem_differ_by_literal_amounts():
     assert (found.distinct_answers.mean, found.distinct_right_answers.mean) == (1.5, 1.5)
     empty = sample_diversity([samples("", "")], confidence=0.95)  # nothing is right, and nothing was read
     assert (empty.distinct_answers.mean, empty.distinct_right_answers.mean) == (0.0, 0.0)
-    unread = [{"text": text, "extracted": None, "correct": True} for text in "ab"]
+    unread = [Response(problem=problem, text=text, correct=True) for text in "ab"]
     assert sample_diversity([unread], confidence=0.95).distinct_answers is None  # by a grader that records no answers
     assert sample_diversity([samples("x y")], confidence=0.95) is None
 

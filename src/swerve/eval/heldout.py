@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import torch
@@ -17,10 +17,11 @@ from swerve.artifacts.responses import (
     EVALUATION_SCHEMA,
     Response,
     read_responses,
+    response_from_row,
     response_row,
+    write_responses,
 )
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import write_table
 from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
@@ -43,13 +44,11 @@ from swerve.rollout.groups import rollout_groups, text_metrics
 from swerve.seeds import derive_seed
 from swerve.statistics.intervals import mean_interval, share
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
-from swerve.statistics.pass_at_k import sampling_curve
-from swerve.types import Problem, RewardStatus, RolloutGroup
+from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
+from swerve.types import Problem, RewardStatus
 from swerve.world import World, joined_world
 
 _TOKENS_PER_BATCH = 65536
-Row = Mapping[str, Any]
-"""What was measured of a problem."""
 
 
 def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
@@ -57,8 +56,8 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
 
     So is the trained model that the run began with, if it began with one that is still there, at step 0.
 
-    Writes `eval/step_*.json` and `.parquet`, and the sampled completions to `eval/samples/`; returns all summaries by
-    step. Started by torchrun, the processes share the problems; the first one writes, the others return nothing.
+    Writes `eval/step_*.json` and `.parquet`; returns all summaries by step. Started by torchrun, the processes share
+    the problems; the first one writes, the others return nothing.
 
     Raises:
         ArtifactError: the run has no checkpoint, or another process holds it.
@@ -161,21 +160,44 @@ def evaluate_checkpoint(
     loaded = load_model(checkpoint.path, device=world.device, dtype=config.runtime.dtype)
     max_rows = config.runtime.max_rows
     with closing(make_engine(config.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
-        rows = evaluation_rows(config, loaded, engine, family, problems, on_finished, world=world)
-    return write_evaluation(config, run, checkpoint, family, problems, rows) if world.is_main else None
+        evaluated = evaluate_problems(config, loaded, engine, family, problems, world, on_finished)
+    return write_evaluation(config, run, checkpoint, family, problems, evaluated) if world.is_main else None
 
 
-def evaluation_rows(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedProblem:
+    """What a model made of one held-out problem."""
+
+    greedy: Response
+    """The greedy completion, with its mean entropy and whether its steps are right."""
+    samples: tuple[Response, ...]
+    """At the temperature of the evaluation."""
+    first_mistake: str = ""
+    """Kind of the first mistake of the greedy completion, where the step checker tells kinds apart."""
+    part: str | None = None
+    """The part of a mixture that the problem is of."""
+
+    @property
+    def responses(self) -> tuple[Response, ...]:
+        """The greedy completion and the sampled ones."""
+        return (self.greedy, *self.samples)
+
+    @property
+    def mean_reward(self) -> float:
+        """Of the sampled completions, a failure counting 0."""
+        return sum(sample.reward or 0.0 for sample in self.samples) / len(self.samples)
+
+
+def evaluate_problems(
     config: Config,
     loaded: LoadedModel,
     engine: Engine,
     family: ProblemFamily,
     problems: Sequence[Problem],
+    world: World,
     on_finished: Callable[[int], None] = lambda num: None,
-    *,
-    world: World | None = None,
-) -> list[dict[str, Any]]:
-    """Sample and grade problems; return what was measured of each, as JSON values.
+) -> list[EvaluatedProblem]:
+    """Sample and grade problems, greedily and at the temperature of the evaluation; return what was made of each.
 
     Args:
         config: with the number of samples and the temperature.
@@ -183,29 +205,62 @@ def evaluation_rows(
         engine: samples from it.
         family: of the problems.
         problems: held-out ones.
+        world: the processes that share the problems, each with the same arguments.
         on_finished: called with the number of completions finished since the last call.
-        world: the processes that share the problems, each with the same arguments; None for this one alone.
     """
     use_fast_layers(loaded.model)  # which a model in training has
-    together = World() if world is None else world
-    own = together.shard(problems)
-    rows = _sampled_rows(family, _Sampler(config, loaded, engine, own, on_finished)) if own else []
-    rows = together.dealt_back(rows)
-    greedy = [row["responses"][0] for row in rows]
-    entropies = _mean_entropies(loaded, [(one["prompt_ids"], one["completion_ids"]) for one in greedy], together)
-    for response, entropy_mean in zip(greedy, entropies, strict=True):
-        response["entropy"] = entropy_mean
-    return [{**row, "entropy": mean} for row, mean in zip(rows, entropies, strict=True)]
+    own = world.shard(problems)
+    responses = _sampled(config, loaded, engine, own, on_finished) if own else []
+    if world.size > 1:
+        rows = world.dealt_back([[response_row(response) for response in group] for group in responses])
+        responses = [[response_from_row(row) for row in group] for group in rows]
+    sequences = [(group[0].prompt_ids, group[0].completion_ids) for group in responses]
+    entropies = _mean_entropies(loaded, sequences, world)
+    return [_evaluated(family, group, mean) for group, mean in zip(responses, entropies, strict=True)]
 
 
-def _sampled_rows(family: ProblemFamily, sampler: _Sampler) -> list[dict[str, Any]]:
-    settings = sampler.config.eval
-    greedy = sampler.sample(num_samples=1, temperature=0.0)
-    sampled = sampler.sample(num_samples=settings.samples_per_problem, temperature=settings.temperature)
-    return [
-        _row(family, group, samples, temperature=settings.temperature)
-        for group, samples in zip(greedy, sampled, strict=True)
-    ]
+def _sampled(
+    config: Config,
+    loaded: LoadedModel,
+    engine: Engine,
+    problems: Sequence[Problem],
+    on_finished: Callable[[int], None],
+) -> list[list[Response]]:
+    """Return the greedy completion of each problem, followed by the sampled ones."""
+    tokenizer = loaded.tokenizer
+    prompts = encode_prompts(tokenizer, problems, template_arguments(config))
+    seeds = [derive_seed(config.seed, "eval", problem.id) for problem in problems]
+    responses: list[list[Response]] = [[] for _ in problems]
+    for num_samples, temperature in ((1, 0.0), (config.eval.samples_per_problem, config.eval.temperature)):
+        params = SamplingParams(
+            num_samples=num_samples,
+            max_new_tokens=config.max_new_tokens,
+            temperature=temperature,
+            stop_ids=stop_ids(loaded.model, tokenizer),
+        )
+        groups = rollout_groups(
+            engine, tokenizer, prompts, params, seeds=seeds, grade=grade_all, on_finished=on_finished
+        )
+        for number, group in enumerate(groups):
+            responses[number] += [
+                Response.of(group.prompt, rollout, sample=sample, temperature=temperature)
+                for sample, rollout in enumerate(group.rollouts)
+            ]
+    return responses
+
+
+def _evaluated(family: ProblemFamily, responses: Sequence[Response], entropy_mean: float) -> EvaluatedProblem:
+    greedy, *samples = responses
+    problem = greedy.problem
+    checker = family_of(family, problem)
+    marks = checker.check(problem, greedy.text or "") if checker.checks_steps else None
+    trace_right = None if marks is None else bool(greedy.correct) and not marks
+    return EvaluatedProblem(
+        greedy=replace(greedy, entropy=entropy_mean, trace_right=trace_right),
+        samples=tuple(samples),
+        first_mistake=min(marks, key=lambda mark: mark.start).kind if marks else "",
+        part=family.label_of(problem) if isinstance(family, Mixture) else None,
+    )
 
 
 def write_evaluation(
@@ -214,11 +269,15 @@ def write_evaluation(
     checkpoint: CheckpointRef,
     family: ProblemFamily,
     problems: Sequence[Problem],
-    rows: Sequence[Row],
+    evaluated: Sequence[EvaluatedProblem],
 ) -> Evaluation:
-    """Write the evaluation of a checkpoint from what `evaluation_rows` measured of its weights."""
-    # The texts of a task with a vocabulary of its own are no prose.
-    texts = [(problem, row["responses"][0]["text"]) for problem, row in zip(problems, rows, strict=True)]
+    """Write the evaluation of a checkpoint from what `evaluate_problems` measured of its weights."""
+    texts = [(problem, one.greedy.text or "") for problem, one in zip(problems, evaluated, strict=True)]
+    confidence = config.eval.confidence
+    path = run.evaluation_path(checkpoint)
+    table = path.with_suffix(".parquet")
+    remove(path)  # a summary beside the table of another evaluation would be worse than none
+    write_responses(table, [response for one in evaluated for response in one.responses], EVALUATION_SCHEMA)
     evaluation = Evaluation(
         checkpoint=checkpoint.label,
         stage=checkpoint.stage,
@@ -227,46 +286,14 @@ def write_evaluation(
         weights_sha256=checkpoint.weights_sha256,
         settings=evaluation_settings(config, problems),
         config_hash=run.identity()["config_hash"],
-        **dict(summarise(rows, confidence=config.eval.confidence)),
+        **dict(summarise(evaluated, confidence=confidence)),
+        # The texts of a task with a vocabulary of its own are no prose.
         responses=ResponseForm(**text_metrics(texts)) if family.is_prose else None,
-        diversity=sample_diversity([row["responses"][1:] for row in rows], confidence=config.eval.confidence),
+        diversity=sample_diversity([one.samples for one in evaluated], confidence=confidence),
+        tables={table.name: sha256_file(table)},
     )
-    path = run.evaluation_path(checkpoint)
-    remove(path)  # a summary beside the table of another evaluation would be worse than none
-    table = path.with_suffix(".parquet")
-    responses = [response for row in rows for response in row["responses"]]
-    write_table(table, responses, EVALUATION_SCHEMA)
-    digests = {table.name: sha256_file(table)}
-    evaluation = evaluation.model_copy(update={"tables": digests})
     evaluation.write(path)
     return evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class _Sampler:
-    config: Config
-    loaded: LoadedModel
-    engine: Engine
-    problems: Sequence[Problem]
-    on_finished: Callable[[int], None]
-
-    def sample(self, *, num_samples: int, temperature: float) -> list[RolloutGroup]:
-        model, tokenizer, config = self.loaded.model, self.loaded.tokenizer, self.config
-        params = SamplingParams(
-            num_samples=num_samples,
-            max_new_tokens=config.max_new_tokens,
-            temperature=temperature,
-            stop_ids=stop_ids(model, tokenizer),
-        )
-        return rollout_groups(
-            self.engine,
-            tokenizer,
-            encode_prompts(tokenizer, self.problems, template_arguments(config)),
-            params,
-            seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
-            grade=grade_all,
-            on_finished=self.on_finished,
-        )
 
 
 def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], world: World) -> list[float]:
@@ -285,45 +312,10 @@ def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], wor
     return [found[row] for row in range(len(sequences))]
 
 
-def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, *, temperature: float) -> dict[str, Any]:
-    problem, (rollout,) = group.prompt.problem, group.rollouts
-    checker = family_of(family, problem)
-    marks = checker.check(problem, rollout.text) if checker.checks_steps else None
-    trace_right = None if marks is None else rollout.reward.is_right and not marks
-    responses = [
-        Response.of(group.prompt, rollout, sample=0, temperature=0.0, trace_right=trace_right),
-        *(
-            Response.of(group.prompt, sampled, sample=number, temperature=temperature)
-            for number, sampled in enumerate(samples.rollouts)
-        ),
-    ]
-    values = [sampled.reward.value or 0.0 for sampled in samples.rollouts]
-    return {
-        "responses": [_columns(response) for response in responses],
-        "kind": problem.kind,
-        "correct": rollout.reward.is_right,
-        "trace_right": trace_right,
-        "first_mistake": min(marks, key=lambda mark: mark.start).kind if marks else "",
-        "num_tokens": len(rollout.completion.token_ids),
-        "sampled_reward": sum(values) / len(values),
-        "truncated": rollout.completion.finish_reason == "length",
-        "statuses": [response.status for response in responses],
-        "num_unanswered": sum(not response.answered for response in responses),
-        "sampled_answers": [response.extracted for response in responses[1:]],
-        "sampled_correct": [response.correct for response in responses[1:]],
-        "part": family.label_of(problem) if isinstance(family, Mixture) else None,
-    }
-
-
-def _columns(response: Response) -> dict[str, Any]:
-    row = response_row(response)
-    return {name: row[name] for name in EVALUATION_SCHEMA.names}
-
-
 _AT_LEAST_0 = (0.0, math.inf)
 
 
-def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
+def summarise(evaluated: Sequence[EvaluatedProblem], *, confidence: float) -> HeldoutMetrics:
     """Return accuracy (Wilson interval) and means (t intervals over problems), overall and by kind of problem.
 
     `mean_reward` is over the samples at the evaluation temperature, a failure counting 0; `failures` says how many
@@ -331,79 +323,77 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
     on and failed on. `trace_right` is None where no problem's steps are checked. Lengths are in tokens, entropy in
     nats. `by_num_samples` has pass@k, pass^k and the majority vote of the samples; `by_part` is there for mixtures.
     """
-    statuses = Counter(status for row in rows for status in row["statuses"])
+    # Scores by kind of problem, and by part of a mixture.
+    kinds: dict[str, list[EvaluatedProblem]] = {}
+    parts: dict[str, list[EvaluatedProblem]] = {}
+    for problem in evaluated:
+        kinds.setdefault(problem.greedy.problem.kind, []).append(problem)
+        if problem.part is not None:
+            parts.setdefault(problem.part, []).append(problem)
 
-    def by(column: str) -> dict[str, Scores]:
-        values = sorted({row[column] for row in rows} - {None})
-        return {value: _metrics([row for row in rows if row[column] == value], confidence) for value in values}
-
+    # Counts over all completions.
+    responses = [response for problem in evaluated for response in problem.responses]
+    statuses = Counter(response.status for response in responses)
+    mistakes = Counter(problem.first_mistake for problem in evaluated if problem.first_mistake)
+    sampled = [
+        SampledProblem(
+            answers=tuple(sample.extracted for sample in problem.samples),
+            right=tuple(bool(sample.correct) for sample in problem.samples),
+        )
+        for problem in evaluated
+    ]
     return HeldoutMetrics(
-        **dict(_metrics(rows, confidence)),
-        truncated=sum(row["truncated"] for row in rows) / len(rows),
+        **dict(_scores(evaluated, confidence)),
+        truncated=sum(problem.greedy.finish_reason == "length" for problem in evaluated) / len(evaluated),
         failures=statuses.total() - statuses["graded"],
         statuses={name: statuses[name] for name in get_args(RewardStatus)},
-        num_unanswered=sum(row["num_unanswered"] for row in rows),
-        first_mistakes=dict(Counter(row["first_mistake"] for row in rows if row["first_mistake"]).most_common()),
-        by_num_samples=tuple(
-            sampling_curve(
-                [{"answers": row["sampled_answers"], "right": row["sampled_correct"]} for row in rows],
-                confidence=confidence,
-            )
-        ),
-        by_kind=by("kind"),
-        by_part=by("part") or None,
+        num_unanswered=sum(not response.answered for response in responses),
+        first_mistakes=dict(mistakes.most_common()),
+        by_num_samples=tuple(sampling_curve(sampled, confidence=confidence)),
+        by_kind={kind: _scores(kinds[kind], confidence) for kind in sorted(kinds)},
+        by_part={part: _scores(parts[part], confidence) for part in sorted(parts)} or None,
     )
 
 
-def _metrics(rows: Sequence[Row], confidence: float) -> Scores:
-    within = all(0.0 <= row["sampled_reward"] <= 1.0 for row in rows)
-    reward_bounds = (0.0, 1.0) if within else UNBOUNDED
+def _scores(evaluated: Sequence[EvaluatedProblem], confidence: float) -> Scores:
+    greedy = [problem.greedy for problem in evaluated]
+    checked = [response.trace_right for response in greedy if response.trace_right is not None]
+    rewards = [problem.mean_reward for problem in evaluated]
+    within = all(0.0 <= reward <= 1.0 for reward in rewards)
 
-    def mean(name: str, bounds: Bounds = _AT_LEAST_0) -> Estimate | None:
-        return mean_interval([row[name] for row in rows], confidence=confidence, bounds=bounds)
-
-    def share_of(name: str) -> Estimate | None:
-        known = [row[name] for row in rows if row[name] is not None]
-        return share(sum(known), len(known), confidence=confidence)
+    def mean(values: Sequence[float], bounds: Bounds = _AT_LEAST_0) -> Estimate | None:
+        return mean_interval(values, confidence=confidence, bounds=bounds)
 
     return Scores(
-        num_problems=len(rows),
-        accuracy=share_of("correct"),
-        trace_right=share_of("trace_right"),
-        mean_reward=mean("sampled_reward", bounds=reward_bounds),
-        num_tokens=mean("num_tokens"),
-        entropy=mean("entropy"),
+        num_problems=len(greedy),
+        accuracy=share(sum(bool(response.correct) for response in greedy), len(greedy), confidence=confidence),
+        trace_right=share(sum(checked), len(checked), confidence=confidence),
+        mean_reward=mean(rewards, (0.0, 1.0) if within else UNBOUNDED),
+        num_tokens=mean([len(response.completion_ids) for response in greedy]),
+        entropy=mean([response.entropy for response in greedy if response.entropy is not None]),
     )
 
 
-def sample_diversity(samples: Sequence[Sequence[Row]], *, confidence: float) -> Diversity | None:
-    """Return how much the samples of a problem differ, over the problems with two or more; None without one.
-
-    Args:
-        samples: of each problem its samples, with `text`, `extracted` (None: no answer) and `correct`.
-        confidence: level of the intervals.
-    """
+def sample_diversity(samples: Sequence[Sequence[Response]], *, confidence: float) -> Diversity | None:
+    """Return how much the samples of a problem differ, over the problems with two or more; None without one."""
     several = [group for group in samples if len(group) > 1]
     if not several:
         return None
-    samples_of_several = [one for group in several for one in group]
     # A grader that records no answers leaves them out of right samples too; where nothing is right there are none.
-    answered = any(one["extracted"] is not None for one in samples_of_several) or not any(
-        one["correct"] for one in samples_of_several
-    )
+    responses = [sample for group in several for sample in group]
+    has_answers = any(sample.extracted is not None for sample in responses)
+    are_read = has_answers or not any(sample.correct for sample in responses)
+    answers = [[sample.extracted for sample in group] for group in several]
+    right = [[sample.extracted for sample in group if sample.correct] for group in several]
+    texts = [[sample.text or "" for sample in group] for group in several]
 
     def mean(values: Iterable[float | None], bounds: Bounds = (0.0, 1.0)) -> Estimate | None:
         known = [value for value in values if value is not None]
         return mean_interval(known, confidence=confidence, bounds=bounds)
 
-    def answers(only_right: bool) -> Estimate | None:
-        shown = [[one["extracted"] for one in group if one["correct"] or not only_right] for group in several]
-        return mean((float(num_distinct(group)) for group in shown), _AT_LEAST_0) if answered else None
-
-    texts = [[one["text"] for one in group] for group in several]
     return Diversity(
         ngram_similarity=mean(map(ngram_similarity, texts)),
         distinct_2grams=mean(map(distinct_ngram_share, texts)),
-        distinct_answers=answers(only_right=False),
-        distinct_right_answers=answers(only_right=True),
+        distinct_answers=mean(map(num_distinct, answers), _AT_LEAST_0) if are_read else None,
+        distinct_right_answers=mean(map(num_distinct, right), _AT_LEAST_0) if are_read else None,
     )

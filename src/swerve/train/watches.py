@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from swerve.batch import TokenBatch, TokenSequence
 from swerve.config import Config, StageConfig
 from swerve.config.engines import TorchEngineConfig
 from swerve.errors import ConfigError, MismatchError
-from swerve.eval.heldout import evaluation_rows, heldout_problems, summarise, write_evaluation
+from swerve.eval.heldout import EvaluatedProblem, evaluate_problems, heldout_problems, summarise, write_evaluation
 from swerve.functional.head_divergence import head_divergence
 from swerve.functional.head_logits import LinearHead
 from swerve.models.head import Head
@@ -82,15 +81,15 @@ class LiveEvaluation:
     def __init__(self, stage: StageConfig, context: StageContext) -> None:
         self._stage, self._context = stage, context
         self._problems: list[Problem] = []
-        self._rows: tuple[int, list[dict[str, Any]]] = (0, [])
+        self._evaluated: tuple[int, list[EvaluatedProblem]] = (0, [])
         """Step of the stage and what was measured after it."""
 
     def measure(self, stage_step: int) -> Metrics:
         """Return what to log of the policy after a step of the stage, counted from 1; nothing where it is not due."""
         if not is_evaluated(self._context.config, self._stage, stage_step):
             return {}
-        self._rows = (stage_step, self._evaluate(stage_step))
-        summary = summarise(self._rows[1], confidence=self._context.config.eval.confidence)
+        self._evaluated = (stage_step, self._evaluate(stage_step))
+        summary = summarise(self._evaluated[1], confidence=self._context.config.eval.confidence)
         means = {
             "eval_accuracy": summary.accuracy,
             "eval_reward": summary.mean_reward,
@@ -100,25 +99,21 @@ class LiveEvaluation:
         values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
         return {**values, "eval_truncated": summary.truncated}
 
-    def _evaluate(self, stage_step: int) -> list[dict[str, Any]]:
+    def _evaluate(self, stage_step: int) -> list[EvaluatedProblem]:
         context = self._context
-        model, config, world = context.learner.model, context.config, context.world
+        model, config = context.learner.model, context.config
         self._problems = self._problems or heldout_problems(config, context.family)
-        numbers = world.shard(range(len(self._problems)))
-        own = [self._problems[number] for number in numbers]
         loaded = LoadedModel(model=model, tokenizer=context.learner.tokenizer)
         whole = context.learner.weights.gathered
         with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, whole():
-            rows = evaluation_rows(config, loaded, engine, context.family, own) if own else []
-        gathered = [numbered for part in world.gather(list(zip(numbers, rows, strict=True))) for numbered in part]
-        return [row for _, row in sorted(gathered, key=lambda numbered: int(numbered[0]))]
+            return evaluate_problems(config, loaded, engine, context.family, self._problems, context.world)
 
     def write(self, checkpoint: CheckpointRef) -> None:
         """Write what was measured as the evaluation of a checkpoint, if it was measured of its weights."""
-        step, rows = self._rows
+        step, evaluated = self._evaluated
         context = self._context
         if checkpoint.scheduled and checkpoint.stage_step == step and is_that_of_files(context.config):
-            write_evaluation(context.config, context.run, checkpoint, context.family, self._problems, rows)
+            write_evaluation(context.config, context.run, checkpoint, context.family, self._problems, evaluated)
 
 
 class LiveDivergence:
