@@ -119,7 +119,7 @@ def test_a_checkpoint_being_written_leaves_the_old_one_when_the_disk_is_full(sav
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swerve.models.model_folder.write_shards", full)
+    monkeypatch.setattr("swerve.models.model_folder.begin_shards", full)
     with pytest.raises(DiskFullError, match="disk full while writing .*checkpoint; nothing of it was kept"):
         save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], trainer_state=state, provenance={})
     assert (path / "model.safetensors").read_bytes() == before

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,15 +52,15 @@ from swerve.models.folder_checks import check_finite, check_folder, check_reads_
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (
+    begin_shards,
     map_shards,
     read_shards,
+    shard_digests,
     shard_files,
     shards_digest,
     tensors_digest,
     verify_shards,
     whole_tensor,
-    write_shards,
-    write_shards_later,
 )
 from swerve.prompts import limit_ids, num_ids, turn_end
 from swerve.version import __version__
@@ -453,9 +453,7 @@ class CheckpointWriting:
             manifest["base_sha256"] = base_digest(base)
         position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
         about = {**position, "swerve_version": __version__}
-        self._checkpoint, self._manifest = checkpoint, manifest
-        self._pool = ThreadPoolExecutor(max_workers=1) if later else None
-        self._files: list[Future[dict[str, str]]] = []
+        self._checkpoint, self._manifest, self._world = checkpoint, manifest, world
         with ExitStack() as stack:
             folder = stack.enter_context(_directory_of_all(checkpoint.path, manifest, about, world))
             # The first process writes what is not tensors; then all of them write those.
@@ -471,51 +469,35 @@ class CheckpointWriting:
                         entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
                         (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
             world.barrier()  # the folder is there
+            pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
             stem = _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem
-            self._weights = self._write(folder, stem, stored, world)
+            self._weights = begin_shards(folder, stem, stored, world, pool, copies=later)
             self._states = [
-                self._write(folder / STATE_NAME, stem, tensors, world) for stem, tensors in trainer_state.items()
+                begin_shards(folder / STATE_NAME, stem, tensors, world, pool, copies=later)
+                for stem, tensors in trainer_state.items()
             ]
             self._stack = stack.pop_all()
-
-    def _write(
-        self, folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World
-    ) -> Callable[[], dict[str, str]]:
-        """Write tensors, or begin to; return what gives the digests of their files."""
-        if self._pool is None:
-            digests = write_shards(folder, stem, tensors, world)
-            return lambda: digests
-        files, digests_of = write_shards_later(folder, stem, tensors, world, self._pool)
-        self._files.append(files)
-        return digests_of
 
     @property
     def is_written(self) -> bool:
         """Whether this process has written its files."""
-        return all(files.done() for files in self._files)
+        return all(file.done() for files in (self._weights, *self._states) for file in files.values())
 
     def finish(self) -> CheckpointRef:
         """Wait until everything is on the disk, and put it into its place."""
-        try:
-            with self._stack:
-                digests = self._weights()
-                self._manifest["weights_sha256"] = shards_digest(digests)
-                for state in self._states:
-                    digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state().items()}
-                self._manifest["files"] = digests
-        finally:
-            self._end()
+        with self._stack:
+            digests = shard_digests(self._weights, self._world)
+            self._manifest["weights_sha256"] = shards_digest(digests)
+            for state in self._states:
+                written = shard_digests(state, self._world)
+                digests |= {f"{STATE_NAME}/{name}": digest for name, digest in written.items()}
+            self._manifest["files"] = digests
         return replace(self._checkpoint, weights_sha256=self._manifest["weights_sha256"])
 
     def give_up(self) -> None:
         """Leave nothing behind: something else has failed."""
-        self._end()
         with suppress(_GivenUpError), self._stack:
             raise _GivenUpError
-
-    def _end(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
 
 
 class _GivenUpError(Exception):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from queue import Queue
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -31,60 +30,80 @@ _TYPES = {
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
-def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World = ALONE) -> dict[str, str]:
+def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Write tensors to `STEM.safetensors`, or to several such files with an index; return the SHA-256 of each of them.
 
-    Tensors must be contiguous or not share memory; they are copied to the CPU one at a time. The processes of a world
-    write the files side by side, each file by one; a tensor that is divided over them is whole in memory only while it
-    is written. The files are the same for any number of processes.
+    Tensors must be contiguous or not share memory; they are copied to the CPU one at a time.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return shard_digests(begin_shards(folder, stem, tensors, ALONE, pool, copies=False), ALONE)
+
+
+def begin_shards(
+    folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World, pool: ThreadPoolExecutor, *, copies: bool
+) -> dict[str, Future[str]]:
+    """Begin to do what `write_shards` does, in a pool of one thread; return digests to come of this process's files.
+
+    The processes of a world, which all call this, write the files side by side, each file by one. A tensor that is
+    divided over them is put together by all of them. The files are the same for any number of processes.
+
+    Args:
+        folder: where.
+        stem: see `write_shards`.
+        tensors: by name.
+        world: the processes.
+        pool: its thread writes.
+        copies: whether tensors may change as soon as this returns: of each file the process that writes it holds a copy
+            in the CPU's memory. Else two tensors at most wait to be written, and they are the originals.
     """
     shards = _shards(stem, tensors)
-    names, own = list(shards), dict[str, str]()
+    if world.is_main:
+        _write_index(folder, stem, shards)
+    names, own = list(shards), dict[str, Future[str]]()
     for start in range(0, len(names), world.size):
-        own |= _write_side_by_side(folder, {name: shards[name] for name in names[start : start + world.size]}, world)
-    if world.is_main:
-        _write_index(folder, stem, shards)
-    return _of_all(own, world)
+        # Each process writes one of these files, while the next tensors are put together.
+        files = [_ordered(shards[name]) for name in names[start : start + world.size]]
+        waiting: Queue[Tensor | None] = Queue(0 if copies else 2)
+        if world.rank < len(files):
+            name = names[start + world.rank]
+            own[name] = pool.submit(_write_file, folder / name, _header(files[world.rank]), waiting)
+        try:
+            for place in range(max(map(len, files))):
+                for rank, ordered in enumerate(files):
+                    if place < len(ordered):
+                        whole = whole_tensor(ordered[place][1])  # by all processes
+                        if rank == world.rank:
+                            waiting.put(whole.to("cpu", copy=True) if copies else whole)
+        finally:
+            if world.rank < len(files):
+                waiting.put(None)
+    return own
 
 
-def write_shards_later(
-    folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World, pool: ThreadPoolExecutor
-) -> tuple[Future[dict[str, str]], Callable[[], dict[str, str]]]:
-    """Begin to do what `write_shards` does; tensors may change as soon as this returns.
-
-    Of each file the process that writes it holds a copy in the CPU's memory.
-
-    Returns:
-        What is done once this process has written its files, and what then returns the digests of all: all processes
-        must call it.
-    """
-    # All processes put each tensor together; the one that writes its file copies it.
-    shards, own = _shards(stem, tensors), dict[str, list[tuple[str, Tensor]]]()
-    for number, (file, shard) in enumerate(shards.items()):
-        for name, tensor in _ordered(shard):
-            whole = whole_tensor(tensor)  # by all processes
-            if number % world.size == world.rank:
-                own.setdefault(file, []).append((name, whole.to("cpu", copy=True)))
-    if world.is_main:
-        _write_index(folder, stem, shards)
-    writing = pool.submit(lambda: {file: _write_file(folder / file, ordered) for file, ordered in own.items()})
-    return writing, lambda: _of_all(writing.result(), world)
+def shard_digests(own: Mapping[str, Future[str]], world: World) -> dict[str, str]:
+    """Wait for the files of `begin_shards`; return the SHA-256 of those of all processes, which must all ask."""
+    digests = {name: digest.result() for name, digest in own.items()}
+    return {name: digest for part in world.gather(digests) for name, digest in part.items()}
 
 
-def _write_file(file: Path, ordered: Sequence[tuple[str, Tensor]]) -> str:
-    """Write a file, until it is on the disk; return its digest."""
+def _write_file(file: Path, header: bytes, waiting: Queue[Tensor | None]) -> str:
+    """Write a file of a header and of tensors as they come, None last, until it is on the disk; return its digest."""
     digest = hashlib.sha256()
-    with file.open("wb") as stream:
-        _write(_header(ordered), stream, digest)
-        for _, tensor in ordered:
-            _write(tensor, stream, digest)
-        stream.flush()
-        os.fsync(stream.fileno())
+    tensors = iter(waiting.get, None)
+    try:
+        with file.open("wb") as stream:
+            digest.update(header)
+            stream.write(header)
+            for tensor in tensors:
+                for piece in _pieces(tensor):
+                    digest.update(piece)
+                    stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+    finally:
+        for _ in tensors:  # whoever hands them over is not to wait for ever
+            pass
     return digest.hexdigest()
-
-
-def _of_all(own: Mapping[str, str], world: World) -> dict[str, str]:
-    return {name: digest for part in world.gather(own) for name, digest in part.items()}
 
 
 def _write_index(folder: Path, stem: str, shards: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -97,40 +116,6 @@ def _write_index(folder: Path, stem: str, shards: Mapping[str, Mapping[str, Tens
         index = {"metadata": {"total_size": size}, "weight_map": places}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / f"{stem}.safetensors.index.json").write_text(text, encoding="utf-8")
-
-
-def _write_side_by_side(folder: Path, shards: Mapping[str, Mapping[str, Tensor]], world: World) -> dict[str, str]:
-    """Write one file in each process, as many as there are; return the digest of this process's own by its name."""
-    files = [(name, _ordered(shard)) for name, shard in shards.items()]
-    digest, own = hashlib.sha256(), files[world.rank] if world.rank < len(files) else None
-    with ExitStack() as stack:
-        if own is not None:
-            stream = stack.enter_context((folder / own[0]).open("wb"))
-            # The next tensors are gathered while one is written.
-            pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-            _write(_header(own[1]), stream, digest)
-        writing: deque[Future[None]] = deque()
-        for place in range(max(len(tensors) for _, tensors in files)):
-            for rank, (_, tensors) in enumerate(files):
-                if place >= len(tensors):
-                    continue
-                whole = whole_tensor(tensors[place][1])  # by all processes
-                if rank == world.rank:
-                    if len(writing) > 1:
-                        writing.popleft().result()
-                    writing.append(pool.submit(_write, whole, stream, digest))
-        for part in writing:
-            part.result()
-        if own is not None and world.size > 1:
-            stream.flush()
-            os.fsync(stream.fileno())  # the first process, which waits for all files, may be on another machine
-    return {} if own is None else {own[0]: digest.hexdigest()}
-
-
-def _write(content: Tensor | bytes, stream: BinaryIO, digest: Any) -> None:
-    for part in [content] if isinstance(content, bytes) else _pieces(content):
-        digest.update(part)
-        stream.write(part)
 
 
 def whole_tensor(tensor: Any) -> Tensor:
