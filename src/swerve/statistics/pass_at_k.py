@@ -150,13 +150,8 @@ class SampledProblem(TypedDict):
     right: Sequence[bool]
 
 
-def sampling_curve(
-    problems: Sequence[SampledProblem],
-    ks: Sequence[int] | None = None,
-    *,
-    confidence: float = 0.95,
-) -> list[SamplingCurve]:
-    """Return pass@k, pass^k and maj@k by k: means over problems, with t intervals over problems (`mean_interval`).
+def sampling_curve(problems: Sequence[SampledProblem], *, confidence: float = 0.95) -> list[SamplingCurve]:
+    """Return pass@k, pass^k, maj@k of k = 1, 2, 4, ...: means over problems with their t intervals (`mean_interval`).
 
     Problems may have different numbers of samples; one with fewer than k is left out at that k, which `num_problems`
     shows. Where problems differ in how many samples they have, and this depends on how hard they are, metrics of
@@ -164,7 +159,6 @@ def sampling_curve(
 
     Args:
         problems: the samples of each problem.
-        ks: numbers of samples; by default the powers of two up to the largest number of samples.
         confidence: coverage of the interval.
 
     >>> curve = sampling_curve([{"answers": ["4", "5"], "right": [True, False]}] * 3)
@@ -172,9 +166,8 @@ def sampling_curve(
     [(1, 0.5, 3), (2, 1.0, 3)]
     """
     largest = max((len(problem["right"]) for problem in problems), default=0)
-    chosen = [2**power for power in range(largest.bit_length())] if ks is None else ks
     curve: list[SamplingCurve] = []
-    for k in chosen:
+    for k in (2**power for power in range(largest.bit_length())):
         # Only problems with k samples or more, and a majority only where any sample has an answer.
         enough = [problem for problem in problems if len(problem["right"]) >= k]
 

@@ -97,8 +97,8 @@ def test_correlations_are_spearmans() -> None:
 
 
 def test_one_family_of_tests() -> None:
-    figures = divergence_correlates(DATA, divergence="js", rate=0.1, intervals=FAST)
-    adjusted, rejected = benjamini_hochberg([one.p_value for one in figures], 0.1)
+    figures = divergence_correlates(DATA, divergence="js", intervals=FAST)
+    adjusted, rejected = benjamini_hochberg([one.p_value for one in figures], 0.05)
     assert len(figures) == 2 * 5
     assert [one.p_adjusted for one in figures] == adjusted
     assert [one.significant for one in figures] == rejected

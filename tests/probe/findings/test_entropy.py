@@ -127,12 +127,6 @@ def test_all_tokens_tie(spikes_at) -> None:
     assert entry.share_argmax_changed is None
 
 
-def test_the_share_of_forking_tokens_is_an_argument(spikes_at) -> None:
-    (entry,) = forking_overlaps(DATA, spikes_at(DATA), share=0.3, intervals=FAST)
-    assert (entry.threshold, entry.num_forking) == (1, 3)
-    assert entry.share_divergence["js"].mean == pytest.approx(0.8)
-
-
 def test_no_sequences(spikes_at) -> None:
     nothing = DATA.select(lambda one: False)
     (entry,) = forking_overlaps(nothing, spikes_at(nothing), intervals=FAST)

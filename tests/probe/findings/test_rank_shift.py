@@ -129,14 +129,6 @@ def test_style_shares_from_the_texts() -> None:
     assert asdict(entry.excess) == pytest.approx({"mean": mean, "low": mean - reach, "high": mean + reach})
 
 
-def test_given_styles_are_used() -> None:
-    (entry,) = style_shares(DATA, divergence="js", styles=[False] * 6 + [True], intervals=FAST)
-    assert entry.share_divergence.mean == 7 / 28
-    assert entry.share_tokens.mean == 1 / 7
-    with pytest.raises(ValueError, match="7 tokens need as many styles, got 1"):
-        style_shares(DATA, divergence="js", styles=[True], intervals=FAST)
-
-
 def test_no_divergence_has_no_share() -> None:
     data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
     (entry,) = style_shares(data, divergence="js", intervals=FAST)

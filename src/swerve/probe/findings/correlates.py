@@ -33,21 +33,18 @@ CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 Floats = NDArray[np.float64]
 
 
-def divergence_correlates(
-    data: Measurements, *, divergence: Divergence, rate: float = 0.05, intervals: Intervals
-) -> tuple[Correlate, ...]:
+def divergence_correlates(data: Measurements, *, divergence: Divergence, intervals: Intervals) -> tuple[Correlate, ...]:
     """Return the rank correlations of a divergence, for each writer of rollouts and checkpoint.
 
     At the level of rollouts it is the mean divergence of a rollout's tokens, with the answer's correctness (0 or 1),
     the problem's difficulty where it has one, the number of tokens and the reference's mean entropy. At the level of
     tokens it is the divergence of a token with the reference's entropy there. `num` counts the rollouts or tokens for
     which both are known and finite; `estimate` is null with fewer than three, of one problem, or where one of the two
-    is constant.
+    is constant. `significant` is at a false discovery rate of 5% over all of them.
 
     Args:
         data: the measurements.
         divergence: the column.
-        rate: false discovery rate of `significant`, over all tests returned.
         intervals: how intervals are made.
     """
     entries: list[Correlate] = []
@@ -76,7 +73,7 @@ def divergence_correlates(
                         p_value=found.p_value if found else None,
                     )
                 )
-    adjusted, rejected = benjamini_hochberg([entry.p_value for entry in entries], rate)
+    adjusted, rejected = benjamini_hochberg([entry.p_value for entry in entries])
     return tuple(
         entry.model_copy(update={"p_adjusted": p_value, "significant": significant})
         for entry, p_value, significant in zip(entries, adjusted, rejected, strict=True)

@@ -107,9 +107,7 @@ def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray
     return values >= threshold, threshold
 
 
-def forking_overlaps(
-    data: Measurements, spikes: SpikeTable, *, share: float = 0.2, intervals: Intervals
-) -> tuple[ForkingTokens, ...]:
+def forking_overlaps(data: Measurements, spikes: SpikeTable, *, intervals: Intervals) -> tuple[ForkingTokens, ...]:
     """Return, for each checkpoint, what falls on the forking tokens of its reference.
 
     All shares are to be read against `share_tokens`, the forking tokens' own share (20% where no entropies tie):
@@ -120,7 +118,6 @@ def forking_overlaps(
     Args:
         data: the measurements.
         spikes: those of the same rollouts.
-        share: of the tokens that are called forking.
         intervals: how intervals are made.
     """
     tokens = TokenIntervals.of(data, intervals)
@@ -128,7 +125,7 @@ def forking_overlaps(
     entries = []
     for pair in data.pairs():
         # What falls on the forking tokens: divergence, changed choices, spikes, wrong steps, categories.
-        forking, threshold = forking_tokens(pair.columns["entropy_ref"], share=share)
+        forking, threshold = forking_tokens(pair.columns["entropy_ref"])
         masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
         entries.append(
             ForkingTokens(

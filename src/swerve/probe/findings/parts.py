@@ -389,27 +389,19 @@ def _rank_categories(categories: Sequence[str], classes: Mapping[str, NDArray[np
     return tuple(entries)
 
 
-def style_shares(
-    data: Measurements, *, divergence: Divergence, styles: Sequence[bool] | None = None, intervals: Intervals
-) -> tuple[StyleShare, ...]:
+def style_shares(data: Measurements, *, divergence: Divergence, intervals: Intervals) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
-    `excess` is the first share minus the second: above 0 where training changed style more than its due.
+    `excess` is the first share minus the second: above 0 where training changed style more than its due. Which tokens
+    are style is decided from the texts, by the rules of `categories.yaml`.
 
     Args:
         data: the measurements.
         divergence: the column whose sum is shared out.
-        styles: is each of the N tokens style; by default from the texts, by the rules of `categories.yaml`.
         intervals: how intervals are made.
-
-    Raises:
-        ValueError: not as many styles as tokens.
     """
-    if styles is None:
-        styles = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
-    if len(styles) != len(data.categories):
-        raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(styles)}")
-    tokens, style = TokenIntervals.of(data, intervals), np.array(styles, dtype=np.bool_)
+    marks = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
+    tokens, style = TokenIntervals.of(data, intervals), np.array(marks, dtype=np.bool_)
     shares = []
     for pair in data.pairs():
         # The excess is of two shares of the same problems, so that their interval is one.
