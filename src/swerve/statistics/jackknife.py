@@ -83,10 +83,11 @@ def jackknife_interval(
     # Where nothing varies the rule of three says how much might.
     deviations = without - without.mean()
     error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
-    if error <= _ROUNDING * max(abs(value), _scale(bounds)) or value in bounds:
+    low, width = bounds[0], bounds[1] - bounds[0]
+    scale = max(abs(value), width if math.isfinite(width) else 0.0)
+    if error <= _ROUNDING * scale or value in bounds:
         return equal_values(value, len(without), bounds=bounds, confidence=confidence)
     degrees = min(degrees_of_freedom(deviations), most_degrees)
-    low, width = bounds[0], bounds[1] - bounds[0]
     if low < 0 or not math.isfinite(width):
         return transformed(value, error * quantile(confidence, degrees), bounds)
     # A share: of as many trials as have its variance.
@@ -94,10 +95,6 @@ def jackknife_interval(
     part = (value - low) / width
     wilson = share_of_trials(part, part * (1 - part) / (error / width) ** 2, t)
     return Estimate(mean=value, low=low + width * wilson.low, high=low + width * wilson.high)
-
-
-def _scale(bounds: Bounds) -> float:
-    return bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else 0.0
 
 
 def share_of_trials(share: float, num: float, z: float) -> Estimate:

@@ -197,17 +197,14 @@ def _average_precision_interval(
     if num_held < 2 or precision == 1:
         return equal_values(precision, num_held, bounds=(0.0, 1.0), confidence=confidence)
     above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
-    last = _last_of_level(np.sort(values[positive])[::-1])
+    # Of each positive, from the highest score on, the last one with the same score: they are found together.
+    ascending = np.sort(values[positive])
+    last = ascending.size - 1 - np.searchsorted(ascending, ascending[::-1], side="left")
     weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
     num_sought = np.cumsum(weights[:, sought], axis=1)[:, last]
     without = _weighted_precision(weights[:, sought], num_sought, weights @ (above + level).T)
     degrees = num_held - 1.0
     return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence, most_degrees=degrees)
-
-
-def _last_of_level(descending: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return, for each of some sorted values, the index of the last one equal to it."""
-    return descending.size - 1 - np.searchsorted(descending[::-1], descending, side="left")
 
 
 def _counts_by_cluster(

@@ -47,6 +47,7 @@ def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, intervals: In
     """
     if not rows:
         return None
+    # Each direction is a comparison of its own.
     by_direction: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_direction.setdefault(str(row["direction"]), []).append(row)

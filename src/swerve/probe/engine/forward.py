@@ -65,6 +65,7 @@ def forced_states(
     Raises:
         MismatchError: the model's logits cannot be formed from its hidden states.
     """
+    # Batches are of sequences of like length; the rows are put back in the order given.
     model, head = loaded.model, checked_model_head(loaded, sequences[0])
     pad_id = int(loaded.tokenizer.pad_token_id or 0)
     rows: dict[int, Tensor] = {}
@@ -169,6 +170,7 @@ def pair_statistics(
         backend: how sums over the vocabulary are computed (see `head_divergence`); heads that are no plain linear layer
             are always computed the eager way.
     """
+    # Sums over the vocabulary are streamed where the heads are plain linear layers.
     linear, ref_linear = head.linear(), ref_head.linear()
     if linear is None or ref_linear is None:
         compared = _module_statistics(

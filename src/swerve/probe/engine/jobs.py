@@ -153,7 +153,8 @@ def plan_measurement(
     )
     # What is kept is named by its content; in memory labels tell the models apart.
     kept = settings.store is not None
-    content = digest_of("sequences", _ids(sequences), [list(unit) for unit in units]) if kept else ""
+    ids = [[[int(token) for token in part] for part in pair] for pair in sequences]
+    content = digest_of("sequences", ids, [list(unit) for unit in units]) if kept else ""
     state_keys = {
         label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
@@ -179,12 +180,8 @@ def plan_measurement(
         units=units,
         jobs=tuple(jobs),
         state_keys=state_keys,
-        largest_id=max(int(token) for pair in sequences for part in pair for token in part),
+        largest_id=max(token for pair in ids for part in pair for token in part),
     )
-
-
-def _ids(sequences: Sequence[TokenSequence]) -> list[list[list[int]]]:
-    return [[[int(token) for token in part] for part in pair] for pair in sequences]
 
 
 def _spread_units(sizes: Sequence[int], num_tokens: int | None) -> tuple[int, ...]:

@@ -172,14 +172,12 @@ def labels(values: Sequence[str], repeats: NDArray[Any]) -> pa.DictionaryArray:
 def token_table(data: Measurements) -> pa.Table:
     """Return `tokens.parquet`: one row a token and checkpoint, by sequence, position and checkpoint."""
     num_checkpoints, num_tokens = len(data.checkpoints), len(data.categories)
-
-    names = sorted(set(data.categories))
-    codes = {name: code for code, name in enumerate(names)}
-    categories = np.array([codes[category] for category in data.categories], dtype=np.int64)
+    names, categories = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
 
     def repeated(values: NDArray[Any]) -> NDArray[Any]:
         return np.repeat(values, num_checkpoints)
 
+    # The pairs of a token stand one after the other.
     pairs = np.tile(np.arange(num_checkpoints), num_tokens)
     columns = {
         "sequence_id": repeated(np.array([sequence.sequence_id for sequence in data.sequences])[data.sequence_index]),
@@ -188,7 +186,7 @@ def token_table(data: Measurements) -> pa.Table:
         "checkpoint": labels(data.checkpoints, pairs),
         "reference": labels(data.references, pairs),
         **{name: column.T.reshape(-1) for name, column in data.columns.items()},
-        "category": labels(names, repeated(categories)),
+        "category": labels(names.tolist(), repeated(categories)),
     }
     return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
 
