@@ -186,12 +186,14 @@ def atomic_directory(path: Path, manifest: Mapping[str, Any] = {}, **provenance:
     with _replacing(path) as temporary:
         temporary.mkdir()
         yield temporary
+        # The manifest is written last: a directory without one is not complete.
         known: Mapping[str, str] = manifest.get("files", {})
         files = {str(one.relative_to(temporary)): one for one in sorted(temporary.rglob("*")) if one.is_file()}
         digests = {name: known.get(name) or sha256_file(file) for name, file in files.items()}
         sizes = {name: file.stat().st_size for name, file in files.items()}
         entries = {**provenance, **manifest, "files": digests, "sizes": sizes}
         (temporary / MANIFEST_NAME).write_text(dump_json(sealed(entries)), encoding="utf-8")
+        # All is on the disk before the name is there.
         _flush(temporary)
         remove(path)
         os.rename(temporary, path)

@@ -41,12 +41,14 @@ def problem_from_record(values: Mapping[str, Any]) -> Problem:
     >>> problem_from_record(problem_record(problem)) == problem
     True
     """
+    # Only fields of a problem, and all that it needs.
     unknown = next((name for name in values if name not in _FIELDS), None)
     if unknown is not None:
         raise ValueError(f"a problem has no field {unknown!r}{nearest(unknown, _FIELDS)}")
     missing = next((name for name in _REQUIRED if values.get(name) is None), None)
     if missing is not None:
         raise ValueError(f"there is no {missing!r}; a problem needs {', '.join(_REQUIRED)}")
+    # Each value is of its type; what is null has its default.
     found: dict[str, Any] = {}
     for name, value in values.items():
         if value is None:

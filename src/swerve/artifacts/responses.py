@@ -274,12 +274,14 @@ _UNKNOWN = Problem(id="", family=IMPORTED, question="", answer="")
 
 def response_row(response: Response) -> dict[str, Any]:
     """Return a response as a row of the table, with every column."""
+    # Of the problem: its own columns, and one for what differs from a problem of which nothing is known.
     problem = problem_record(response.problem)
     said = {column: problem.pop(name) for name, column in _OF_PROBLEM.items()}
     own = {name: problem.pop(name) for name in ("messages", "difficulty")}
     details = {
         name: value for name, value in problem.items() if getattr(response.problem, name) != getattr(_UNKNOWN, name)
     }
+    # Empty is null, but an empty text is one.
     plain = {name: getattr(response, name) for name in _PLAIN}
     return {
         **{name: None if value in ("", ()) and name != "text" else value for name, value in plain.items()},
@@ -311,11 +313,13 @@ def response_from_row(row: Mapping[str, Any], **known: Any) -> Response:
     Raises:
         ValueError: a value cannot be; the message says which column.
     """
+    # What is null has the default of its field.
     values = {name: row[name] for name in _PLAIN if row.get(name) is not None}
     for name in values.keys() & {"prompt_ids", "completion_ids", "logprobs", *_SIGNAL}:
         values[name] = tuple(values[name])
     for name in ("parts", "extra"):
         values[name] = from_json(row, name, dict) or {}
+    # Pairs of columns are spans, and wrong positions with what is expected there.
     starts, ends = row.get("token_starts"), row.get("token_ends")
     if starts is not None and ends is not None:
         values["spans"] = tuple(zip(starts, ends, strict=True))

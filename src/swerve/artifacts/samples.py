@@ -26,7 +26,6 @@ from swerve.types import FinishReason, Problem, RewardStatus
 SAMPLES_TABLE = "samples"
 """What the metadata of the file calls it."""
 
-_MAGIC = b"PAR1"
 _WORDS = {"finish_reason": get_args(FinishReason), "status": get_args(RewardStatus)}
 _ROUNDING = 1e-3
 """How far above 0 rounding may lift a log-probability, nats."""
@@ -131,18 +130,10 @@ def is_samples_file(path: Path) -> bool:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        if not (path.is_file() and _is_parquet(path)):
+        if not (path.is_file() and path.suffix == ".parquet"):
             return False
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
     return _is_marked(schema) or schema.names == SAMPLES_SCHEMA.names
-
-
-def _is_parquet(path: Path) -> bool:
-    """Whether a file begins or ends as Parquet files do."""
-    with path.open("rb") as stream:
-        first = stream.read(len(_MAGIC))
-        stream.seek(max(0, path.stat().st_size - len(_MAGIC)))
-        return _MAGIC in (first, stream.read())
 
 
 def _is_marked(schema: pa.Schema) -> bool:
@@ -182,6 +173,7 @@ def read_samples_info(path: Path) -> SamplesInfo:
     """
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample")
+    # The metadata of the file says what it is.
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
@@ -190,6 +182,7 @@ def read_samples_info(path: Path) -> SamplesInfo:
         if schema.names == SAMPLES_SCHEMA.names:
             raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
         raise ArtifactError(f"{path} is not a file of samples; write one with swerve sample")
+    # What it says agrees with the digest in it and has every key.
     try:
         record = json.loads(schema.metadata.get(PROVENANCE.encode(), b""))
         if not isinstance(record, dict) or sealed(record)[SEAL] != record.get(SEAL):

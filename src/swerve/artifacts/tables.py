@@ -177,6 +177,7 @@ def write_table(
         ValueError: a row lacks a field or has one the schema does not.
         DiskFullError: no room.
     """
+    # A table has the columns, perhaps others too; rows have these and no others.
     if isinstance(rows, pa.Table):
         table = rows.select(schema.names).cast(schema)
     else:
@@ -189,6 +190,7 @@ def write_table(
     table = table.replace_schema_metadata(
         {"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION, **(metadata or {})}
     )
+    # Numbers that hardly repeat are split by bytes, all else but lists has a dictionary.
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     with atomic_path(path) as temporary:
         pq.write_table(

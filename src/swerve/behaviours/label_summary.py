@@ -44,6 +44,7 @@ def ngram_similarity(texts: Sequence[str], n: int = 2) -> float | None:
     >>> round(ngram_similarity(["a b", "a b", "b a"]), 6)
     0.333333
     """
+    # The sum of the unit vectors.
     total: dict[tuple[str, ...], float] = {}
     num = 0
     for text in texts:
@@ -161,6 +162,7 @@ def summarise(
     1.0
     """
     phrases = lexicon or default_lexicon()
+    # By label, in the order of the responses.
     measured = behaviour_rows(responses, lexicon=phrases) if rows is None else rows
     labels: dict[str, list[tuple[Response, Row]]] = {}
     for response, row in zip(responses, measured, strict=True):
@@ -182,6 +184,7 @@ class _Label:
         self._rows = rows
 
     def metrics(self, lexicon: Lexicon) -> dict[str, Any]:
+        # Each figure is over the rows that have what it needs.
         return {
             "num_responses": len(self._rows),
             "num_problems": len({row["problem_id"] for row in self._rows}),
@@ -252,6 +255,7 @@ def _group_metrics(
     groups: dict[tuple[str, str | None], list[Response]] = {}
     for response in responses:
         groups.setdefault((response.problem.id, samples_of(response)), []).append(response)
+    # What the samples of a group share is asked of two and more.
     several = {key: group for key, group in groups.items() if len(group) > 1}
     answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
 

@@ -110,7 +110,8 @@ _RL_PROBE_FIELDS = frozenset({*_RL_PROBE_NAMES, "ground_truth", "temperature"})
 
 def _convert_rl_probe(record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Values]:
     values = record.values
-    label = str(values["checkpoint"]) if _is_scalar(values.get("checkpoint")) else _label_of(path)
+    named, ending, _ = path.name.partition("_responses.json")  # after the checkpoint
+    label = str(values["checkpoint"]) if _is_scalar(values.get("checkpoint")) else named if ending else None
     gold, is_damaged = _rl_probe_gold(values.get("ground_truth"))
     step = re.search(r"step_(\d+)", label or "")
     yield {
@@ -126,12 +127,6 @@ def _convert_rl_probe(record: Record, path: Path, fields: Mapping[str, str]) -> 
     }
 
 
-def _label_of(path: Path) -> str | None:
-    """Return the checkpoint that a file `LABEL_responses.json` is named after."""
-    name, ending, _ = path.name.partition("_responses.json")
-    return name if ending else None
-
-
 def _rl_probe_gold(recorded: Any) -> tuple[str | None, bool]:
     r"""Return the recorded answer and whether it was cut off.
 
@@ -144,6 +139,7 @@ def _rl_probe_gold(recorded: Any) -> tuple[str | None, bool]:
     if not isinstance(recorded, str):
         return None, False
     answer = recorded
+    # A whole solution: what the last box holds, or its beginning where the text ends within it.
     if r"\boxed{" in recorded:
         answer = recorded[recorded.rindex(r"\boxed{") + len(r"\boxed{") :]
         depth = 1
@@ -152,6 +148,7 @@ def _rl_probe_gold(recorded: Any) -> tuple[str | None, bool]:
             if depth == 0:
                 return answer[:index], False
         return answer, True
+    # An answer: whole where its braces match.
     bare = re.sub(r"\\[{}]", "", answer)
     return answer, bare.count("{") != bare.count("}")
 
@@ -293,14 +290,18 @@ def _convert_chat(record: Record, path: Path, fields: Mapping[str, str]) -> Iter
 
 
 def _batch_choices(record: Record) -> Iterator[Values]:
+    # The answer of a request has choices, unless the request failed.
     name, answer = record.values["custom_id"], record.values.get("response")
     body = answer.get("body") if isinstance(answer, dict) else None
     choices = body.get("choices") if isinstance(body, dict) else None
     if not isinstance(choices, list) or not choices:
+        error = record.values.get("error")
+        said = error.get("code") or error.get("message") if isinstance(error, dict) else error
         raise ArtifactError(
-            f"{record.place}: the request {name!r} has no choices ({_failure(record.values)}); leave out requests that "
-            "failed"
+            f"{record.place}: the request {name!r} has no choices ({said or 'no error is given'}); leave out requests "
+            "that failed"
         )
+    # Each choice is a response.
     extra = _others(body if isinstance(body, dict) else {}, "choices", "messages")
     for number, choice in enumerate(choices):
         message = choice.get("message") if isinstance(choice, dict) else None
@@ -314,12 +315,6 @@ def _batch_choices(record: Record) -> Iterator[Values]:
             "finish_reason": choice.get("finish_reason"),
             "extra": {**extra, **_others(message or {}, "role", "content")},
         }
-
-
-def _failure(values: Values) -> str:
-    error = values.get("error")
-    code = error.get("code") or error.get("message") if isinstance(error, dict) else error
-    return str(code) if code else "no error is given"
 
 
 _PLAIN_LISTS = ("responses", "completions", "outputs")

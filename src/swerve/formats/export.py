@@ -82,10 +82,12 @@ def export_table(
         ConfigError: the target is there already, or cannot be replaced.
         DiskFullError: no room; nothing is left behind.
     """
+    # What is there is checked before anything is written.
     table = _Source.open(source)
     _check_target(table, target, format, overwrite=overwrite)
     if format == "hf":
         return _write_folder(table, target, split)
+    # Rows go to the file a batch at a time.
     with atomic_path(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         write = _write_csv if format == "csv" else _write_jsonl
         num_rows, num_defused = write(table, stream)
@@ -254,11 +256,8 @@ _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16", "lar
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns without dictionaries and without metadata; values stay the same."""
-    return pa.schema([pa.field(field.name, _without_dictionary(field.type)) for field in schema])
-
-
-def _without_dictionary(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    return pa.schema(list(zip(schema.names, kinds, strict=True)))
 
 
 def write_shards(

@@ -136,6 +136,7 @@ def chat_row(record: Record) -> ChatRow | None:
     Raises:
         ArtifactError: messages are not of the form {role, content}, or none is the user's.
     """
+    # Its messages; a row without any is none of a chat.
     values = _decoded(record.values)
     name = next((one for one in ("messages", "prompt") if isinstance(values.get(one), list) and values[one]), None)
     if name is None:
@@ -143,6 +144,7 @@ def chat_row(record: Record) -> ChatRow | None:
         if lacking and isinstance(values.get("reward_model"), dict):
             raise ArtifactError(f"{record.place}: {lacking} is null; give the messages, or leave the row out")
         return None
+    # Up to the user's last turn; what the assistant says after it is a written solution.
     messages, prefix = _without_markup(as_messages(values[name], f"{record.place}: {name}"))
     written = messages[-1][1] if messages[-1][0] == "assistant" else None
     messages = messages if written is None else messages[:-1]
@@ -151,6 +153,7 @@ def chat_row(record: Record) -> ChatRow | None:
             f"{record.place}: {name} must end with a message of the user, or of the assistant after it; it has "
             f"{', '.join(role for role, _ in messages) or 'none'}"
         )
+    # What the nested objects say of the answer.
     info, judge = (
         {key: value for key, value in (values.get(nested) or {}).items() if value is not None}
         if isinstance(values.get(nested), dict)
@@ -160,6 +163,7 @@ def chat_row(record: Record) -> ChatRow | None:
     truths = (judge.get("ground_truth"), values.get("ground_truth"), info.get("ground_truth"), info.get("answer"))
     truth = next((value for value in truths if value is not None), None)
     solution = info.get("solution", info.get("answer") if info.get("answer") != truth else None)
+    # The question is the text that stands in the last turn.
     said = [plain.get(key) for plain in (values, info) for key in ("question", "problem", "quiz")]
     asked = messages[-1][1]
     found = {

@@ -163,10 +163,12 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
     Raises:
         ArtifactError: a response and the problem of its id ask different questions.
     """
+    # Problems are known by their id, and by the text of their question.
     by_question: dict[str, Response] = {}
     for known in problems.values():
         if known.problem.question:
             by_question.setdefault(_plain_text(known.problem.question), known)
+    # Each response takes over what is known of its problem.
     joined: list[Response] = []
     counts: Counter[str] = Counter()
     for response in responses:

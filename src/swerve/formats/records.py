@@ -78,6 +78,7 @@ def iter_records(path: Path) -> Iterator[Record]:
     read = readers.get(ending)
     if read is None or (ending == ".parquet" and path.suffix == ".gz"):
         raise ArtifactError(f"{path}: unknown file ending; give a file that ends in {FORMATS}")
+    # What the records take is looked at now and then.
     started, number = _memory(), 0
     for number, (place, values) in enumerate(read(path), start=1):
         if number % _ROWS_AT_ONCE == 0 and _memory() - started > max(MAX_BYTES, _EXPANSION * path.stat().st_size):
@@ -187,6 +188,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     size = check_parquet(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            # So many rows at once as take some megabytes.
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
             number = 0

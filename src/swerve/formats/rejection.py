@@ -65,12 +65,14 @@ def keep_right(responses: Sequence[Response], rejection: Rejection) -> tuple[lis
         ArtifactError: it is not recorded whether a response is right, or how long it is where lengths are asked for.
         ConfigError: a condition is of another form, or names a field that no response has.
     """
+    # Each step leaves some out of what the step before left.
     conditions = [_condition(text, responses) for text in rejection.where]
     met = [one for one in responses if all(holds(one) for holds in conditions)]
     right = [one for one in met if _is_right(one)] if rejection.only_right else met
     fitting = [one for one in right if _is_within(one, rejection)]
     distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
     kept = distinct if rejection.per_problem is None else _chosen(distinct, rejection.per_problem, rejection.seed)
+    # What was left out at which step.
     lengths = [len(one.completion_ids) for one in kept if one.completion_ids]
     return kept, RejectionCounts(
         num_responses=len(responses),

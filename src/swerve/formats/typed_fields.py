@@ -183,6 +183,7 @@ def parse_fields(options: Sequence[str], names: Iterable[str] | None = None) -> 
     >>> parse_fields(["response=model_output"])
     {'response': 'model_output'}
     """
+    # Each option names something that is read, and a field.
     found: dict[str, str] = {}
     known = list(RESPONSE_NAMES if names is None else names)
     for option in options:

@@ -110,6 +110,7 @@ def import_responses(
             task could do without, or a grader does not exist or takes no such policy.
         MismatchError: the file was tokenised by another tokenizer.
     """
+    # The responses with all that is known of their problems, as tokens.
     chosen = settings or ImportSettings()
     _check_tokenizer(path, tokenizer)
     read, num_cut = cut_at_padding(read_responses(path, fields=fields), tokenizer)
@@ -117,6 +118,7 @@ def import_responses(
     check_prompts(path, records)
     encoder = ResponseEncoder(tokenizer, chosen)
     encoded = encoder.encode_all(records)
+    # Who says what is wrong: the task, or the family of the problems of a run.
     families = [None if response.has_prompt else family for response in read]
     policies: Mapping[str, Any] | None = None
     if task is not None:
@@ -125,6 +127,7 @@ def import_responses(
         _sequence(index, *parts, policies, ends=chosen.ends)
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
+    # Those without a verdict are graded, or all.
     check_graders(one.problem for one in sequences if has_grader(one.problem))
     graded = _with_verdicts(sequences, regrade=regrade or task is not None)
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
@@ -155,6 +158,7 @@ def cut_at_padding(records: Sequence[Response], tokenizer: PreTrainedTokenizerBa
     Raises:
         ArtifactError: no response is left.
     """
+    # Each is kept whole, cut before the first unknown id, or left out.
     size, num_cut = num_ids(tokenizer), 0
     kept: list[Response] = []
     for record in records:
@@ -181,6 +185,7 @@ def _task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[
     Raises:
         ConfigError: the task has no grader, or a response without one of its own lacks the gold answer.
     """
+    # A response needs a grader of its own, or the task's, which may need the gold answer.
     open_ones = [response for response in records if not has_grader(response.problem)]
     if task.kind not in GRADERS:
         if open_ones:
@@ -225,7 +230,8 @@ def _sequence(
     problem = replace(own, question=own.question or encoded.prompt, metadata=metadata)
     # What grades it: its own grader, the run's, or the task's.
     if family is None:
-        if not problem.answer and not _needs_no_gold(problem):  # there is nothing that a grader could verify
+        needs_no_gold = has_grader(problem) and not entry_for(problem).needs_gold
+        if not problem.answer and not needs_no_gold:  # there is nothing that a grader could verify
             problem = replace(problem, family=IMPORTED, grader="")
     elif policies is None:
         problem = replace(problem, family=family.name)
@@ -242,10 +248,6 @@ def _sequence(
         population=_POPULATIONS[response.correct],
         label=IMPORTED,
     )
-
-
-def _needs_no_gold(problem: Problem) -> bool:
-    return has_grader(problem) and not entry_for(problem).needs_gold
 
 
 def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[Response, ...]:

@@ -36,6 +36,7 @@ def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
     Raises:
         ArtifactError: the checkpoint was not evaluated, or its evaluation is of other weights or damaged.
     """
+    # The evaluation is of these weights.
     path = run.evaluation_path(checkpoint)
     table = path.with_suffix(".parquet")
     if not path.is_file() or not table.is_file():
@@ -44,6 +45,7 @@ def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
     check_evaluation(run, path, entry)
     if entry.get("weights_sha256", "") != checkpoint.weights_sha256:
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
+    # One table holds the greedy completions and the sampled ones.
     greedy: list[Response] = []
     samples: dict[str, list[Response]] = {}
     for response in read_responses(table, EVALUATION_SCHEMA):

@@ -82,11 +82,13 @@ def training_rollouts(
         ArtifactError: the stage recorded no rollouts, they were recorded without the signal, or they are of problems
             that the recipe does not have.
     """
+    # Which steps have a table, and the problems as the task gives them.
     trained, steps = _recorded_steps(config, run, stage)
     missing = [run.rollouts_path(step).name for step in trained if step not in steps]
     drawn = family.problems("train", seed=derive_seed(config.seed, "problems"))
     problems = {one.id: one for one in with_beginnings(tokenizer, drawn, template_arguments(config))}
     learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
+    # So many rollouts of each step, with what its update did at their tokens.
     sequences: list[Response] = []
     signals: list[Row] = []
     for step, count in zip(steps, _quotas(len(steps), max_rollouts), strict=True):
