@@ -146,7 +146,7 @@ def check_memory(memory: StageMemory, available: int, config: Config) -> None:
         if runtime.activation_checkpointing != "full":
             keys += ", or set runtime.activation_checkpointing=full"
     else:
-        keys = "rollout.engine.cache_gb or runtime.max_rows (of vLLM: rollout.engine.memory_share)"
+        keys = "rollout.engine.cache_gb or runtime.max_rows"
     raise ConfigError(
         f"stage '{memory.stage}' needs about {gigabytes(memory.peak)} of {gigabytes(available)} GB"
         f" ({memory.shown()}); lower {keys}"
