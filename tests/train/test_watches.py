@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import torch
 
-from swerve.artifacts.files import MANIFEST_NAME, read_manifest, write_sealed
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
@@ -213,22 +212,6 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     assert sum(sizes) < counted.num_bytes < sum(sizes) + 60_000  # manifests, config.yaml and a small tokenizer
     assert not any("step_000006" in note for note in progress.notes)
     train(config, run, resume=True, progress=progress, verify=True)
-    assert any("passing over" in note and "step_000006" in note for note in progress.notes)
-
-
-def test_manifests_of_earlier_versions_have_no_sizes_and_their_files_are_read(trained, tmp_path):
-    config, whole = trained()
-    run = RunDirectory(tmp_path / "run")
-    shutil.copytree(whole.path, run.path)
-    for one in run.checkpoints():
-        manifest = read_manifest(one.path)
-        del manifest["sizes"]
-        write_sealed(one.path / MANIFEST_NAME, manifest)
-    file = run.checkpoint_path(6) / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    progress = Notes()
-    train(config, run, resume=True, progress=progress)
-    assert "continuing after rl-5 (step 9)" in progress.notes
     assert any("passing over" in note and "step_000006" in note for note in progress.notes)
 
 

@@ -304,7 +304,8 @@ def test_what_the_task_holds_out_is_not_learned_whichever_way_it_comes(load, tmp
         notes: list[str] = []
         _, read = read_learned(source, held_out, notes.append)
         assert notes == [f"{source}: 3 of 5 left out: also held out"], name
-        assert not read or [one.problem.texts[0].split() for one in read] == [p.question.split() for p in learned]
+        questions = [response.problem.question or dict(response.problem.messages)["user"] for response in read]
+        assert not read or [text.split() for text in questions] == [p.question.split() for p in learned]
     # A stage leaves them out of its data, its validation and its passes, and says so; one key keeps them.
     passes = {**stage, "steps": None, "epochs": 2, "batch_size": 2, "data": sources["plain"]}
     for keep, num_steps in ((False, 2), (True, 5)):
