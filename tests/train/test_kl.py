@@ -43,7 +43,7 @@ def test_without_a_reference_no_placement_reads_or_adds_anything(keys: dict[str,
     assert term.recorded(COLUMNS, SignalRecorder(TABLE)) is None
 
 
-@pytest.mark.parametrize("kind", set(KL_TERMS) - {"custom"})
+@pytest.mark.parametrize("kind", sorted(set(KL_TERMS) - {"custom"}))
 def test_the_keys_of_a_kind_are_the_fields_of_its_placement(kind: str) -> None:
     config = KL_TERMS[kind]()
     own = [field for field in fields(kl_placement(config)) if field.name not in {one.name for one in fields(KlTerm)}]
