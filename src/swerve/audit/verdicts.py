@@ -168,15 +168,18 @@ def summarise_audit(
     """
     if len(sequence_ids) != len(figures.reverse_kl):
         raise ValueError(f"{len(figures.reverse_kl)} positions need as many sequence ids, got {len(sequence_ids)}")
+
+    # A position without finite figures counts in none of them.
     finite = _finite(figures)
     kept = figures.select(finite)
     if not len(kept.reverse_kl):
         raise ValueError("no position has finite figures: the reference excludes what the policy writes, everywhere")
-    clusters = [one for one, keep in zip(sequence_ids, finite.tolist(), strict=True) if keep]
+    clusters = [number for number, keep in zip(sequence_ids, finite.tolist(), strict=True) if keep]
 
     def estimate(values: Tensor) -> Estimate | None:
         return mean_interval(values.numpy(), clusters=clusters, confidence=confidence)
 
+    # Exact figures of all positions, with what the file's own tokens would have estimated.
     whole, surprise = _group(kept), estimate(kept.surprise)
     values = [
         {**row, "realised": estimate(kept.realised[:, index]), "verdict": _value_verdict(row, whole["kl_mean"])}

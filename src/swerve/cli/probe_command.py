@@ -154,6 +154,7 @@ def probe(
     With RUN alone it reads the run's own rollouts; with --use-responses, responses from elsewhere and any models; with
     --select, rollouts chosen from samples of two models. A recipe says all of it, and what is done is not done again.
     """
+    # A change may stand where RUN does; options that are given are keys of a recipe.
     changes = list(overrides or ())
     if run is not None and "=" in run and not Path(run).exists():
         changes, run = [run, *changes], None
@@ -163,6 +164,8 @@ def probe(
         key: value for key, value in zip(_OPTIONS, (*values, template, ends, out), strict=True) if value
     }
     first_option = next((_OPTIONS[key] for key in given), None)
+
+    # A recipe says it all; else files, or the run's own rollouts.
     if run is not None and is_probe_recipe(run):
         if first_option is not None:
             raise ConfigError(f"{first_option}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")

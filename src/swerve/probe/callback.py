@@ -100,6 +100,7 @@ class DivergenceCallback(TrainerCallback):
         Raises:
             ValueError: neither or both of sequences and texts are given, or a number is below 1.
         """
+        # Sequences or texts, not both; numbers and names that make sense.
         texts = prompts is not None and completions is not None and len(prompts) == len(completions) > 0
         if (sequences is not None) == (prompts is not None or completions is not None):
             raise ValueError("give either sequences or prompts and completions")
@@ -111,6 +112,8 @@ class DivergenceCallback(TrainerCallback):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if divergence not in _SUMMARISED[:3]:
             raise ValueError(f"divergence {divergence!r} is not allowed; use one of {', '.join(_SUMMARISED[:3])}")
+
+        # What `attach` and `on_train_begin` fill is empty until then.
         self.trainer: Trainer | None = None
         self._sequences = sequences
         self._texts = list(zip(prompts, completions, strict=True)) if prompts and completions else []
@@ -185,12 +188,16 @@ class DivergenceCallback(TrainerCallback):
         if self._states is None or state.global_step <= self._last_step:
             return
         assert self._sequences is not None
+
+        # The head that was kept goes to wherever the model is.
         states = self._read(model, label="the model in training")
         weight = states.head.projection.weight
         assert isinstance(weight, Tensor)
         self._states.head.projection.to(weight.device)
         ids = completion_ids(self._sequences)
         stats = compare(states, self._states, ids, tokens_per_chunk=self._tokens_per_chunk)
+
+        # One line of the file, and the means for the trainer's logs.
         metrics = {name: _summary(getattr(stats, name)) for name in _SUMMARISED}
         changed = float((stats.argmax != stats.argmax_ref).double().mean())
         line = {

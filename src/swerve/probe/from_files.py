@@ -261,6 +261,8 @@ def _import(
 ) -> ImportedResponses:
     """Read a file with the problems that the recipe names, or else those that the run was evaluated on."""
     fields = parse_fields([f"{name}={field}" for name, field in recipe.fields.items()])
+
+    # Problems of a file of their own, of the run, or none where responses bring theirs.
     problems: Mapping[str, Response] = {}
     family = None
     if recipe.problems is not None:

@@ -105,6 +105,7 @@ def run_recipe(config: Config, run: RunDirectory) -> tuple[ProbeRecipe, dict[str
         CheckpointError: a checkpoint that `config.probe` names is missing, or is not evaluated.
         ConfigError: the recipe has a single stage and `probe.reference` is not set.
     """
+    # Reference and final checkpoint must have been evaluated: their evaluations are the samples.
     reference = run_reference(config, run)
     final = run_checkpoint(config, run, config.probe.final or config.stages[-1].label)
     for checkpoint, key in ((reference, "probe.reference"), (final, "probe.final")):
@@ -112,11 +113,15 @@ def run_recipe(config: Config, run: RunDirectory) -> tuple[ProbeRecipe, dict[str
             raise CheckpointError(
                 f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
             )
+
+    # The final checkpoint is compared, too, wherever it is from; the reference is not.
     checkpoints = run_checkpoints(config, run)
     if all(checkpoint.path != final.path for checkpoint in checkpoints):
         checkpoints = sorted([*checkpoints, final], key=lambda checkpoint: checkpoint.step)
     checkpoints = [checkpoint for checkpoint in checkpoints if checkpoint.path != reference.path]
     baseline, notes = _baseline(config, run, reference)
+
+    # The models by their labels, and all that a training's recipe says of a probe.
     compared = [reference, *checkpoints]
     samples = (run.evaluation_path(checkpoint).with_suffix(".parquet") for checkpoint in (reference, final))
     recipe = ProbeRecipe(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from swerve.errors import ProblemsError, SwerveError
 from swerve.models.sources import CheckedModel, ModelSource
@@ -18,7 +17,6 @@ from swerve.progress import Progress
 _STATISTIC_BYTES = 4
 _DTYPE_BYTES = {"float32": 4, "float64": 8}
 _NARROW_BYTES = 2
-_SPECIAL = ("bos_token", "eos_token")
 
 
 def check_models(plan: ProbePlan, *, progress: Progress) -> None:
@@ -33,13 +31,25 @@ def check_models(plan: ProbePlan, *, progress: Progress) -> None:
     described, errors = _describe(plan.models)
     notes: list[str] = []
     reference = described.get(plan.reference.label)
-    for label, one in described.items():
-        errors += _sequence_errors(plan, label, one)
-        if reference is not None and one is not reference:
-            errors += _tokenizer_errors(plan, label, one, reference)
-            notes += _tokenizer_notes(plan, label, one, reference)
-        notes += _dtype_notes(label, one)
-    needed, free = states_bytes(plan, described), _free_bytes(plan.path)
+    for label, model in described.items():
+        errors += _sequence_errors(plan, label, model)
+        if reference is not None and model is not reference:
+            errors += _tokenizer_errors(plan, label, model, reference)
+            for name in ("bos_token", "eos_token"):
+                own, theirs = getattr(model.tokenizer, name), getattr(reference.tokenizer, name)
+                if own != theirs:
+                    notes.append(
+                        f"{label} has the {name} {own!r}, {plan.reference.label} has {theirs!r}: each uses its own"
+                    )
+        stored = model.stored_dtype
+        if stored is not None and _bytes_of(stored) > _bytes_of(model.dtype):
+            notes.append(
+                f"{label} is stored in {stored} and read in {model.dtype}: its weights are rounded (runtime.dtype)"
+            )
+
+    # What is kept on disk must fit where the results go, or where their folder will be made.
+    place = next(folder for folder in (plan.path.absolute(), *plan.path.absolute().parents) if folder.exists())
+    needed, free = states_bytes(plan, described), shutil.disk_usage(place).free
     room = f"about {_size(needed)} for hidden states and statistics in {plan.path}, {_size(free)} free"
     if needed > free:
         keep = ", leave probe.keep_states out" if plan.settings.keep_states else ""
@@ -59,14 +69,14 @@ def check_readable(sources: Sequence[ModelSource]) -> None:
 
 
 def _describe(sources: Iterable[ModelSource]) -> tuple[dict[str, CheckedModel], list[SwerveError]]:
-    found: dict[str, CheckedModel] = {}
+    described: dict[str, CheckedModel] = {}
     errors: list[SwerveError] = []
     for source in sources:
         try:
-            found[source.label] = source.check()
+            described[source.label] = source.check()
         except SwerveError as error:
             errors.append(error)
-    return found, errors
+    return described, errors
 
 
 def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
@@ -77,14 +87,14 @@ def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
         raise ProblemsError([heading, *map(str, errors)])
 
 
-def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[SwerveError]:
+def _sequence_errors(plan: ProbePlan, label: str, model: CheckedModel) -> list[SwerveError]:
     pairs = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences]
     if not pairs:
         return []
     try:
         check_sequences(
             label,
-            _facts(one),
+            _facts(model),
             largest_id=max(token for pair in pairs for part in pair for token in part),
             longest=max(len(prompt) + len(completion) for prompt, completion in pairs),
         )
@@ -95,13 +105,14 @@ def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[Swe
     return []
 
 
-def _tokenizer_errors(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
+def _tokenizer_errors(plan: ProbePlan, label: str, model: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
     labels = (label, plan.reference.label)
     try:
-        check_pair(labels, (_facts(one), _facts(reference)))
+        check_pair(labels, (_facts(model), _facts(reference)))
     except SwerveError as error:
+        # Which ids stand for other tokens, and whether the responses have any of them.
         own, theirs = (
-            {index: token for token, index in each.tokenizer.get_vocab().items()} for each in (one, reference)
+            {index: token for token, index in one.tokenizer.get_vocab().items()} for one in (model, reference)
         )
         differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
         if not differing:
@@ -121,22 +132,6 @@ def _facts(checked: CheckedModel) -> ModelFacts:
     return model_facts(checked.config, checked.tokenizer, checked.vocabulary_size)
 
 
-def _tokenizer_notes(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[str]:
-    tokens = {name: (getattr(one.tokenizer, name), getattr(reference.tokenizer, name)) for name in _SPECIAL}
-    return [
-        f"{label} has the {name} {mine!r}, {plan.reference.label} has {theirs!r}: each uses its own"
-        for name, (mine, theirs) in tokens.items()
-        if mine != theirs
-    ]
-
-
-def _dtype_notes(label: str, one: CheckedModel) -> list[str]:
-    stored = one.stored_dtype
-    if stored is None or _bytes_of(stored) <= _bytes_of(one.dtype):
-        return []
-    return [f"{label} is stored in {stored} and read in {one.dtype}: its weights are rounded (runtime.dtype)"]
-
-
 def _bytes_of(dtype: str) -> int:
     return _DTYPE_BYTES.get(dtype, _NARROW_BYTES)
 
@@ -152,7 +147,8 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
     statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
     statistics += len(plan.models) * plan.settings.top_k * 2 * _STATISTIC_BYTES
     sizes = {label: (one.hidden_size or 0) * _bytes_of(one.dtype) for label, one in described.items()}
-    return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - _folder_bytes(plan.states_path))
+    there = sum(path.stat().st_size for path in plan.states_path.rglob("*") if path.is_file())
+    return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - there)
 
 
 def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[str, int]) -> int:
@@ -166,15 +162,6 @@ def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[st
         kept = (kept | {label}) & waiting  # batch by batch one goes as the other comes
         most = max(most, sum(sizes.get(one, 0) for one in kept))
     return most
-
-
-def _folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-
-
-def _free_bytes(path: Path) -> int:
-    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    return shutil.disk_usage(existing).free
 
 
 def _size(num_bytes: int) -> str:

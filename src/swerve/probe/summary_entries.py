@@ -224,6 +224,8 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     """Return the caveats that the metrics themselves call for."""
     num_rollouts = summary.num_rollouts
     found = []
+
+    # Too little to go on, or nothing but noise.
     if num_rollouts < settings.min_rollouts:
         found.append(
             f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
@@ -238,6 +240,8 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
             f"the mean {summary.divergence} of {', '.join(noisy)} is within {_FLOOR_FACTOR:.0f} times the rounding "
             "noise: its spikes are noise"
         )
+
+    # Controls at which the checkpoint has nothing else to say.
     for entry in summary.causal.selections if summary.causal else ():
         if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
             said = "the control says that nothing changed there, not what another token would do"
@@ -245,6 +249,8 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
                 f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
                 f"reference's own token, so {said if entry.is_swapped else 'their effect is not measured'}"
             )
+
+    # What the way the rollouts were chosen does to intervals and accuracies.
     num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
     if num_problems < settings.min_rollouts <= num_rollouts:
         found.append(

@@ -110,11 +110,14 @@ def choose_rollouts(
         MismatchError: the files have no problem in common, or ask different questions under one id.
         ConfigError: no problem or no rollout is left.
     """
+    # Of the problems that both files have, those that the conditions leave.
     before, after = _by_problem(reference), _by_problem(final)
     shared = _shared((before, after), labels)
     left = [name for name in shared if _all_hold(before[name][0].problem, where, before)]
     if not left:
         raise ConfigError(f"--where leaves none of the {len(shared)} problems: {_values(before, shared, where)}")
+
+    # A model with two samples of every problem has some that decide and others that are read.
     groups = [{name: samples[name] for name in left} for samples in (before, after)]
     reference_rule, final_rule = (_rule(group) for group in groups)
     selection = select(
