@@ -128,6 +128,7 @@ class ExampleReader:
             ConfigError: none fits `max_length`, or the tokenizer cannot encode one.
             ArtifactError: the prompt of a response is not known.
         """
+        # Which responses are learned by their ids.
         size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
         is_by_ids = [max(response.completion_ids, default=size) < size for response in responses]
         if sha256 is None:
@@ -144,6 +145,7 @@ class ExampleReader:
             self._by_ids(response) if by_ids else next(of_text)
             for response, by_ids in zip(responses, is_by_ids, strict=True)
         ]
+        # What is too long is left out, and said.
         limit = min(length for length in (self.max_length, self.positions, 2**31) if length is not None)
         kept = [example for example in encoded if len(example) <= limit]
         if not kept:

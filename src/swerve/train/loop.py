@@ -92,6 +92,7 @@ def train(
         InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
+    # Code and data of the user's own are those that the run began with, and this machine can do what is asked.
     config = with_steps(config)
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
