@@ -17,7 +17,6 @@ from functools import partial
 
 import pytest
 
-from swerve.artifacts.files import read_manifest
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import (
     ArtifactError,
@@ -343,20 +342,6 @@ def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_name
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(whole.checkpoint_path(int(path.name[-1])), path)
     _same_as(run, whole)
-
-
-def test_a_run_of_an_earlier_version_with_a_removed_key_is_continued_as_the_run_it_is(micro, tmp_path):
-    """Its files stay marked with the hash of the configuration it began with, whatever that of today's would be."""
-    from swerve.recipes import dump_yaml, load_config
-
-    config, whole = micro
-    run = RunDirectory(tmp_path / "run")
-    text = dump_yaml(config).replace("  causal:\n", "  causal:\n    num_bootstrap: 500\n")
-    run.create(config_yaml=text, provenance={**whole.read_provenance(), "config_hash": "0123456789abcdef"})
-    train(load_config(run.config_path), run, resume=True, progress=SilentProgress())
-    assert run.config_path.read_text() == text
-    assert {read_manifest(one.path)["config_hash"] for one in run.checkpoints()} == {"0123456789abcdef"}
-    assert [one.weights_sha256 for one in run.checkpoints()] == [one.weights_sha256 for one in whole.checkpoints()]
 
 
 def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_power_of_two(tmp_path):
