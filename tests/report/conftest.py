@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.files import read_json, write_sealed
+from swerve.artifacts.files import read_json, sha256_file, write_sealed
 from swerve.artifacts.metrics import StepMetrics, append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
@@ -258,11 +258,13 @@ def _forget_wrong_steps(run: RunDirectory) -> None:
     spikes = [{**entry, **unknown, "chance_first_wrong": None} for entry in summary["spikes"]]
     rates = {"per_1000_tokens": {"mean": 54.4, "low": 42.7, "high": 66.1}, "num_spikes": 20, "num_tokens": 400}
     null = {"num_tokens": 400, "false_discoveries": {"js": {"zscore": rates}}}
-    write_sealed(run.probe_path / "summary.json", {**summary, "spikes": spikes, "recovery": None, "null": null})
     path = run.probe_path / "sequences.parquet"
     rows = read_table(path, SEQUENCES_SCHEMA).to_pylist()
     cleared = [{**row, "first_wrong": None, "wrong_positions": [], "wrong_expected": []} for row in rows]
     write_table(path, cleared, SEQUENCES_SCHEMA)
+    changed = {"spikes": spikes, "recovery": None, "null": null}
+    tables = {**summary["tables"], path.name: sha256_file(path)}
+    write_sealed(run.probe_path / "summary.json", {**summary, **changed, "tables": tables})
 
 
 @pytest.fixture(scope="session")

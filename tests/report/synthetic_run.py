@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.files import write_sealed
+from swerve.artifacts.files import sha256_file, write_sealed
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
@@ -453,7 +453,8 @@ def _write_probe(
     write_table(run.probe_path / "spikes.parquet", spikes, SPIKES_SCHEMA)
     write_table(run.probe_path / "interventions.parquet", interventions, INTERVENTIONS_SCHEMA)
     means = {checkpoint: {name: float(np.mean(v)) for name, v in entry.items()} for checkpoint, entry in sums.items()}
-    summary = {**_probe_summary(means, reliable=reliable), **entries}
+    digests = {path.name: sha256_file(path) for path in run.probe_path.glob("*.parquet")}
+    summary = {**_probe_summary(means, reliable=reliable), "tables": digests, **entries}
     write_sealed(run.probe_path / "summary.json", filled(ProbeSummary, summary))
 
 

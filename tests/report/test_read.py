@@ -81,13 +81,6 @@ def test_a_probe_and_its_tables_belong_together(probed: RunDirectory) -> None:
     assert read_inputs(probed).tables is None
 
 
-def test_a_probe_of_an_earlier_version_without_its_tables_is_named(synthetic: Any, tmp_path: Path) -> None:
-    run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2)
-    (run.probe_path / "tokens.parquet").unlink()
-    with pytest.raises(ArtifactError, match=r"tokens\.parquet does not exist; run the stage that writes it first"):
-        read_inputs(run)
-
-
 def test_the_evaluation_of_another_step_is_named(probed: RunDirectory) -> None:
     first, second = sorted((probed.path / "eval").glob("step_*.json"))[:2]
     shutil.copy(first, second)

@@ -226,7 +226,7 @@ def _draw_text(axes: Axes, *, study: CaseStudy) -> None:
     axes.set_ylim(cells[-1][0] + 0.6, -0.6)
     axes.set_axis_off()
     outcome = "right" if study.sequence["correct"] else "wrong"
-    set_title(axes, f"Text of {study.sequence['source']} ({outcome}){study.where(shown)}")
+    set_title(axes, f"Text of {study.sequence['label']} ({outcome}){study.where(shown)}")
 
 
 def _text_cells(study: CaseStudy) -> tuple[list[tuple[int, int, int, str]], range]:
