@@ -133,7 +133,7 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     from swerve.report.study import study_drawings
 
     study = source if isinstance(source, Study) else read_study(Path(source))
-    drawing = next((one for one in study_drawings(study) if one.name == "study_comparison"), None)
+    drawing = next((drawing for drawing in study_drawings(study) if drawing.name == "study_comparison"), None)
     if drawing is None:
         raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")
     return draw_panels(drawing, pyplot.figure, ax)[0]

@@ -163,7 +163,7 @@ def _gradient(coefficients: Tensor, states: _States, targets: Tensor) -> tuple[T
     square = pull.square().sum(dim=-1)
     sample_square = (states.probs * coefficients.square() * states.spread).sum(dim=-1)
     dot = (pull * targets).sum(dim=-1).T
-    return square, sample_square, dot, torch.stack([(pull - one).square().sum(dim=-1) for one in targets], dim=-1)
+    return square, sample_square, dot, torch.stack([(pull - target).square().sum(dim=-1) for target in targets], dim=-1)
 
 
 def audit_positions(

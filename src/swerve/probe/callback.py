@@ -178,7 +178,7 @@ class DivergenceCallback(TrainerCallback):
         if tokenizer is None:
             raise ConfigError("prompts and completions are texts and the trainer has no tokenizer; give tokenizer=")
         encoded = [encode_response(tokenizer, prompt, completion) for prompt, completion in self._texts]
-        return [(one.prompt_ids, one.completion_ids) for one in encoded]
+        return [(response.prompt_ids, response.completion_ids) for response in encoded]
 
     def _read(self, model: nn.Module, *, label: str) -> ForcedStates:
         assert self._sequences is not None
@@ -212,7 +212,9 @@ class DivergenceCallback(TrainerCallback):
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line, allow_nan=False) + "\n")
         self._last_step = state.global_step
-        self._log(state, {**{name: one["mean"] for name, one in metrics.items()}, "argmax_changed": changed})
+        self._log(
+            state, {**{name: quantiles["mean"] for name, quantiles in metrics.items()}, "argmax_changed": changed}
+        )
 
     def _top_positions(self, stats: DivergenceStats, ids: Tensor) -> list[dict[str, Any]]:
         assert self._sequences is not None
@@ -247,12 +249,12 @@ def _finite(value: float) -> float | None:
 
 def _summary(values: Tensor) -> dict[str, float | None]:
     wide = values.double()
-    found = {
+    summary = {
         "mean": float(wide.mean()),
         **{name: float(torch.quantile(wide, share, interpolation="lower")) for name, share in _QUANTILES.items()},
         "max": float(wide.max()),
     }
-    return {name: _finite(value) for name, value in found.items()}
+    return {name: _finite(value) for name, value in summary.items()}
 
 
 def _keep_lines(path: Path, *, until: int) -> int:
@@ -325,7 +327,7 @@ def _load_states(path: Path, model: PreTrainedModel, sequences: Sequence[TokenSe
     projection = copy.deepcopy(head.projection).requires_grad_(False)
     try:
         projection.load_state_dict(
-            {name.removeprefix("head."): one for name, one in tensors.items() if name != "hidden"}
+            {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name != "hidden"}
         )
     except RuntimeError:
         raise MismatchError(f"{path} is of a model with another output head") from None

@@ -108,7 +108,7 @@ class _Execution:
             spike_method=plan.settings.spikes.method,
             confidence=plan.confidence,
             num_rollouts=len(headline),
-            num_rollout_problems=len({one.problem.id for one in headline}),
+            num_rollout_problems=len({sequence.problem.id for sequence in headline}),
             reliable=len(headline) >= plan.settings.min_rollouts,
         )
         notes = (*plan.notes, *summary_notes(summary, plan.settings), *cut_off_notes(summary, plan))
@@ -133,7 +133,7 @@ class _Execution:
     def _spikes(self, measured: Measurement) -> tuple[Measurements, SpikeTable]:
         """Return each checkpoint against the reference on the headline population, and the spikes found there."""
         headline = measured.against(self.plan.reference.label).select(
-            lambda one: one.population == self.plan.population
+            lambda sequence: sequence.population == self.plan.population
         )
         nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
         return headline, all_spikes(headline, self.plan.settings.spikes, nulls=nulls)
@@ -161,9 +161,9 @@ class _Execution:
             plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress, world=world
         )
         entries: dict[str, Any] = {}
-        for table, rows, found in tests.run():
+        for table, rows, entry in tests.run():
             self._write(table, rows)
-            entries |= found
+            entries |= entry
         return Tested(**entries)
 
     def _inputs(self) -> list[Any]:
@@ -180,7 +180,7 @@ class _Execution:
             plan.runtime.grader_memory_mb,
             plan.rollout.model_dump(mode="json"),
             plan.reference.fingerprint,
-            [one.fingerprint for one in plan.checkpoints if one.label == plan.final],
+            [model.fingerprint for model in plan.checkpoints if model.label == plan.final],
         ]
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
@@ -192,8 +192,8 @@ class _Execution:
 
 def _tops(measured: Measurement, headline: Measurements) -> dict[str, TopProbs]:
     """Return the likeliest tokens on the headline population, of the reference and the checkpoints."""
-    chosen = {one.sequence_id for one in headline.sequences}
-    mask = np.repeat([one.sequence_id in chosen for one in measured.pairs.sequences], measured.pairs.lengths)
+    chosen = {sequence.sequence_id for sequence in headline.sequences}
+    mask = np.repeat([sequence.sequence_id in chosen for sequence in measured.pairs.sequences], measured.pairs.lengths)
     rows = torch.from_numpy(mask)
     labels = [*dict.fromkeys(headline.references), *headline.checkpoints]
     return {

@@ -192,7 +192,9 @@ def _baseline(config: Config, run: RunDirectory, reference: CheckpointRef) -> tu
         return [], []
     place = labels.index(reference.stage)
     if place > 0:
-        ends = [one for one in run.checkpoints() if one.stage == labels[place - 1] and one.final]
+        ends = [
+            checkpoint for checkpoint in run.checkpoints() if checkpoint.stage == labels[place - 1] and checkpoint.final
+        ]
         return ends[-1:], []
     try:
         base = base_checkpoint(config)

@@ -118,7 +118,7 @@ class ProbeResult:
         from swerve.probe.findings.spikes import find_spikes  # needs scipy, which nothing else here does
 
         series = self.by_sequence(divergence)
-        found = find_spikes(series, settings, method=method, pooled=self.statistics[divergence], null=null)
+        by_sequence = find_spikes(series, settings, method=method, pooled=self.statistics[divergence], null=null)
         starts = np.cumsum([0, *map(len, series)])
         return [
             {
@@ -129,7 +129,7 @@ class ProbeResult:
                 "threshold": spike.threshold,
                 "height": spike.height,
             }
-            for index, spikes in enumerate(found)
+            for index, spikes in enumerate(by_sequence)
             for spike in spikes
         ]
 
@@ -169,11 +169,11 @@ def probe(
     """
     MeasureSettings(tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk, top_k=top_k)  # checks them
     states, ref_states = (
-        model_states(one, sequences, label=label, tokens_per_batch=tokens_per_batch)
-        for one, label in ((model, "the model"), (reference, "the reference"))
+        model_states(side, sequences, label=label, tokens_per_batch=tokens_per_batch)
+        for side, label in ((model, "the model"), (reference, "the reference"))
     )
     ids = completion_ids(sequences)
-    found = pair_statistics(
+    compared = pair_statistics(
         states.hidden,
         ref_states.hidden,
         states.head,
@@ -189,9 +189,9 @@ def probe(
         positions=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         token_ids=ids.numpy().astype(np.int32),
         tokens=None if tokenizer is None else tuple(str(tokenizer.decode([token])) for token in ids.tolist()),
-        top=found.top,
-        top_ref=found.top_ref,
-        statistics={name: getattr(found.stats, name).numpy() for name in STATISTICS},
+        top=compared.top,
+        top_ref=compared.top_ref,
+        statistics={name: getattr(compared.stats, name).numpy() for name in STATISTICS},
     )
 
 
@@ -200,7 +200,7 @@ def _shared_vocabulary(
 ) -> int:
     """Return the number of ids of the tokenizer that both heads have, if the difference can only be padding."""
     sizes = states.head.vocabulary_size, ref_states.head.vocabulary_size
-    devices = [str(one.head.projection.weight.device) for one in (states, ref_states)]
+    devices = [str(side.head.projection.weight.device) for side in (states, ref_states)]
     if devices[0] != devices[1]:
         raise MismatchError(f"the model is on {devices[0]} and the reference on {devices[1]}; move them to one device")
     known = None if tokenizer is None else num_ids(tokenizer)

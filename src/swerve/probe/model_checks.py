@@ -112,7 +112,7 @@ def _tokenizer_errors(plan: ProbePlan, label: str, model: CheckedModel, referenc
     except SwerveError as error:
         # Which ids stand for other tokens, and whether the responses have any of them.
         own, theirs = (
-            {index: token for token, index in one.tokenizer.get_vocab().items()} for one in (model, reference)
+            {index: token for token, index in checked.tokenizer.get_vocab().items()} for checked in (model, reference)
         )
         differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
         if not differing:
@@ -142,11 +142,11 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
     At every position a model's hidden state, for as long as a pair waits for it (for good with `keep_states`); the
     statistics of every pair and the likeliest tokens of every model, once as statistics and once as a table.
     """
-    num_tokens = sum(len(one.completion_ids) for one in plan.sequences)
+    num_tokens = sum(len(sequence.completion_ids) for sequence in plan.sequences)
     pairs = plan_pairs(plan)
     statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
     statistics += len(plan.models) * plan.settings.top_k * 2 * _STATISTIC_BYTES
-    sizes = {label: (one.hidden_size or 0) * _bytes_of(one.dtype) for label, one in described.items()}
+    sizes = {label: (checked.hidden_size or 0) * _bytes_of(checked.dtype) for label, checked in described.items()}
     there = sum(path.stat().st_size for path in plan.states_path.rglob("*") if path.is_file())
     return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - there)
 
@@ -156,11 +156,11 @@ def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[st
     if plan.settings.keep_states:
         return sum(sizes.values())
     kept, seen, most = set[str](), set[str](), 0
-    for label in turn_order([one.label for one in plan.models], pairs, noise_of=plan.reference.label):
+    for label in turn_order([model.label for model in plan.models], pairs, noise_of=plan.reference.label):
         seen.add(label)
-        waiting = {one for pair in pairs if not set(pair) <= seen for one in pair}
+        waiting = {name for pair in pairs if not set(pair) <= seen for name in pair}
         kept = (kept | {label}) & waiting  # batch by batch one goes as the other comes
-        most = max(most, sum(sizes.get(one, 0) for one in kept))
+        most = max(most, sum(sizes.get(name, 0) for name in kept))
     return most
 
 

@@ -144,22 +144,22 @@ def divergence_key(plan: ProbePlan) -> str:
     return digest_of(
         __version__,
         torch.__version__,
-        [[one.label, one.fingerprint] for one in plan.models],
+        [[model.label, model.fingerprint] for model in plan.models],
         plan_pairs(plan),
         [settings.top_k, settings.tokens_per_batch, settings.tokens_per_chunk, settings.kernel],
-        [[list(one.prompt_ids), list(one.completion_ids)] for one in plan.sequences],
+        [[list(sequence.prompt_ids), list(sequence.completion_ids)] for sequence in plan.sequences],
     )
 
 
 def analysis_key(plan: ProbePlan) -> str:
     """Return a digest of all that the summary depends on."""
-    problems = [one.problem for one in plan.sequences] + [one.problem for one in plan.prompts]
+    problems = [sequence.problem for sequence in plan.sequences] + [prompt.problem for prompt in plan.prompts]
     return digest_of(
         divergence_key(plan),
-        [one.model_dump(mode="json") for one in (plan.settings, plan.runtime, plan.rollout, plan.compared)],
+        [record.model_dump(mode="json") for record in (plan.settings, plan.runtime, plan.rollout, plan.compared)],
         [plan.seed, plan.confidence, plan.max_new_tokens, plan.final, dict(plan.steps), plan.population],
-        [asdict(one) for one in plan.sequences],
-        [asdict(one) for one in plan.prompts],
-        grading_of(one for one in problems if one.grader or one.family),
+        [asdict(sequence) for sequence in plan.sequences],
+        [asdict(prompt) for prompt in plan.prompts],
+        grading_of(problem for problem in problems if problem.grader or problem.family),
         list(plan.notes),
     )

@@ -116,34 +116,36 @@ class Findings:
         """Return the pairs that are not a checkpoint against the reference, on the headline population."""
         reference = self.plan.reference.label
         others = self.measured.pairs.pick(lambda _, other: other != reference)
-        return others.select(lambda one: one.population == self.plan.population)
+        return others.select(lambda sequence: sequence.population == self.plan.population)
 
     def _populations(self) -> tuple[Population, ...]:
         """Return the size of each population and the checkpoints' mean divergences on it."""
-        found = []
-        for name in dict.fromkeys(one.population for one in self.everything.sequences):
-            part = self.everything.select(lambda one, name=name: one.population == name)  # type: ignore[misc]
-            found.append(
+        populations = []
+        for name in dict.fromkeys(sequence.population for sequence in self.everything.sequences):
+            part = self.everything.select(lambda sequence, name=name: sequence.population == name)  # type: ignore[misc]
+            populations.append(
                 Population(
                     population=name,
                     source=part.sequences[0].label or "",
                     num_rollouts=len(part.sequences),
                     num_tokens=len(part.categories),
-                    num_correct=sum(bool(one.correct) for one in part.sequences),
+                    num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
                     divergences=self._means(part),
                 )
             )
-        return tuple(found)
+        return tuple(populations)
 
     def _with_outcomes(self) -> Measurements:
         """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
-        labels = {one.label for one in self.plan.checkpoints}
-        return self.everything.select(lambda one: one.label not in labels and one.population not in _WITHOUT_OUTCOME)
+        labels = {model.label for model in self.plan.checkpoints}
+        return self.everything.select(
+            lambda sequence: sequence.label not in labels and sequence.population not in _WITHOUT_OUTCOME
+        )
 
     def _null(self) -> NullPair:
         """Return what each method finds where there is nothing: in the null pair, by each divergence."""
         null, label = self.measured.null, self.plan.reference.label
-        clusters = [one.problem.id for one in null.sequences]
+        clusters = [sequence.problem.id for sequence in null.sequences]
         return NullPair(
             num_tokens=len(null.categories),
             false_discoveries={
@@ -160,10 +162,10 @@ class Findings:
 
     def _recovery(self, last: Measurements) -> Recovery | None:
         """Return how well divergences and other scores find the steps known to be wrong, at the final checkpoint."""
-        if not any(one.wrong for one in last.sequences):
+        if not any(sequence.wrong for sequence in last.sequences):
             return None
-        found = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
-        return planted_recovery(last, found, intervals=self._intervals)
+        at_final = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
+        return planted_recovery(last, at_final, intervals=self._intervals)
 
     @property
     def _biography_settings(self) -> BiographySettings:
@@ -223,20 +225,20 @@ def noise_floor(null: Measurements) -> dict[Divergence, NoiseFloor]:
 def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     """Return the caveats that the metrics themselves call for."""
     num_rollouts = summary.num_rollouts
-    found = []
+    notes = []
 
     # Too little to go on, or nothing but noise.
     if num_rollouts < settings.min_rollouts:
-        found.append(
+        notes.append(
             f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
             "probe.min_rollouts: the metrics are not reliable"
         )
     num_marked = summary.spikes[0].num_rollouts if summary.spikes else 0
     if num_marked < num_rollouts:
-        found.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
+        notes.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
     noisy = _within_noise(summary)
     if noisy:
-        found.append(
+        notes.append(
             f"the mean {summary.divergence} of {', '.join(noisy)} is within {_FLOOR_FACTOR:.0f} times the rounding "
             "noise: its spikes are noise"
         )
@@ -245,7 +247,7 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     for entry in summary.causal.selections if summary.causal else ():
         if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
             said = "the control says that nothing changed there, not what another token would do"
-            found.append(
+            notes.append(
                 f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
                 f"reference's own token, so {said if entry.is_swapped else 'their effect is not measured'}"
             )
@@ -253,24 +255,24 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     # What the way the rollouts were chosen does to intervals and accuracies.
     num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
     if num_problems < settings.min_rollouts <= num_rollouts:
-        found.append(
+        notes.append(
             f"the {num_rollouts} rollouts are of {num_problems} problem{'s' * (num_problems != 1)} only: intervals "
             "are over problems and say little with so few"
         )
-    found += _left_out(summary, settings) if num_rollouts else []
+    notes += _left_out(summary, settings) if num_rollouts else []
     if num_rollouts and summary.selection in ("greedy", "single"):
         which = "greedy completions" if summary.selection == "greedy" else "samples"
-        found.append(
+        notes.append(
             f"problems were selected by the same {which} that are described here, so accuracies over them "
             f"are not estimates for new problems{_again(summary)}"
         )
-    return found
+    return notes
 
 
 def _within_noise(summary: ProbeSummary) -> list[str]:
     """Return the checkpoints whose mean divergence is hardly above that of the reference from itself."""
     floor = 0.0 if summary.noise_floor is None else summary.noise_floor[summary.divergence].mean
-    means = [(one.checkpoint, one.of(summary.divergence)) for one in summary.divergences]
+    means = [(entry.checkpoint, entry.of(summary.divergence)) for entry in summary.divergences]
     return [name for name, mean in means if mean is not None and mean.mean <= _FLOOR_FACTOR * floor]
 
 
@@ -300,7 +302,7 @@ def _again(summary: ProbeSummary) -> str:
 
 def cut_off_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:
     """Say where rollouts go beyond what the causal tests let a completion be."""
-    lengths = [len(one.completion_ids) for one in plan.headline]
+    lengths = [len(sequence.completion_ids) for sequence in plan.headline]
     longer = sum(length > plan.max_new_tokens for length in lengths)
     if not longer or not (summary.causal or summary.pivots):
         return []
