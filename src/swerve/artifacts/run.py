@@ -128,10 +128,6 @@ class RunDirectory:
         """Right completions a stage was trained on."""
         return self.path / "rollouts" / f"{stage}_selected.parquet"
 
-    def selected_part_path(self, stage: str, number: int) -> Path:
-        """Those of some problems, until all are sampled: what an interrupted stage need not sample again."""
-        return self.path / "rollouts" / f"{stage}_selected-{number:06d}.parquet"
-
     def checkpoint_path(self, step: int) -> Path:
         """Directory of the checkpoint after global step `step`."""
         return self.path / "checkpoints" / f"step_{step:06d}"

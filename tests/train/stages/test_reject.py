@@ -69,18 +69,18 @@ def test_another_teacher_and_parts_of_an_interrupted_stage(load, small_run, tmp_
     config = load(teacher=str(small_run.checkpoint_path(226)), name="taught")
     whole = train_run(config, tmp_path / "whole")
     assert {one.label for one in read_responses(whole.selected_path("taught"))} == {config.stages[0].teacher}
-    original, seen = reject._sample_part, []
+    original, seen = reject._selected, []
 
-    def sample_part(stage, context, teacher, slots, problems):
+    def selected(stage, context, teacher, slots, problems):
         seen.append(slots.start)
         if slots.start == 64 and seen.count(64) == 1:
             raise RuntimeError("killed")
-        original(stage, context, teacher, slots, problems)
+        return original(stage, context, teacher, slots, problems)
 
-    monkeypatch.setattr(reject, "_sample_part", sample_part)
+    monkeypatch.setattr(reject, "_selected", selected)
     with pytest.raises(RuntimeError, match="killed"):
         train_run(config, tmp_path / "run")
-    assert (tmp_path / "run" / "rollouts" / "taught_selected-000000.parquet").is_file()
+    assert len(list((tmp_path / "run" / "rollouts" / "taught_selected.partial").glob("selected-*"))) == 1
     run = train_run(config, tmp_path / "run", resume=True)
     assert seen == [0, 64, 64, 128]
     names = sorted(path.name for path in (run.path / "rollouts").iterdir())

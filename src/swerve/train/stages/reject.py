@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import fsync, remove
+from swerve.artifacts.files import fsync
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import (
     RESPONSES_SCHEMA,
     Response,
@@ -19,7 +20,6 @@ from swerve.artifacts.responses import (
     response_row,
     write_responses,
 )
-from swerve.artifacts.tables import read_table
 from swerve.config.stages import RejectStage
 from swerve.errors import SwerveError
 from swerve.formats.imported_responses import read_responses
@@ -102,26 +102,28 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
         SwerveError: no completion was right.
     """
     problems = list({problem.id: problem for problem in context.draw(range(stage.num_prompts), step=0)}.values())
-    parts = []
+    starts = range(0, len(problems), _PROMPTS_AT_A_TIME)
+    path = context.run.selected_path(stage.label)
     with (
         _awake_teacher(stage, context) as teacher,
         context.progress.task(f"sample for {stage.label}", len(problems)) as task,
     ):
-        for start in range(0, len(problems), _PROMPTS_AT_A_TIME):
+        kept = Parts(path.with_suffix(".partial"), teacher.provenance)
+        for start in starts:
             slots = range(start, min(start + _PROMPTS_AT_A_TIME, len(problems)))
-            path = context.run.selected_part_path(stage.label, start)
-            parts.append(path)
-            known = read_provenance(path) if path.is_file() else {}
-            if not context.world.any({**known, "counts": None} != {**teacher.provenance, "counts": None}):
-                task.advance(len(slots))
-                continue
-            context.raise_if_interrupted()
-            _sample_part(stage, context, teacher, slots, problems)
+            if context.world.any(kept.get("selected", start) is None):
+                context.raise_if_interrupted()
+                selected = _selected(stage, context, teacher, slots, problems)
+                if context.world.is_main:
+                    kept.put("selected", start, selected)
             task.advance(len(slots))
+
+    # What all parts have, in all processes, before the first one removes them.
     context.world.barrier()
+    parts: list[dict[str, Any]] = [kept.get("selected", start) or {} for start in starts]
     counts: Counter[str] = Counter()
-    for path in parts:
-        counts.update(read_provenance(path)["counts"])
+    for part in parts:
+        counts.update(part["counts"])
     context.world.barrier()
     context.progress.note(
         f"{stage.label}: {counts['num_right']} of {counts['num_responses']} completions are right, of "
@@ -134,19 +136,17 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
             f"problems was right; use another teacher, or raise stages.{stage.label}.samples_per_prompt or .num_prompts"
         )
     if context.world.is_main:
-        joined = pa.concat_tables([read_table(path, RESPONSES_SCHEMA) for path in parts]).combine_chunks()
-        provenance = {**read_provenance(parts[0]), "counts": dict(counts)}
-        path = context.run.selected_path(stage.label)
-        write_responses(path, joined, RESPONSES_SCHEMA, table="responses", provenance=provenance)
-        for path in parts:
-            remove(path)
-        fsync(parts[0].parent)  # or a power cut brings them back behind the stage's first checkpoint
+        table = pa.Table.from_pylist([row for part in parts for row in part["rows"]], schema=RESPONSES_SCHEMA)
+        provenance = {**teacher.provenance, "counts": dict(counts)}
+        write_responses(path, table, RESPONSES_SCHEMA, table="responses", provenance=provenance)
+        kept.finish()
+        fsync(path.parent)  # or a power cut brings them back behind the stage's first checkpoint
 
 
-def _sample_part(
+def _selected(
     stage: RejectStage, context: StageContext, teacher: _Teacher, slots: range, problems: Sequence[Problem]
-) -> None:
-    """Sample and grade the problems of some slots; write the completions that are kept."""
+) -> dict[str, Any]:
+    """Sample and grade the problems of some slots; return the rows that are kept and the counts, as JSON."""
     # This process's share, of which some right completions of each problem are kept.
     mine = context.world.shard(slots)
     own, seeds = [problems[slot] for slot in mine], [context.seed(stage.label, "rollout", slot) for slot in mine]
@@ -163,12 +163,7 @@ def _sample_part(
     rows = [row for part in context.world.gather(list(map(response_row, kept))) for row in part]
     order = {problems[slot].id: slot for slot in slots}
     rows.sort(key=lambda row: (order[row["problem_id"]], row["sample"]))
-    if context.world.is_main:
-        write_responses(
-            context.run.selected_part_path(stage.label, slots.start),
-            pa.Table.from_pylist(
-                [{name: row[name] for name in RESPONSES_SCHEMA.names} for row in rows], schema=RESPONSES_SCHEMA
-            ),
-            RESPONSES_SCHEMA,
-            provenance={**teacher.provenance, "counts": {name: int(total) for name, total in totals.items()}},
-        )
+    return {
+        "rows": [{name: row[name] for name in RESPONSES_SCHEMA.names} for row in rows],
+        "counts": {name: int(total) for name, total in totals.items()},
+    }
