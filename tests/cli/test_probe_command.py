@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,11 +166,14 @@ def test_a_run_brings_models_problems_and_its_grader(
 ) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"id": "p", "response": " 6 + 4 + 0 = 1 0 write 0 carry 0 ; answer 0 0 0"}))
+    for name in ("sft-5", "rl-3"):  # other models that are called so do not take the place of the run's
+        shutil.copytree(run.checkpoint_path(7), tmp_path / name)
     status, _, err = swerve("probe", "mine", "--use-responses", str(path))
     assert status == 0, err
     (plan,) = plans
-    assert plan.reference.label == "sft-5"
+    assert (plan.reference.label, plan.reference.path) == ("sft-5", Path("runs/mine/checkpoints/step_000005"))
     assert [one.label for one in plan.checkpoints] == ["rl-1", "rl-3"]  # not the one that only serves resuming
+    assert [one.path.name for one in plan.checkpoints] == ["step_000006", "step_000008"]
     assert plan.steps == {"sft-5": 5, "rl-1": 6, "rl-3": 8}
     assert plan.baseline is None
     assert plan.recipe.out == "runs/mine/probe-mine"

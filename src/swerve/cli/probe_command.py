@@ -266,11 +266,11 @@ def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Any]) 
         ConfigError: without a run one is not named, or two have the same name.
         CheckpointError: there is no such model.
     """
-    from swerve.cli.runs import resolve_model
+    from swerve.cli.runs import NamedModel, resolve_model
 
     reference, baseline = given.pop("reference", None), given.pop("baseline", None)
-    named, others = given.pop("checkpoints", []), list[str]()
-    run = None
+    named, own = given.pop("checkpoints", []), list[NamedModel]()
+    run = first = None
     if trained is None:
         missing = [
             f"{option} MODEL" for option, value in (("--reference", reference), ("--checkpoint", named)) if not value
@@ -282,16 +282,18 @@ def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Any]) 
     else:
         from swerve.probe.from_run import run_checkpoints, run_reference
 
+        # The run's own are known by their folders: one of the same name elsewhere is another model.
         config, run = trained
-        reference = reference or run_reference(config, run).label
         baseline = baseline or config.probe.baseline
-        others = [] if named else [checkpoint.label for checkpoint in run_checkpoints(config, run)]
+        if not reference:
+            first = NamedModel.of(run_reference(config, run))
+        if not named:
+            own = [NamedModel.of(checkpoint) for checkpoint in run_checkpoints(config, run)]
 
     # Checkpoints of the run come by step, others in the order given.
-    first = resolve_model(reference, run=run)
-    checkpoints = [resolve_model(text, run=run) for text in [*named, *others]]
-    if others:
-        checkpoints = [model for model in checkpoints if model.path != first.path]
+    first = first or resolve_model(reference, run=run)
+    checkpoints = [resolve_model(text, run=run) for text in named]
+    checkpoints += [model for model in own if model.path != first.path]
     if all(model.step is not None for model in checkpoints):
         checkpoints.sort(key=lambda model: model.step or 0)
     before = [resolve_model(baseline, run=run)] if baseline else []

@@ -7,10 +7,10 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.cli.console import console_progress
 from swerve.config import Config, RuntimeConfig
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
@@ -173,6 +173,11 @@ class NamedModel:
     step: int | None = None
     """Global step, where it is a checkpoint of the run at hand."""
 
+    @classmethod
+    def of(cls, checkpoint: CheckpointRef) -> NamedModel:
+        """Return a checkpoint of the run at hand."""
+        return cls(label=checkpoint.label, path=checkpoint.path, step=checkpoint.step)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFolder:
@@ -271,7 +276,7 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
         return NamedModel(label=label or _INITIAL[1], path=initial, step=0 if run is not None else None)
     if run is not None and not path.exists() and not {":", "/"} & set(name):
         checkpoint = run.select_checkpoint(name)
-        return NamedModel(label=label or checkpoint.label, path=checkpoint.path, step=checkpoint.step)
+        return replace(NamedModel.of(checkpoint), label=label or checkpoint.label)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():
         return NamedModel(label=label or name.partition("#")[0].rpartition("/")[2], path=name)
     try:
