@@ -1,4 +1,4 @@
-"""How a long task goes on after a kill: the results of its pieces, kept in a folder until the whole is written.
+"""How a long task continues after a kill: the results of its pieces, kept in a folder until the whole is written.
 
 The result of a piece is a *part*: a file of its own, written atomically. Its name has a digest of what it depends on:
 `inputs`, the same for every part of a task, and what this part depends on beyond them. Its first line is the digest of
@@ -102,7 +102,7 @@ class Parts:
             write_sealed(self.folder / _INPUTS, {"inputs": self._inputs})
 
     def get(self, name: str, depends: Any = None) -> Any | None:
-        """Return the value of a part; None where there is none, or a damaged one.
+        """Return the value of a part; None where it is missing or damaged.
 
         Args:
             name: of the kind of part, which its file's name begins with.
@@ -134,7 +134,7 @@ class Parts:
             stream.write(content)
 
     def drop(self, name: str, depends: Any = None) -> None:
-        """Forget a part, also after a power cut; no error if there is none."""
+        """Forget a part, also after a power cut; no error if it does not exist."""
         file_name = self._file_name(name, depends)
         self._in_memory.pop(file_name, None)
         if self.folder is not None and (self.folder / file_name).exists():

@@ -209,7 +209,7 @@ class Response:
         """The sampled and graded completion that it was made of.
 
         Raises:
-            ValueError: it is none: there are no log-probabilities, or it was not graded.
+            ValueError: it cannot be one: it has no log-probabilities, or was not graded.
         """
         judged: Any = {name: getattr(self, name) for name in ("status", "answered", "parts", "extracted", "detail")}
         ended: Any = self.finish_reason

@@ -343,7 +343,7 @@ class RunDirectory:
             ArtifactError: there are whole checkpoints, but the logs agree with none of them: training could only begin
                 anew.
         """
-        # A checkpoint is whole by its files and by the logs, which are told apart: only logs cannot be made again.
+        # Files and logs of a checkpoint are checked apart: only the logs cannot be made again.
         provenance = self.read_provenance()
         intact: list[CheckpointRef] = []
         damages: list[ArtifactError] = []

@@ -136,7 +136,7 @@ def chat_row(record: Record) -> ChatRow | None:
     Raises:
         ArtifactError: messages are not of the form {role, content}, or none is the user's.
     """
-    # Its messages; a row without any is none of a chat.
+    # Its messages; a row without messages is not a chat.
     values = _decoded(record.values)
     name = next((one for one in ("messages", "prompt") if isinstance(values.get(one), list) and values[one]), None)
     if name is None:

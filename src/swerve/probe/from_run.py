@@ -147,7 +147,7 @@ def run_checkpoint(config: Config, run: RunDirectory, selector: str) -> Checkpoi
     """Return a checkpoint of a run, or the model that it began with.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the run has no such checkpoint.
     """
     is_base = selector == BASE and selector not in [stage.label for stage in config.stages]
     base = base_checkpoint(config) if is_base else None
@@ -158,7 +158,7 @@ def run_reference(config: Config, run: RunDirectory) -> CheckpointRef:
     """Return what a run's checkpoints are compared with: as named, else the last of the stage before the last.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the run has no such checkpoint.
         ConfigError: there is one stage only, and none is named.
     """
     before = config.stages[-2].label if len(config.stages) > 1 else BASE
@@ -171,7 +171,7 @@ def run_checkpoints(config: Config, run: RunDirectory) -> list[CheckpointRef]:
     """Return the scheduled checkpoints of the stage that is probed, by step.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the run has no such checkpoint.
     """
     known, stage = run.checkpoints(), probed_stage(config)
     chosen = [checkpoint for checkpoint in known if checkpoint.stage == stage and checkpoint.scheduled]
@@ -182,7 +182,7 @@ def run_checkpoints(config: Config, run: RunDirectory) -> list[CheckpointRef]:
 
 
 def _baseline(config: Config, run: RunDirectory, reference: CheckpointRef) -> tuple[list[CheckpointRef], list[str]]:
-    """Return the baseline that is named, else what the reference's stage began with, if any; and why there is none."""
+    """Return the baseline that is named, else what the reference's stage began with, if any; and why it is missing."""
     labels = [stage.label for stage in config.stages]
     if "baseline" not in config.probe.pairs:
         return [], []

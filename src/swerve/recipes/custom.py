@@ -101,7 +101,7 @@ def load(path: str) -> Any:
     """Return the function or class of a path.
 
     Raises:
-        ConfigError: there is none, or its file cannot be imported.
+        ConfigError: it does not exist, or its file cannot be imported.
     """
     place, _, name = path.rpartition(":")
     module = _module(place)

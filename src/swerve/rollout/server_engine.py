@@ -606,7 +606,7 @@ def _same_weights(one: str, other: str) -> bool:
 async def _side_by_side(
     work: Iterable[Coroutine[Any, Any, _Result]], beside: Iterable[Coroutine[Any, Any, None]] = ()
 ) -> list[_Result]:
-    """Return what all of some work returns; its first exception, or one of what goes on beside it, ends the rest."""
+    """Return what all of some work returns; its first exception, or one of what runs beside it, ends the rest."""
     tasks = [asyncio.ensure_future(one) for one in work]
     others = [asyncio.ensure_future(one) for one in beside]
     everything = asyncio.gather(*tasks)
