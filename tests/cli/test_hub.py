@@ -85,7 +85,7 @@ def test_a_model_of_the_hub_is_its_folder_also_without_a_network(
     said = [line.partition(":")[0] for line in ended.err.splitlines()]
     assert set(said) == {f"sample {name}" for name in models}  # and nothing of other libraries
     read = {name: read_samples(tmp_path / "samples" / f"{name}.parquet") for name in models}
-    ids = {name: [one.completion.token_ids for one in found.samples] for name, found in read.items()}
+    ids = {name: [one.completion_ids for one in found.samples] for name, found in read.items()}
     assert ids["hub"] == ids["folder"] != ids["later"]
     assert read["hub"].info.model.fingerprint != read["later"].info.model.fingerprint
     with hub.unreachable():

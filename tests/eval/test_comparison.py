@@ -104,10 +104,10 @@ def test_the_table_has_a_column_per_kind_in_the_order_of_their_numbers() -> None
 
 
 def test_one_kind_and_one_model_need_no_columns_of_their_own() -> None:
-    alone = _outcomes("base", [[1]], num_truncated=None)
+    alone = _outcomes("base", [[1]], num_truncated=0)
     heading, row = comparison_table(compare([alone]))
     assert heading == ["model", "decoding", "samples", "all (1)", "no answer", "cut off", "tokens"]
-    assert row[5] == ""
+    assert row[5] == "0.0"
 
 
 def test_markdown_csv_latex_and_json_say_the_same() -> None:

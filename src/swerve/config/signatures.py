@@ -8,8 +8,8 @@ docstring. The source is parsed, not imported: what it says is needed without to
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
-import inspect
 import operator
 import re
 from collections.abc import Mapping
@@ -47,23 +47,28 @@ def one_of(kinds: Mapping[str, type[Choice]]) -> Any:
 
 
 def _configuration(path: str, base: type[_Kind], *, kind: str, suffix: str) -> type[_Kind]:
-    stub = _without_body(path)
-    document = inspect.getdoc(stub) or ""
+    module, _, name = path.partition(":")
+    statements = {getattr(statement, "name", None): statement for statement in _parsed(module).body}
+    stub = statements[name]
+    assert isinstance(stub, ast.FunctionDef | ast.ClassDef), path
+    document = ast.get_docstring(stub) or ""
     title, meanings = document.partition("\n")[0].removeprefix("Return "), _meanings(document)
 
     # The keys with their types and defaults; what has none is required.
-    if inspect.isclass(stub):
-        takes: list[str] = []
-        own = {key: (hint, vars(stub).get(key, ...)) for key, hint in stub.__annotations__.items()}
+    takes: list[str] = []
+    own: dict[str, tuple[ast.expr | None, ast.expr | None]]
+    if isinstance(stub, ast.ClassDef):
+        fields = [part for part in stub.body if isinstance(part, ast.AnnAssign)]
+        own = {ast.unparse(field.target): (field.annotation, field.value) for field in fields}
     else:
-        arguments = inspect.signature(stub).parameters.values()
-        takes = [one.name for one in arguments if one.kind is not one.KEYWORD_ONLY]
-        keywords = [one for one in arguments if one.kind is one.KEYWORD_ONLY]
-        own = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in keywords}
+        takes = [argument.arg for argument in stub.args.args]
+        keywords = zip(stub.args.kwonlyargs, stub.args.kw_defaults, strict=True)
+        own = {argument.arg: (argument.annotation, default) for argument, default in keywords}
 
     keys: dict[str, Any] = {"kind": (Literal[kind], kind)}
     for key, (hint, default) in own.items():
-        keys[key] = (hint, Field(default, description=meanings.get(key)))
+        value = ... if default is None else ast.literal_eval(default)
+        keys[key] = (_type(hint, module), Field(value, description=meanings.get(key)))
     name = "".join(word.capitalize() for word in kind.split("_")) + suffix
     made = create_model(name, __base__=base, __module__=base.__module__, __doc__=title[:1].upper() + title[1:], **keys)
     made.function = path
@@ -71,35 +76,30 @@ def _configuration(path: str, base: type[_Kind], *, kind: str, suffix: str) -> t
     return made
 
 
-def _without_body(path: str) -> Any:
-    """Return a function or class with the signature and docstring of another one, whose tensors have no types."""
-    module, _, name = path.partition(":")
-    names = {**vars(settings), "Literal": Literal}
+def _type(hint: ast.expr | None, module: str) -> Any:
+    """Return the type that an annotation means: a name of `settings` or of Python, choices, or a union of these."""
+    match hint:
+        case ast.BinOp(left=left, right=right):
+            return _type(left, module) | _type(right, module)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
+            return Literal[ast.literal_eval(choices)]
+        case ast.Constant(value=None):
+            return None
+        case ast.Name(id=name) if hasattr(settings, name):
+            return getattr(settings, name)
+        case ast.Name(id="bool" | "float" | "int" | "str" as name):
+            return getattr(builtins, name)
+    # Names of choices that the module itself gives.
     for statement in _parsed(module).body:
-        is_words = isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith("Literal[")
-        is_meant = isinstance(statement, ast.FunctionDef | ast.ClassDef) and statement.name == name
-        if is_words or is_meant:
-            exec(compile(ast.Module([statement], []), module, "exec", dont_inherit=True), names)
-    return names[name]
+        if isinstance(statement, ast.Assign) and hint and ast.unparse(statement.targets[0]) == ast.unparse(hint):
+            return _type(statement.value, module)
+    raise TypeError(f"{module}: the type {ast.unparse(hint) if hint else 'that is missing'} is not known for a key")
 
 
 @functools.cache
 def _parsed(module: str) -> ast.Module:
-    """Return the source of a module: of functions the signatures, of classes the fields, of both the docstrings."""
     package, *folders, file = module.split(".")
-    source = resources.files(package).joinpath(*folders, f"{file}.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef):
-            statement.body = statement.body[:1]
-            statement.returns = None
-            for argument in statement.args.args:
-                argument.annotation = None
-        if isinstance(statement, ast.ClassDef):
-            statement.body = [part for part in statement.body if isinstance(part, ast.AnnAssign | ast.Expr)]
-            statement.bases = []
-            statement.decorator_list = []
-    return tree
+    return ast.parse(resources.files(package).joinpath(*folders, f"{file}.py").read_text(encoding="utf-8"))
 
 
 def _meanings(document: str) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
+import importlib.abc
+import importlib.util
 import inspect
 import itertools
 import sys
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from swerve.errors import ConfigError, SwerveError, nearest
@@ -153,11 +154,24 @@ def run_source(name: str, source: bytes, path: str) -> ModuleType:
     Raises:
         Exception: whatever running it raises.
     """
-    module = ModuleType(name)
-    module.__file__ = path
+    loader = _Source(source, path)
+    spec = ModuleSpec(name, loader, origin=path)
+    spec.has_location = True  # gives it `__file__`
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # data classes look themselves up there
-    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    loader.exec_module(module)
     return module
+
+
+class _Source(importlib.abc.InspectLoader):
+    def __init__(self, source: bytes, path: str) -> None:
+        self._source, self._path = source, path
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._source)
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._source, self._path)
 
 
 def custom_place(error: BaseException) -> str | None:

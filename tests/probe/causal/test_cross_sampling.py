@@ -226,7 +226,7 @@ def test_bad_calls_are_refused() -> None:
         (prompts(1) * 2, prompts(1, first=5)),
     ):
         with pytest.raises(ValueError, match="a pilot of other problems"):
-            run_cross_sampling(model, model, measured, pilot, direction="checkpoint_into_reference", **options)
+            run_cross_sampling(model, model, measured, pilot, **options)
     with pytest.raises(ValueError, match="two prompts or more"):
         pilot_split(prompts(1), max_problems=1)
 
