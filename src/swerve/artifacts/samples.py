@@ -130,8 +130,14 @@ def is_samples_file(path: Path) -> bool:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        if not (path.is_file() and path.suffix == ".parquet"):
+        # A Parquet file begins and ends with these four letters; a damaged one may have lost one of the two.
+        if not path.is_file():
             return False
+        with path.open("rb") as stream:
+            first = stream.read(4)
+            stream.seek(max(0, path.stat().st_size - 4))
+            if b"PAR1" not in (first, stream.read()):
+                return False
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
     return _is_marked(schema) or schema.names == SAMPLES_SCHEMA.names
 
