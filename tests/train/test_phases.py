@@ -181,7 +181,7 @@ _STOPPED = """stages:
 @pytest.mark.dist
 def test_two_processes_stop_early_and_make_the_phases_as_one_does(on_two_processes, phased, tmp_path):
     path = tmp_path / "recipe.yaml"
-    recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES)
+    recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES).replace("num_train: 100", "num_train: 400")
     path.write_text(recipe.replace("MODEL", str(phased().model.path)))
     alone = train_run(load_config(path), tmp_path / "alone")
     on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
