@@ -157,6 +157,7 @@ def summarise(
     Raises:
         ValueError: there are not as many rows as responses.
 
+    >>> from swerve.types import Problem
     >>> problem = Problem(id="p", family="math", question="2 + 2?", answer="4")
     >>> summarise([Response(problem=problem, text="so 4", correct=True)])[0]["accuracy"]["mean"]
     1.0
