@@ -391,7 +391,8 @@ class _LiveBytes(TorchDispatchMode):
     def __init__(self, *, besides: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._alive = {tensor.untyped_storage()._cdata: 0 for tensor in besides}  # views of these are nothing new
+        self._besides = [tensor.untyped_storage() for tensor in besides]  # held, so that no address is used again
+        self._alive = {storage._cdata: 0 for storage in self._besides}  # views of these are nothing new
         self._total = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
