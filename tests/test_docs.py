@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -305,3 +306,17 @@ def test_numbers_of_structures_are_those_of_the_generator():
     assert counts == (3852, 3036, 653, 525)
     shown = _sections(DOCS / "tasks.md")["Structures"]
     assert [f"{count:,}" for count in counts if f"{count:,}" not in shown] == []
+
+
+def test_every_name_of_the_reference_can_be_found() -> None:
+    names = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(names) > 50
+
+    def is_found(name: str) -> bool:
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            return False
+        return True
+
+    assert [name for name in names if not is_found(name)] == []
