@@ -10,15 +10,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import yaml
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
 from swerve.errors import ArtifactError, ConfigError
@@ -28,6 +27,7 @@ from swerve.version import __version__
 
 ExportFormat = Literal["jsonl", "csv", "hf"]
 
+_MADE_BY = "swerve data export"
 _ROWS_AT_ONCE = 4096
 _EXPANSION = 100
 """How many times its size a table may hold, where that is more than what any file may."""
@@ -64,9 +64,7 @@ def format_of(target: Path) -> ExportFormat:
     return found
 
 
-def export_table(
-    source: Path, target: Path, *, format: ExportFormat, overwrite: bool = False, split: str = "train"
-) -> ExportSummary:
+def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite: bool = False) -> ExportSummary:
     """Write a table, or all tables of a folder with the same columns, in another format, atomically.
 
     Args:
@@ -75,7 +73,6 @@ def export_table(
         target: the file (jsonl, csv) or the folder (hf) that is made.
         format: what to write.
         overwrite: replace what is there; a folder only if an export made it.
-        split: name of the data set's split (hf).
 
     Raises:
         ArtifactError: the source is missing, damaged or has tables with different columns.
@@ -83,67 +80,43 @@ def export_table(
         DiskFullError: no room; nothing is left behind.
     """
     # What is there is checked before anything is written.
-    table = _Source.open(source)
-    _check_target(table, target, format, overwrite=overwrite)
+    files = _files(source)
+    schema = _common_schema(source, files)
+    if target.exists():
+        _check_replaceable(target, (source, *files), format, overwrite=overwrite)
+    num_rows = num_defused = 0
+
+    # A data set folder is one Parquet file under the name that `datasets` looks for, and a card.
     if format == "hf":
-        return _write_folder(table, target, split)
-    # Rows go to the file a batch at a time.
+        with atomic_directory(target, made_by=_MADE_BY, source=source.name) as folder:
+            (folder / "data").mkdir()
+            path = folder / "data" / "train-00000-of-00001.parquet"
+            with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as parquet:
+                for batch in _batches(files, schema):
+                    parquet.write_batch(batch)
+                    num_rows += batch.num_rows
+            columns = "\n".join(f"- `{field.name}`: {field.type}" for field in schema)
+            said = f"{num_rows} rows, exported by swerve {__version__} from `{source.name}`."
+            (folder / "README.md").write_text(f"# {source.name}\n\n{said}\n\n{columns}\n", encoding="utf-8")
+        return ExportSummary(num_rows=num_rows, columns=tuple(schema.names), format=format)
+
+    # Of CSV and JSONL rows go to the file a batch at a time.
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     with atomic_path(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        write = _write_csv if format == "csv" else _write_jsonl
-        num_rows, num_defused = write(table, stream)
-    return ExportSummary(num_rows=num_rows, columns=table.columns, format=format, num_defused=num_defused)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The tables that are exported, as one."""
-
-    path: Path
-    files: tuple[Path, ...]
-    schema: pa.Schema
-    """Without dictionaries; with the column `file` where the source is a folder."""
-    num_rows: int
-
-    @classmethod
-    def open(cls, path: Path) -> _Source:
-        files = _files(path)
-        schemas: list[pa.Schema] = []
-        num_rows = 0
-        for file in files:
-            schema, rows = _schema(file)
-            if schemas and schema != schemas[0]:
-                raise ArtifactError(
-                    f"{file} has other columns than {files[0]}; export one of them, or a folder of one kind of table"
-                )
-            schemas.append(schema)
-            num_rows += rows
-        first = schemas[0]
-        if path.is_dir():
-            if "file" in first.names:
-                raise ArtifactError(
-                    f"{files[0]} has a column 'file' of its own; export the tables of {path} one by one"
-                )
-            first = pa.schema([pa.field("file", pa.string()), *first])
-        return cls(path, tuple(files), first, num_rows)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self.schema.names)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, some thousand at a time, page checksums verified."""
-        for file in self.files:
-            try:
-                with pq.ParquetFile(file, page_checksum_verification=True) as table:
-                    for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE):
-                        batch.validate(full=True)
-                        arrays = list(batch.columns)
-                        if self.path.is_dir():
-                            arrays = [pa.array([file.stem] * batch.num_rows, pa.string()), *arrays]
-                        cast = [array.cast(field.type) for array, field in zip(arrays, self.schema, strict=True)]
-                        yield pa.RecordBatch.from_arrays(cast, schema=self.schema)
-            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-                raise ArtifactError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
+        writer = csv.writer(stream)
+        if format == "csv":
+            writer.writerow([defused(name) for name in schema.names])
+        for batch in _batches(files, schema):
+            num_rows += batch.num_rows
+            for row in zip(*map(_values, batch.columns), strict=True):
+                if format == "csv":
+                    cells = [_cell(value) for value in row]
+                    changed = [isinstance(value, str) and value != cell for value, cell in zip(row, cells, strict=True)]
+                    num_defused += sum(changed)
+                    writer.writerow(cells)
+                else:
+                    stream.write(encode(dict(zip(schema.names, row, strict=True))) + "\n")
+    return ExportSummary(num_rows=num_rows, columns=tuple(schema.names), format=format, num_defused=num_defused)
 
 
 def _files(path: Path) -> list[Path]:
@@ -157,16 +130,45 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _schema(file: Path) -> tuple[pa.Schema, int]:
-    check_parquet(file, limit=max(MAX_BYTES, _EXPANSION * file.stat().st_size))
-    with pq.ParquetFile(file) as table:
-        return plain_schema(table.schema_arrow), table.metadata.num_rows
+def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
+    """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
+    first: list[tuple[str, pa.DataType]] | None = None
+    for file in files:
+        check_parquet(file, limit=max(MAX_BYTES, _EXPANSION * file.stat().st_size))
+        schema = pq.read_schema(file)
+        kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+        columns = list(zip(schema.names, kinds, strict=True))
+        if first is not None and columns != first:
+            raise ArtifactError(
+                f"{file} has other columns than {files[0]}; export one of them, or a folder of one kind of table"
+            )
+        first = columns
+    columns = first or []
+    if source.is_dir():
+        if any(name == "file" for name, _ in columns):
+            raise ArtifactError(f"{files[0]} has a column 'file' of its own; export the tables of {source} one by one")
+        columns = [("file", pa.string()), *columns]
+    return pa.schema(columns)
 
 
-def _check_target(source: _Source, target: Path, format: ExportFormat, *, overwrite: bool) -> None:
-    if not target.exists():
-        return
-    if any(target.samefile(one) for one in (source.path, *source.files)):
+def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield all rows, some thousand at a time, page checksums verified."""
+    for file in files:
+        try:
+            with pq.ParquetFile(file, page_checksum_verification=True) as table:
+                for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE):
+                    batch.validate(full=True)
+                    arrays = batch.columns
+                    if len(arrays) < len(schema):  # of a folder: which file the rows are from
+                        arrays = [pa.array([file.stem] * batch.num_rows, pa.string()), *arrays]
+                    cast = [array.cast(kind) for array, kind in zip(arrays, schema.types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(cast, schema=schema)
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            raise ArtifactError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
+
+
+def _check_replaceable(target: Path, sources: Sequence[Path], format: ExportFormat, *, overwrite: bool) -> None:
+    if any(target.samefile(source) for source in sources):
         raise ConfigError(f"--out {target} is what is exported; give another name")
     if not overwrite:
         raise ConfigError(f"{target} exists already; give another name or --overwrite")
@@ -181,34 +183,8 @@ def _is_export(folder: Path) -> bool:
         manifest = verify_manifest(folder)
     except ArtifactError:
         return False
-    here = {str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file()}
-    return manifest.get("made_by") == "swerve data export" and here == {*manifest["files"], MANIFEST_NAME}
-
-
-def _write_jsonl(source: _Source, stream: TextIO) -> tuple[int, int]:
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    num_rows = 0
-    for row in _rows(source):
-        stream.write(encode(dict(zip(source.columns, row, strict=True))) + "\n")
-        num_rows += 1
-    return num_rows, 0
-
-
-def _write_csv(source: _Source, stream: TextIO) -> tuple[int, int]:
-    writer = csv.writer(stream)
-    writer.writerow([defused(name) for name in source.columns])
-    num_rows = num_defused = 0
-    for row in _rows(source):
-        cells = [_cell(value) for value in row]
-        num_defused += sum(isinstance(value, str) and value != cell for value, cell in zip(row, cells, strict=True))
-        writer.writerow(cells)
-        num_rows += 1
-    return num_rows, num_defused
-
-
-def _rows(source: _Source) -> Iterator[tuple[Any, ...]]:
-    for batch in source.batches():
-        yield from zip(*map(_values, batch.columns), strict=True)
+    here = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return manifest.get("made_by") == _MADE_BY and here == {*manifest["files"], MANIFEST_NAME}
 
 
 def _values(array: pa.Array) -> list[Any]:
@@ -240,81 +216,3 @@ def defused(text: str) -> str:
     ["'=1+1", "' -x", '-2.5', '1 + 1 = 2']
     """
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
-def _write_folder(source: _Source, target: Path, split: str) -> ExportSummary:
-    with atomic_directory(target, made_by="swerve data export", source=source.path.name) as temporary:
-        write_shards(temporary / "data", source.batches(), source.schema, split=split, num_rows=source.num_rows)
-        card = dataset_card(source.path.name, source.schema, split=split, num_rows=source.num_rows)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
-    return ExportSummary(num_rows=source.num_rows, columns=source.columns, format="hf")
-
-
-ROWS_A_SHARD = 500_000
-_DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16", "large_string": "large_string"}
-
-
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns without dictionaries and without metadata; values stay the same."""
-    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
-    return pa.schema(list(zip(schema.names, kinds, strict=True)))
-
-
-def write_shards(
-    folder: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, split: str, num_rows: int
-) -> None:
-    """Write `num_rows` rows as files `SPLIT-00000-of-0000N.parquet` of at most `ROWS_A_SHARD` rows each."""
-    folder.mkdir(parents=True)
-    count = max(1, -(-num_rows // ROWS_A_SHARD))
-    pieces = _pieces(batches)
-    for index in range(count):
-        path = folder / f"{split}-{index:05d}-of-{count:05d}.parquet"
-        with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
-            for piece, ends_shard in pieces:
-                writer.write_batch(piece)
-                if ends_shard:
-                    break
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yield the rows in pieces that do not reach across a shard's end, each with whether it is the shard's last."""
-    room = ROWS_A_SHARD
-    for batch in batches:
-        start = 0
-        while start < batch.num_rows:
-            piece = batch.slice(start, room)
-            start, room = start + piece.num_rows, room - piece.num_rows
-            yield piece, room == 0
-            room = room or ROWS_A_SHARD
-
-
-def dataset_card(name: str, schema: pa.Schema, *, split: str, num_rows: int) -> str:
-    """Return the README.md of the folder: features and files as YAML, and a sentence for people.
-
-    Raises:
-        ArtifactError: a column is of a type that data sets do not have.
-    """
-    features = [{"name": field.name, **_feature(field.type, field.name)} for field in schema]
-    head = {
-        "configs": [{"config_name": "default", "data_files": [{"split": split, "path": f"data/{split}-*"}]}],
-        "dataset_info": {"features": features},
-    }
-    columns = "\n".join(f"- `{field.name}`: {field.type}" for field in schema)
-    return (
-        f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n# {name}\n\n"
-        f"{num_rows} rows, exported by swerve {__version__} from `{name}`.\n\n{columns}\n"
-    )
-
-
-def _feature(kind: pa.DataType, name: str) -> dict[str, Any]:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _feature(kind.value_type, name)
-        return {"list": inner.get("dtype", inner)}
-    if pa.types.is_struct(kind):
-        return {"struct": [{"name": field.name, **_feature(field.type, name)} for field in kind]}
-    simple = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
-    if simple or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return {"dtype": _DTYPES.get(str(kind), str(kind))}
-    raise ArtifactError(
-        f"the column '{name}' is of type {kind}, which a data set folder does not have; export to JSONL"
-    )
