@@ -246,12 +246,12 @@ def _tokenised(responses: Sequence[Response], name: str) -> tuple[list[Response]
     Those that came as ids keep them, empty ones get none.
     """
     from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
-    from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder, cut_at_padding
+    from swerve.probe.rollouts.imported import ResponseEncoder, cut_at_padding
 
     tokenizer = load_tokenizer(name)
     kept, num_cut = cut_at_padding(responses, tokenizer)
     written = [response for response in kept if not _is_empty(response)]
-    encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(written))
+    encoded = iter(ResponseEncoder(tokenizer).encode_all(written))
     tokenised = [response if _is_empty(response) else next(encoded).put_into(response) for response in kept]
     label = Path(name).name if Path(name).exists() else name
     return tokenised, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}, num_cut

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 import random
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
-
-_CONDITION = re.compile(r"([\w.-]+)\s*(!=|<=|>=|=)(.*)", re.DOTALL)
-_BOUNDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
+from swerve.formats.conditions import field_of, parse_condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +28,7 @@ class Rejection:
     max_length: int | None = None
     """Completion tokens at most."""
     where: tuple[str, ...] = ()
-    """Conditions `FIELD=VALUE[,VALUE]`, `!=`, `>=` and `<=` on fields of the response or of its problem."""
+    """Conditions (`parse_condition`) on fields of the response or of its problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +62,15 @@ def keep_right(responses: Sequence[Response], rejection: Rejection) -> tuple[lis
         ConfigError: a condition is of another form, or names a field that no response has.
     """
     # Each step leaves some out of what the step before left.
-    conditions = [_condition(text, responses) for text in rejection.where]
-    met = [one for one in responses if all(holds(one) for holds in conditions)]
+    met = list(responses)
+    for condition in map(parse_condition, rejection.where):
+        values = [field_of(condition.field, response.problem, response) for response in responses]
+        if responses and all(value is None for value in values):
+            raise ConfigError(
+                f"--where {condition.text!r}: no response has the field {condition.field!r}; see the columns of its "
+                "table"
+            )
+        met = [one for one in met if condition.holds(field_of(condition.field, one.problem, one))]
     right = [one for one in met if _is_right(one)] if rejection.only_right else met
     fitting = [one for one in right if _is_within(one, rejection)]
     distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
@@ -136,36 +139,3 @@ def _chosen(responses: Sequence[Response], per_problem: int, seed: int) -> list[
             kept.append(one)
         seen[one.problem.id] += 1
     return kept
-
-
-def _condition(text: str, responses: Sequence[Response]) -> Callable[[Response], bool]:
-    """Return what a condition says of a response."""
-    found = _CONDITION.fullmatch(text.strip())
-    if found is None:
-        raise ConfigError(f"--where {text!r} is not a condition; write FIELD=VALUE, FIELD!=VALUE, FIELD>=N or FIELD<=N")
-    name, sign, value = found[1], found[2], found[3].strip()
-    if responses and all(_field(one, name) is None for one in responses):
-        raise ConfigError(f"--where {text!r}: no response has the field {name!r}; see the columns of its table")
-    if sign not in _BOUNDS:
-        allowed = {one.strip() for one in value.split(",")}
-        return lambda one: (_shown(_field(one, name)) in allowed) == (sign == "=")
-    try:
-        bound = float(value)
-    except ValueError:
-        raise ConfigError(f"--where {text!r}: {value!r} is not a number") from None
-    return lambda one: isinstance(_field(one, name), int | float) and _BOUNDS[sign](_field(one, name), bound)
-
-
-def _field(response: Response, name: str) -> Any:
-    """Return a field of a response, of its problem or of what else is recorded of either; None where it has none."""
-    name = {"set": "population", "gold": "answer"}.get(name, name)
-    for record in (response, response.problem):
-        value = getattr(record, name, None) if name in type(record).__slots__ else None
-        if value not in (None, "", ()):
-            return value
-    return response.extra.get(name, response.problem.metadata.get(name))
-
-
-def _shown(value: Any) -> str:
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole else str(value).lower() if isinstance(value, bool) else str(value)

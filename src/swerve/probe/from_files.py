@@ -16,6 +16,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
+from swerve.formats.conditions import parse_condition
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer
@@ -23,9 +24,9 @@ from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_sour
 from swerve.probe.model_checks import check_readable
 from swerve.probe.plan import ProbePlan, compare, compare_selected
 from swerve.probe.recipe import ProbeRecipe
-from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, import_responses
+from swerve.probe.rollouts.imported import ImportedResponses, import_responses
 from swerve.probe.rollouts.population import read_evaluated
-from swerve.probe.rollouts.samples import choose_rollouts, parse_conditions
+from swerve.probe.rollouts.samples import choose_rollouts
 from swerve.probe.rollouts.selection import Selection
 from swerve.problems import load_family
 from swerve.rewards.checks import has_grader
@@ -135,7 +136,7 @@ def _plan_samples(
         final.sequences,
         labels=names,
         headline=recipe.select,
-        where=parse_conditions(recipe.where),
+        where=[parse_condition(text) for text in recipe.where],
         config=recipe.probe,
         tie_seed=recipe.tie_seed,
     )
@@ -279,7 +280,8 @@ def _import(
         tokenizer=tokenizer,
         problems=problems,
         fields=fields,
-        settings=ImportSettings(template=recipe.template, ends=recipe.ends),
+        template=recipe.template,
+        ends=recipe.ends,
         family=family,
         task=recipe.task if trained is None else None,
         regrade=recipe.sample_files is not None,

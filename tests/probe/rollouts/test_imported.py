@@ -23,7 +23,7 @@ from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.rollouts.imported import ImportSettings, import_responses
+from swerve.probe.rollouts.imported import import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.family import problem_id
@@ -242,7 +242,7 @@ def test_chat_template_raw_and_prompts_as_they_are(tmp_path: Path) -> None:
     (auto,) = import_responses(path, tokenizer=tokenizer).sequences
     assert pieces(tokenizer, auto.prompt_ids) == ["<|user|>", "x", "<|assistant|>", "\n"]
     assert (auto.problem.question, auto.problem.metadata["boundary"]) == ("x", "joint")
-    (raw,) = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(template="raw")).sequences
+    (raw,) = import_responses(path, tokenizer=tokenizer, template="raw").sequences
     assert pieces(tokenizer, raw.prompt_ids) == ["<s>", "x"]
     given = write(tmp_path / "p.jsonl", [{"id": "a", "prompt": "<s><|user|>y<|assistant|>", "response": "abc"}])
     (own,) = import_responses(given, tokenizer=tokenizer).sequences
@@ -259,24 +259,24 @@ def test_end_of_sequence_only_if_asked_and_once(tmp_path: Path) -> None:
     rows = [{"problem": "x", "response": "abc"}, {"problem": "x", "response": "abc</s>"}]
     path = write(tmp_path / "r.jsonl", rows)
     plain = import_responses(path, tokenizer=tokenizer).sequences
-    ended = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos")).sequences
+    ended = import_responses(path, tokenizer=tokenizer, ends="eos").sequences
     assert [pieces(tokenizer, one.completion_ids) for one in plain] == [["abc"], ["abc", "</s>"]]
     assert [pieces(tokenizer, one.completion_ids) for one in ended] == [["abc", "</s>"]] * 2
     assert ended[0].spans == ((0, 3), (3, 3))
     assert plain[0].problem.id == problem_id("imported", "x")  # no id in the file: one made from the prompt
     chat = byte_level(TURNS)
-    by_template = import_responses(path, tokenizer=chat, settings=ImportSettings(ends="eos")).sequences
+    by_template = import_responses(path, tokenizer=chat, ends="eos").sequences
     assert pieces(chat, by_template[0].completion_ids) == ["a", "b", "c", "<|end|>"]
     tokenizer.eos_token = None
     with pytest.raises(ConfigError, match="no end-of-sequence token to add"):
-        import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos"))
+        import_responses(path, tokenizer=tokenizer, ends="eos")
 
 
 def test_ids_are_taken_as_they_are(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     a, b, end = (tokenizer(one)["input_ids"][1] for one in ("a", "b", "</s>"))
     path = write(tmp_path / "r.jsonl", [{"id": "k", "prompt_ids": [a], "completion_ids": [a, b, end], "correct": 1}])
-    (one,) = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos")).sequences
+    (one,) = import_responses(path, tokenizer=tokenizer, ends="eos").sequences
     assert (one.prompt_ids, one.completion_ids) == ((a,), (a, b, end))  # not the token "ab", and no second end
     assert (one.text, one.spans, one.problem.question) == ("ab", ((0, 1), (1, 2), (2, 2)), "a")
     assert (one.population, one.problem.metadata["boundary"]) == ("imported_right", "ids")
@@ -421,12 +421,6 @@ def test_wrong_problem_files(tmp_path: Path) -> None:
     assert (one.problem.id, one.problem.answer) == ("7", "4")
 
 
-@pytest.mark.parametrize(("name", "value"), [("template", "chat"), ("ends", "always")])
-def test_wrong_settings(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} '{value}' is not allowed; use"):
-        ImportSettings(**{name: value})  # type: ignore[arg-type]
-
-
 def test_messages_and_the_beginning_of_the_answer_are_part_of_the_prompt(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(template=CHAT)
     row = {"id": "a", "messages": [["system", "b"], ["user", "x"], ["assistant", "abc"]]}
@@ -438,8 +432,7 @@ def test_messages_and_the_beginning_of_the_answer_are_part_of_the_prompt(tmp_pat
     bare = write(tmp_path / "b.jsonl", [{"id": "a", "response": "abc"}])
     (begun,) = import_responses(bare, tokenizer=tokenizer, problems=known).sequences
     assert pieces(tokenizer, begun.prompt_ids)[-3:] == ["<|assistant|>", "\n", "z"]
-    raw = ImportSettings(template="raw")
-    (text,) = import_responses(bare, tokenizer=tokenizer, problems=known, settings=raw).sequences
+    (text,) = import_responses(bare, tokenizer=tokenizer, problems=known, template="raw").sequences
     assert pieces(tokenizer, text.prompt_ids) == ["<s>", "x", "ĊĊ".replace("Ċ", "\n"), "z"]
 
 

@@ -8,8 +8,9 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError
+from swerve.formats.conditions import parse_condition
 from swerve.probe.recipe import SELECTIONS
-from swerve.probe.rollouts.samples import choose_rollouts, parse_conditions
+from swerve.probe.rollouts.samples import choose_rollouts
 from swerve.probe.rollouts.selection import Selection
 from swerve.types import Problem
 
@@ -45,7 +46,7 @@ def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Respo
 
 
 def choose(reference: list[Response], final: list[Response], **changes: Any) -> Selection:
-    where = parse_conditions(changes.pop("where", ()))
+    where = [parse_condition(text) for text in changes.pop("where", ())]
     usual: dict[str, Any] = {"labels": LABELS, "headline": "reference_wrong_final_right", "config": NONE}
     return choose_rollouts(reference, final, where=where, tie_seed=3, **{**usual, **changes})
 
@@ -152,9 +153,9 @@ def test_lengths_are_of_the_rollouts_and_not_of_the_table() -> None:
         (CELLS[1:2], AFTER[1:2], {}, ConfigError, "of 1 problems 1 are right with both, 0 with dpo alone, 0 with rl"),
         (CELLS, AFTER, {"where": ["level=9"]}, ConfigError, "leaves none of the 4 problems: level is 0.0, 1.0, 2.0, 3"),
         (CELLS, AFTER, {"where": ["subjct=x"]}, ConfigError, "no problem has 'subjct'; did you mean 'subject'"),
-        (CELLS, AFTER, {"where": ["level"]}, ConfigError, "must have the form KEY=VALUE"),
-        (CELLS, AFTER, {"where": ["level="]}, ConfigError, "must have the form KEY=VALUE"),
-        (CELLS, AFTER, {"where": ["length=a..b"]}, ConfigError, "the ends of a range are numbers"),
+        (CELLS, AFTER, {"where": ["level"]}, ConfigError, "is not a condition; write FIELD=VALUE"),
+        (CELLS, AFTER, {"where": ["level="]}, ConfigError, "is not a condition; write FIELD=VALUE"),
+        (CELLS, AFTER, {"where": ["length=a..b"]}, ConfigError, "'a' is not a number"),
     ],
 )
 def test_wrong_choices(

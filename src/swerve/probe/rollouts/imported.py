@@ -47,28 +47,6 @@ _POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "impor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSettings:
-    """How responses become tokens.
-
-    Raises:
-        ConfigError: a value is not allowed.
-    """
-
-    template: Literal["auto", "raw"] = "auto"
-    """auto: the tokenizer's chat template around a `problem`, where it has one; raw: the problem's text alone. A
-    `prompt` is taken as it is either way."""
-    ends: Literal["none", "eos"] = "none"
-    """eos: the token that ends a turn in the chat template, without one (or with `raw`) the end-of-sequence token, is
-    added as the last position of each response."""
-
-    def __post_init__(self) -> None:
-        if self.template not in ("auto", "raw"):
-            raise ConfigError(f"template '{self.template}' is not allowed; use auto or raw")
-        if self.ends not in ("none", "eos"):
-            raise ConfigError(f"ends '{self.ends}' is not allowed; use none or eos")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedResponses:
     """The sequences of a file of responses, and where they are from."""
 
@@ -84,7 +62,8 @@ def import_responses(
     tokenizer: PreTrainedTokenizerBase,
     problems: Mapping[str, Response] | None = None,
     fields: Mapping[str, str] | None = None,
-    settings: ImportSettings | None = None,
+    template: Literal["auto", "raw"] = "auto",
+    ends: Literal["none", "eos"] = "none",
     family: ProblemFamily | None = None,
     task: Task | None = None,
     regrade: bool = False,
@@ -97,7 +76,10 @@ def import_responses(
         tokenizer: of the models that will be compared.
         problems: by id, for responses that do not bring their prompt or gold answer.
         fields: names of the file's fields, where they are others than the known ones.
-        settings: chat template and end of sequence.
+        template: auto: the tokenizer's chat template around a `problem`, where it has one; raw: the problem's text
+            alone. A `prompt` is taken as it is either way.
+        ends: eos: the token that ends a turn in the chat template, without one (or with `raw`) the end-of-sequence
+            token, is added as the last position of each response.
         family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
         task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
             whatever the file says, unless a problem names a grader of its own.
@@ -111,20 +93,18 @@ def import_responses(
         MismatchError: the file was tokenised by another tokenizer.
     """
     # The responses with all that is known of their problems, as tokens.
-    chosen = settings or ImportSettings()
     _check_tokenizer(path, tokenizer)
     read, num_cut = cut_at_padding(read_responses(path, fields=fields), tokenizer)
     records, _ = join_problems(read, problems or {})
     check_prompts(path, records)
-    encoder = ResponseEncoder(tokenizer, chosen)
-    encoded = encoder.encode_all(records)
+    encoded = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records)
     # Who says what is wrong: the task, or the family of the problems of a run.
     families = [None if response.has_prompt else family for response in read]
     policies: Mapping[str, Any] | None = None
     if task is not None:
         policies, families = _task_policies(path, task, records), [load_family(task)] * len(read)
     sequences = tuple(
-        _sequence(index, *parts, policies, ends=chosen.ends)
+        _sequence(index, *parts, policies, ends=ends)
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
     # Those without a verdict are graded, or all.
@@ -136,8 +116,8 @@ def import_responses(
         "sha256": sha256_file(path),
         "format": records[0].dialect,
         "fields": dict(fields or {}),
-        "template": chosen.template,
-        "ends": chosen.ends,
+        "template": template,
+        "ends": ends,
         "num_responses": len(records),
         "num_problems": len({one.problem.id for one in records}),
         "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
@@ -268,10 +248,11 @@ def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[R
 
 @dataclass(frozen=True, slots=True)
 class ResponseEncoder:
-    """Turns responses into tokens under one tokenizer and one setting."""
+    """Turns responses into tokens; see `import_responses`."""
 
     tokenizer: PreTrainedTokenizerBase
-    settings: ImportSettings
+    template: Literal["auto", "raw"] = "auto"
+    ends: Literal["none", "eos"] = "none"
 
     def encode_all(self, records: Sequence[Response]) -> list[EncodedResponse]:
         """Return each response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
@@ -299,7 +280,7 @@ class ResponseEncoder:
 
     def _goes_through_template(self, record: Response) -> bool:
         is_given = record.prompt_ids or record.completion_ids or record.prompt is not None
-        is_templated = self.settings.template == "auto" and bool(self.tokenizer.chat_template)
+        is_templated = self.template == "auto" and bool(self.tokenizer.chat_template)
         return is_templated and not is_given and bool(record.text)
 
     def _encode_record(self, record: Response, templated: tuple[Prompt, str] | None) -> EncodedResponse:
@@ -342,9 +323,9 @@ class ResponseEncoder:
         )
 
     def _ended(self, encoded: EncodedResponse) -> EncodedResponse:
-        if self.settings.ends == "none":
+        if self.ends == "none":
             return encoded
-        end = turn_end(self.tokenizer) if self.settings.template == "auto" else None
+        end = turn_end(self.tokenizer) if self.template == "auto" else None
         end = self.tokenizer.eos_token_id if end is None else end
         if end is None:
             raise ConfigError("the tokenizer has no end-of-sequence token to add; leave the responses without one")

@@ -3,83 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
+from swerve.formats.conditions import LENGTH, Condition, field_of
 from swerve.probe.recipe import SelectionName
 from swerve.probe.rollouts.selection import Rule, Selection, select
 from swerve.types import Problem
 
-_LENGTH = "length"
 _NUM_SHOWN = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """`KEY=VALUE,VALUE` or `KEY=LOW..HIGH`: which problems, or which lengths of rollouts, are looked at."""
-
-    text: str
-
-    @property
-    def key(self) -> str:
-        """What is looked at: `length` (completion tokens), `kind`, `level`, `difficulty`, or a key of the metadata."""
-        return self.text.partition("=")[0].strip()
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is among those asked for.
-
-        >>> Condition("level=3,4").holds(3.0), Condition("length=..500").holds(501)
-        (True, False)
-        >>> Condition("subject=algebra").holds("Algebra")
-        True
-        """
-        return any(_is_in(value, one.strip()) for one in self.text.partition("=")[2].split(","))
-
-    def value_of(self, problem: Problem) -> Any:
-        """Return what a problem says of the key; None: nothing."""
-        if self.key == "kind":
-            return problem.kind
-        if self.key in ("level", "difficulty"):
-            return problem.metadata.get(self.key, problem.difficulty)
-        return problem.metadata.get(self.key)
-
-
-def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """Return the conditions of `--where`.
-
-    Raises:
-        ConfigError: one has no `=`, no value, or a range without numbers.
-    """
-    for text in texts:
-        key, equals, values = (part.strip() for part in text.partition("="))
-        if not key or not equals or not all(one.strip() for one in values.split(",")):
-            raise ConfigError(f"--where {text!r} must have the form KEY=VALUE, KEY=VALUE,VALUE or KEY=LOW..HIGH")
-        for one in values.split(","):
-            low, dots, high = one.partition("..")
-            if dots and any(end.strip() and _number(end) is None for end in (low, high)):
-                raise ConfigError(f"--where {text!r}: the ends of a range are numbers, such as length=100..500")
-    return tuple(map(Condition, texts))
-
-
-def _is_in(value: Any, allowed: str) -> bool:
-    low, dots, high = allowed.partition("..")
-    number = _number(value)
-    if dots:
-        least, most = (float(end) if end.strip() else None for end in (low, high))
-        return number is not None and (least is None or number >= least) and (most is None or number <= most)
-    if number is not None and _number(allowed) is not None:
-        return number == _number(allowed)
-    return str(value).casefold() == allowed.casefold()
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def choose_rollouts(
@@ -113,9 +47,10 @@ def choose_rollouts(
     # Of the problems that both files have, those that the conditions leave.
     before, after = _by_problem(reference), _by_problem(final)
     shared = _shared((before, after), labels)
-    left = [name for name in shared if _all_hold(before[name][0].problem, where, before)]
+    of_problems = [condition for condition in where if condition.field != LENGTH]
+    left = [name for name in shared if _all_hold(before[name][0].problem, of_problems, before)]
     if not left:
-        raise ConfigError(f"--where leaves none of the {len(shared)} problems: {_values(before, shared, where)}")
+        raise ConfigError(f"--where leaves none of the {len(shared)} problems: {_values(before, shared, of_problems)}")
 
     # A model with two samples of every problem has some that decide and others that are read.
     groups = [{name: samples[name] for name in left} for samples in (before, after)]
@@ -127,7 +62,9 @@ def choose_rollouts(
         config=config,
         tie_seed=tie_seed,
         headline=headline,
-        fits=lambda sequence: _fits(sequence, where),
+        fits=lambda sequence: all(
+            condition.holds(len(sequence.completion_ids)) for condition in where if condition.field == LENGTH
+        ),
     )
     if not any(rollout.population == headline for rollout in selection.rollouts):
         raise ConfigError(
@@ -176,19 +113,15 @@ def _shared(groups: Sequence[Mapping[str, Sequence[Response]]], labels: tuple[st
 
 
 def _all_hold(problem: Problem, where: Sequence[Condition], group: Mapping[str, Sequence[Response]]) -> bool:
-    for one in where:
-        value = one.value_of(problem)
-        if (
-            one.key != _LENGTH
-            and value is None
-            and all(one.value_of(each[0].problem) is None for each in group.values())
-        ):
-            known = sorted({"kind", "level", "length", *problem.metadata} - {"boundary", "ends"})
+    for condition in where:
+        value = field_of(condition.field, problem)
+        if value is None and all(field_of(condition.field, samples[0].problem) is None for samples in group.values()):
+            known = sorted({"kind", "level", LENGTH, *problem.metadata} - {"boundary", "ends"})
             raise ConfigError(
-                f"--where {one.text!r}: no problem has '{one.key}'{nearest(one.key, known)} (there are "
-                f"{', '.join(known)})"
+                f"--where {condition.text!r}: no problem has '{condition.field}'{nearest(condition.field, known)} "
+                f"(there are {', '.join(known)})"
             )
-        if one.key != _LENGTH and not one.holds(value):
+        if not condition.holds(value):
             return False
     return True
 
@@ -196,15 +129,11 @@ def _all_hold(problem: Problem, where: Sequence[Condition], group: Mapping[str, 
 def _values(group: Mapping[str, Sequence[Response]], names: Sequence[str], where: Sequence[Condition]) -> str:
     """Say which values there are."""
     parts = []
-    for one in where:
-        if one.key != _LENGTH:
-            found = sorted({str(one.value_of(group[name][0].problem)) for name in names})
-            parts.append(f"{one.key} is {', '.join(found[:_NUM_SHOWN])}{' ...' if len(found) > _NUM_SHOWN else ''}")
+    for condition in where:
+        values = sorted({str(field_of(condition.field, group[name][0].problem)) for name in names})
+        more = " ..." if len(values) > _NUM_SHOWN else ""
+        parts.append(f"{condition.field} is {', '.join(values[:_NUM_SHOWN])}{more}")
     return "; ".join(parts)
-
-
-def _fits(sequence: Response, where: Sequence[Condition]) -> bool:
-    return all(one.holds(len(sequence.completion_ids)) for one in where if one.key == _LENGTH)
 
 
 def _rule(samples: Mapping[str, Sequence[Response]]) -> Rule:
