@@ -4,7 +4,7 @@
 
 - bare: 2K forward passes (each checkpoint, and the reference again for each) that give the logits, and nothing else.
 - eager, compiled: `measure`, states in memory; `_disk`: states and statistics written to files and read back; `_top20`:
-  with the 20 most likely tokens of every model.
+  with the 20 most likely tokens of every model (1 otherwise).
 - rl_probe: the way of the RL-Probe scripts: 3K forward passes (checkpoint, reference, checkpoint again for the
   entropy), logits of whole sequences, KL both ways and JS each from a P and a Q of its own, in float32;
   `rl_probe_bf16` casts the logits to 16 bits first.
@@ -41,11 +41,12 @@ from benchmarks.process import (
     print_line,
 )
 from swerve.batch import TokenBatch, token_batches
+from swerve.config import ProbeConfig
 from swerve.functional.row_sums import compiled_available
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import CheckedModel, LoadedSource
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import forced_states
-from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
 
 TOKENS_PER_BATCH = 1024
@@ -64,11 +65,16 @@ class Source:
 
     label: str
     loaded: LoadedModel
+    checked: CheckedModel
 
     @property
     def fingerprint(self) -> str:
         """The label."""
         return self.label
+
+    def check(self) -> CheckedModel:
+        """Return what is known of the model."""
+        return self.checked
 
     def load(self) -> LoadedModel:
         """Return the model."""
@@ -101,9 +107,10 @@ class Probe:
             with torch.no_grad():
                 for parameter in models[-1].parameters():
                     parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=2e-3)
+        loaded = [LoadedModel(model=model, tokenizer=tokenizer) for model in models]
         self.sources = [
-            Source(label=str(index), loaded=LoadedModel(model=model, tokenizer=tokenizer))
-            for index, model in enumerate(models)
+            Source(label=str(index), loaded=own, checked=LoadedSource(label=str(index), loaded=own).check())
+            for index, own in enumerate(loaded)
         ]
         draw = random.Random(0)
         self.sequences: Sequences = [
@@ -155,15 +162,15 @@ class Probe:
     def _measure(self, way: str) -> None:
         kernel = "compiled" if way.startswith("compiled") else "eager"
         with tempfile.TemporaryDirectory() as folder:
-            settings = MeasureSettings(
+            settings = ProbeConfig(
                 tokens_per_batch=TOKENS_PER_BATCH,
                 tokens_per_chunk=ROWS,
                 kernel=kernel,
-                top_k=20 if way.endswith("top20") else 0,
-                store=Path(folder) / "states" if "disk" in way else None,
+                top_k=20 if way.endswith("top20") else 1,
             )
+            store = Path(folder) / "states" if "disk" in way else None
             pairs = [(source.label, self.sources[0].label) for source in self.sources[1:]]
-            measure(self.sources, pairs, self.sequences, settings=settings)
+            measure(self.sources, pairs, self.sequences, settings=settings, store=store)
 
 
 def _logits(model: PreTrainedModel, batch: TokenBatch) -> Tensor:

@@ -19,10 +19,10 @@ from studies.stories.plant import FIRST, StorySettings, name_ids, planted, seque
 from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
 from swerve.artifacts.responses import Response
-from swerve.config import SpikeConfig
+from swerve.config import ProbeConfig, SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.models.sources import CheckpointSource
-from swerve.probe.engine.jobs import Measured, MeasureSettings
+from swerve.probe.engine.jobs import Measured
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts
@@ -35,6 +35,8 @@ from swerve.statistics import mean_interval, ranking_intervals, ratio_interval
 
 Record = dict[str, Any]
 Ids = tuple[int, ...]
+NARROW = "bfloat16"
+"""The reference in this type, compared with itself in float32: the noise of rounding."""
 ABLE = 0.05
 """A position where the reference gives the old name at least this probability could have it, whatever it has."""
 
@@ -71,15 +73,17 @@ def _measured(path: Path, folders: Mapping[str, Path], sequences: Sequence[Respo
     sources = [
         CheckpointSource(label=label, path=folder, device="cpu", dtype="float32") for label, folder in named.items()
     ]
+    sources.append(CheckpointSource(label=NARROW, path=path, device="cpu", dtype=NARROW))
     measured = measure(
         sources,
-        [(label, "pretrained") for label in folders],
+        [(label, "pretrained") for label in (*folders, NARROW)],
         [(one.prompt_ids, one.completion_ids) for one in sequences],
-        settings=MeasureSettings(top_k=5, nulls=("batching", "bfloat16")),
+        settings=ProbeConfig(),
         noise_of="pretrained",
     )
     categories = [name for one in sequences for name in token_categories(one.text, one.spans)]
-    return stack_measurements(sequences, measured.stats, categories), measured
+    stats = {pair: stats for pair, stats in measured.stats.items() if pair[0] != NARROW}
+    return stack_measurements(sequences, stats, categories), measured
 
 
 def _found(
@@ -90,7 +94,7 @@ def _found(
     placebo = next(label for label in data.checkpoints if label.startswith("placebo"))
     planted = data.pick(lambda label, _: label in labels)
     nulls = {name: data.columns[name][data.checkpoints.index(placebo)] for name in DIVERGENCES}
-    batching = {name: getattr(measured.noise["batching"], name).numpy() for name in DIVERGENCES}
+    batching = {name: getattr(measured.noise, name).numpy() for name in DIVERGENCES}
     found = all_spikes(planted, SpikeConfig(), nulls=batching).found
     with_placebo = all_spikes(planted, SpikeConfig(), nulls=nulls).found
     named = {key: value for key, value in found.items() if key[0] == final}
@@ -113,7 +117,7 @@ def _found(
         "divergences": divergence_means(data, intervals=Intervals()),
         "noise": {
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
-            for kind, stats in measured.noise.items()
+            for kind, stats in (("batching", measured.noise), (NARROW, measured.stats[NARROW, "pretrained"]))
         },
         "categories": category_shares(last, table, divergence="js", intervals=Intervals()),
         "rank_shift": rank_shifts(last, intervals=Intervals()),

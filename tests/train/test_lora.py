@@ -270,8 +270,9 @@ def test_an_exported_run_answers_as_the_run_does(run: RunDirectory, base: Path, 
 def test_a_probe_and_an_evaluation_hold_the_base_once(
     run: RunDirectory, config: Config, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from swerve.config import ProbeConfig
     from swerve.models.sources import CheckpointSource, shared_bases
-    from swerve.probe.engine.measure import MeasureSettings, measure
+    from swerve.probe.engine.measure import measure
 
     loaded: list[str] = []
     load = model_folder._load_whole
@@ -285,7 +286,7 @@ def test_a_probe_and_an_evaluation_hold_the_base_once(
     sources = [CheckpointSource(label=name, path=path, device="cpu", dtype="float32") for name, path in labels.items()]
     with shared_bases(sources):
         pairs = [("sft", "base"), ("rl", "base"), ("rl", "sft")]
-        found = measure(sources, pairs, SEQUENCES, settings=MeasureSettings())
+        found = measure(sources, pairs, SEQUENCES, settings=ProbeConfig())
     assert loaded == [str(base)]
     assert not model_folder._bases
     models = [load_model(path, device="cpu", dtype="float32").model for path in labels.values()]

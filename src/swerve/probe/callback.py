@@ -36,7 +36,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.head import model_head
 from swerve.probe.engine.forward import ForcedStates, compare
-from swerve.probe.in_memory import completion_ids, model_states, unwrapped
+from swerve.probe.in_memory import check_at_least, completion_ids, model_states, unwrapped
 from swerve.probe.rollouts.tokenise import encode_response
 
 _SUMMARISED = ("js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref")
@@ -106,10 +106,8 @@ class DivergenceCallback(TrainerCallback):
             raise ValueError("give either sequences or prompts and completions")
         if sequences is None and not texts:
             raise ValueError("prompts and completions must be equally many, at least one of each")
-        numbers = {"every": every, "tokens_per_batch": tokens_per_batch, "tokens_per_chunk": tokens_per_chunk}
-        for name, value in {**numbers, "num_top_positions": num_top_positions}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_at_least(1, every=every, tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk)
+        check_at_least(1, num_top_positions=num_top_positions)
         if divergence not in _SUMMARISED[:3]:
             raise ValueError(f"divergence {divergence!r} is not allowed; use one of {', '.join(_SUMMARISED[:3])}")
 

@@ -24,7 +24,6 @@ from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel
 from swerve.positions import max_positions
 from swerve.probe.engine.forward import STATISTICS, ForcedStates, forced_states, pair_statistics
-from swerve.probe.engine.jobs import MeasureSettings
 from swerve.prompts import num_ids
 
 _DEFAULTS = SpikeConfig()
@@ -167,7 +166,8 @@ def probe(
         ValueError: there are no sequences, one has an empty half or an id outside the vocabulary, or a number is wrong.
         MismatchError: the vocabularies differ, or a model's logits cannot be formed from its hidden states.
     """
-    MeasureSettings(tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk, top_k=top_k)  # checks them
+    check_at_least(1, tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk)
+    check_at_least(0, top_k=top_k)
     states, ref_states = (
         model_states(side, sequences, label=label, tokens_per_batch=tokens_per_batch)
         for side, label in ((model, "the model"), (reference, "the reference"))
@@ -193,6 +193,13 @@ def probe(
         top_ref=compared.top_ref,
         statistics={name: getattr(compared.stats, name).numpy() for name in STATISTICS},
     )
+
+
+def check_at_least(least: int, **numbers: int) -> None:
+    """Raise ValueError, with the argument's name, if one of some numbers is too small."""
+    for name, value in numbers.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def _shared_vocabulary(

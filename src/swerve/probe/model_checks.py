@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from swerve.errors import ProblemsError, SwerveError
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.forward import STATISTICS
-from swerve.probe.engine.jobs import turn_order
+from swerve.probe.engine.jobs import check_pair, check_sequences, turn_order
 from swerve.probe.engine.measured import plan_pairs
-from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts
 from swerve.probe.plan import ProbePlan
 from swerve.progress import Progress
 
@@ -92,12 +91,7 @@ def _sequence_errors(plan: ProbePlan, label: str, model: CheckedModel) -> list[S
     if not pairs:
         return []
     try:
-        check_sequences(
-            label,
-            _facts(model),
-            largest_id=max(token for pair in pairs for part in pair for token in part),
-            longest=max(len(prompt) + len(completion) for prompt, completion in pairs),
-        )
+        check_sequences(label, model, pairs)
     except SwerveError as error:
         return [error]
     except ValueError as error:
@@ -108,7 +102,7 @@ def _sequence_errors(plan: ProbePlan, label: str, model: CheckedModel) -> list[S
 def _tokenizer_errors(plan: ProbePlan, label: str, model: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
     labels = (label, plan.reference.label)
     try:
-        check_pair(labels, (_facts(model), _facts(reference)))
+        check_pair(labels, (model, reference))
     except SwerveError as error:
         # Which ids stand for other tokens, and whether the responses have any of them.
         own, theirs = (
@@ -126,10 +120,6 @@ def _tokenizer_errors(plan: ProbePlan, label: str, model: CheckedModel, referenc
             )
         ]
     return []
-
-
-def _facts(checked: CheckedModel) -> ModelFacts:
-    return model_facts(checked.config, checked.tokenizer, checked.vocabulary_size)
 
 
 def _bytes_of(dtype: str) -> int:

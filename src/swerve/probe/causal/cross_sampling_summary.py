@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.estimates import Estimate
 from swerve.probe.findings.parts import Intervals
-from swerve.statistics.intervals import mean_interval
+from swerve.statistics.intervals import divided, mean_interval
 from swerve.statistics.jackknife import jackknife_interval
 
 _Array = NDArray[np.float64]
@@ -54,7 +54,7 @@ def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, intervals: In
     return CrossSampling(
         num_problems=len({row["problem_id"] for row in rows}),
         num_samples=1 + max(int(row["sample"]) for row in rows),
-        directions=tuple(_Curves.of(name, part, intervals).summary() for name, part in by_direction.items()),
+        directions=tuple(_Curves.of(name, part, intervals).summary(name) for name, part in by_direction.items()),
     )
 
 
@@ -89,48 +89,24 @@ class _Dose:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
-    """Sums over the samples of some problems: `[D]`, of the base, the other model and every dose."""
-
-    correct: _Array
-    tokens: _Array
-    swapped: _Array
-    num_samples: int
-
-    def accuracy(self, index: int) -> float:
-        """Return the share of right samples."""
-        return float(self.correct[index] / self.num_samples)
-
-    def share(self, index: int) -> float:
-        """Return the share of swapped tokens."""
-        return float(self.swapped[index] / self.tokens[index])
-
-    def of_gap(self, accuracy: float) -> float:
-        """Return (accuracy - base) / (other - base); NaN where the ends are equal."""
-        base, other = self.accuracy(0), self.accuracy(1)
-        return (accuracy - base) / (other - base) if other != base else math.nan
-
-    def height(self, doses: Sequence[int], limit: float) -> float:
-        """Return the mean height of the curve through some doses, up to `limit`, as an accuracy."""
-        shares, accuracies = [self.share(index) for index in doses], [self.accuracy(index) for index in doses]
-        return mean_height(shares, accuracies, base=self.accuracy(0), limit=limit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Curves:
-    """All configurations of one direction, by problem."""
+    """The D configurations of one direction: the base, the other model, then the doses.
 
-    name: str
+    Arrays `[1 + P, D]` have in their first row what is measured over all P problems, in the others what it is without
+    each of them; a single problem cannot be left out.
+    """
+
     doses: tuple[_Dose, ...]
-    """D of them: the base, the other model, then the doses."""
-    sums: Mapping[str, _Array]
-    """`[D, C]`: correct samples, tokens, swapped and changed tokens of each configuration and problem."""
+    correct: _Array
+    """`[P, D]`: right samples of each problem."""
     num_samples: int
     """Of each problem."""
-    whole: _Sums
-    """Over all problems."""
-    without: tuple[_Sums, ...]
-    """Without each problem in turn; a single one cannot be left out."""
+    accuracy: _Array
+    """`[1 + P, D]`: share of right samples."""
+    share: _Array
+    """`[1 + P, D]`: share of swapped tokens."""
+    share_changed: _Array
+    """`[D]`: share of tokens at which the two models proposed different ones, of those swapped."""
     how: Intervals
 
     @classmethod
@@ -148,129 +124,129 @@ class _Curves:
                 raise ValueError(
                     f"{name}: the samples of {key} are not those of the other configurations; run it again"
                 )
-        # Add up the samples of each problem.
+
+        # Of each problem and configuration: right samples, tokens, swapped and changed ones.
         problems = {problem: index for index, problem in enumerate(dict.fromkeys(row["problem_id"] for row in rows))}
-        shape = (len(groups), len(problems))
-        sums = {column: np.zeros(shape) for column in ("correct", "tokens", "swapped", "changed")}
+        counts = np.zeros((len(problems), len(groups), 4))
         for place, group in enumerate(groups.values()):
             for row in group:
-                at = place, problems[row["problem_id"]]
-                sums["correct"][at] += row["correct"]
-                sums["tokens"][at] += len(row["completion_ids"])
-                sums["swapped"][at] += len(row["swapped"])
-                sums["changed"][at] += row["num_changed"]
+                added = (row["correct"], len(row["completion_ids"]), len(row["swapped"]), row["num_changed"])
+                counts[problems[row["problem_id"]], place] += added
         num_samples = len(expected) // len(problems)
 
-        def added(weights: _Array) -> _Sums:
-            columns = {column: sums[column] @ weights for column in ("correct", "tokens", "swapped")}
-            return _Sums(**columns, num_samples=int(weights.sum()) * num_samples)
-
-        left_out = 1 - np.eye(len(problems)) if len(problems) > 1 else ()
+        # Over all problems, and without each in turn.
+        sums, sizes = counts.sum(axis=0)[None], np.array([len(problems)])
+        if len(problems) > 1:
+            sums = np.concatenate([sums, sums - counts])
+            sizes = np.append(sizes, np.full(len(problems), len(problems) - 1))
         return cls(
-            name=name,
             doses=tuple(_dose(group[0]) for group in groups.values()),
-            sums=sums,
+            correct=counts[..., 0],
             num_samples=num_samples,
-            whole=added(np.ones(len(problems))),
-            without=tuple(added(weights) for weights in left_out),
+            accuracy=sums[..., 0] / (sizes * num_samples)[:, None],
+            share=sums[..., 2] / sums[..., 1],
+            share_changed=sums[0, :, 3] / sums[0, :, 1],
             how=intervals,
         )
 
-    def summary(self) -> CrossSamplingDirection:
+    def summary(self, name: str) -> CrossSamplingDirection:
         """Return accuracies at the ends and the curve of each selector."""
-        gap, limit = self._gain(1), self._common_share()
+        selectors: dict[str, list[int]] = {}
+        for index, dose in enumerate(self.doses[2:], start=2):
+            selectors.setdefault(dose.selector, []).append(index)
+        gap, limit = self._gain(1), self._common_share(selectors)
         # Where there may be no gap there is nothing to be a ratio of.
         with_ratios = gap is not None and gap.excludes(0)
         return CrossSamplingDirection(
-            direction=self.name,
+            direction=name,
             base=self._accuracy(0),
             other=self._accuracy(1),
             gap=gap,
             largest_common_share=limit,
-            selectors=tuple(self._selector(name, limit, with_ratios) for name in self._selectors),
+            selectors=tuple(
+                CrossSamplingSelector(
+                    selector=selector,
+                    points=tuple(self._point(index, with_ratios) for index in doses),
+                    **self._areas(
+                        doses, () if selector == "random" else selectors.get("random", ()), limit, with_ratios
+                    ),
+                )
+                for selector, doses in selectors.items()
+            ),
         )
 
-    @property
-    def _selectors(self) -> dict[str, list[int]]:
-        """The doses of each selector, by index."""
-        selectors: dict[str, list[int]] = {}
-        for index, dose in enumerate(self.doses):
-            if index > 1:
-                selectors.setdefault(dose.selector, []).append(index)
-        return selectors
-
-    def _selector(self, name: str, limit: float | None, with_ratios: bool) -> CrossSamplingSelector:
-        doses, random = self._selectors[name], self._selectors.get("random", [])
-        # Without a swap there is no curve, and without a gap no ratio.
-        curves: dict[str, Estimate | None] = {}
-        if limit is not None and max(self.whole.share(index) for index in doses) > 0:
-
-            def height(sums: _Sums) -> float:
-                return sums.height(doses, limit)
-
-            def over_random(sums: _Sums) -> float:
-                return sums.height(doses, limit) - sums.height(random, limit)
-
-            def ratio_over_random(sums: _Sums) -> float:
-                return sums.of_gap(sums.height(doses, limit)) - sums.of_gap(sums.height(random, limit))
-
-            compared = name != "random" and bool(random)
-            curves["mean_accuracy"] = self._jackknife(height)
-            curves["mean_accuracy_over_random"] = self._jackknifed_difference(over_random) if compared else None
-            if with_ratios:
-                curves["auc"] = self._jackknife(lambda sums: sums.of_gap(height(sums)))
-                curves["auc_over_random"] = self._jackknife(ratio_over_random) if compared else None
+    def _areas(
+        self, doses: Sequence[int], random: Sequence[int], limit: float | None, with_ratios: bool
+    ) -> dict[str, Estimate | None]:
+        """Return the mean height of a curve, as accuracy and as share of the gap, and how far it is above another."""
         names = ("mean_accuracy", "auc", "mean_accuracy_over_random", "auc_over_random")
-        return CrossSamplingSelector(
-            selector=name,
-            points=tuple(self._point(index, with_ratios) for index in doses),
-            **{**dict.fromkeys(names), **curves},
-        )
+        areas: dict[str, Estimate | None] = dict.fromkeys(names)
+        # Without a swap there is no curve, and without a gap no ratio.
+        if limit is None or self.share[0, doses].max() == 0:
+            return areas
+        height = self._heights(doses, limit)
+        areas["mean_accuracy"] = self._jackknife(height)
+        if with_ratios:
+            areas["auc"] = self._jackknife(self._of_gap(height))
+        if random:
+            below = self._heights(random, limit)
+            areas["mean_accuracy_over_random"] = self._jackknifed_difference(height - below)
+            if with_ratios:
+                areas["auc_over_random"] = self._jackknife(self._of_gap(height) - self._of_gap(below))
+        return areas
+
+    def _heights(self, doses: Sequence[int], limit: float) -> _Array:
+        """Return `[1 + P]`: the mean height of the curve through some doses."""
+        rows = zip(self.share[:, doses], self.accuracy[:, doses], self.accuracy[:, 0], strict=True)
+        return np.array([mean_height(shares, heights, base=base, limit=limit) for shares, heights, base in rows])
+
+    def _of_gap(self, accuracy: _Array) -> _Array:
+        """Return (accuracy - base) / (other - base); NaN where the ends are equal."""
+        base, other = self.accuracy[:, 0], self.accuracy[:, 1]
+        return divided(accuracy - base, other - base)
 
     def _point(self, index: int, with_ratios: bool) -> CrossSamplingPoint:
-        dose, tokens = self.doses[index], self.sums["tokens"][index].sum()
         return CrossSamplingPoint(
-            budget=dose.budget,
-            threshold=dose.threshold,
-            share_swapped=self.whole.share(index),
-            share_changed=float(self.sums["changed"][index].sum() / tokens),
+            budget=self.doses[index].budget,
+            threshold=self.doses[index].threshold,
+            share_swapped=float(self.share[0, index]),
+            share_changed=float(self.share_changed[index]),
             accuracy=self._accuracy(index),
             gain=self._gain(index),
-            recovered=self._jackknife(lambda sums: sums.of_gap(sums.accuracy(index))) if with_ratios else None,
+            recovered=self._jackknife(self._of_gap(self.accuracy[:, index])) if with_ratios else None,
         )
 
-    def _common_share(self) -> float | None:
+    def _common_share(self, selectors: Mapping[str, Sequence[int]]) -> float | None:
         """Return the least of the selectors' largest shares, of those that reach the least budget if any does."""
-        reached = [max(self.whole.share(index) for index in doses) for doses in self._selectors.values()]
+        reached = [float(self.share[0, doses].max()) for doses in selectors.values()]
         least = min((dose.budget for dose in self.doses[2:]), default=0.0)
         counted = [share for share in reached if share >= least] or [share for share in reached if share > 0]
         return min(counted, default=None)
 
     def _accuracy(self, index: int) -> Estimate | None:
-        return self.how.share(self.sums["correct"][index] / self.num_samples)
+        return self.how.share(self.correct[:, index] / self.num_samples)
 
     def _gain(self, index: int) -> Estimate | None:
         """Return the accuracy less that of the base."""
-        correct = self.sums["correct"]
-        return self.how.mean((correct[index] - correct[0]) / self.num_samples, bounds=(-1.0, 1.0))
+        more = self.correct[:, index] - self.correct[:, 0]
+        return self.how.mean(more / self.num_samples, bounds=(-1.0, 1.0))
 
-    def _jackknife(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
+    def _jackknife(self, values: _Array) -> Estimate | None:
         """Return a statistic with its jackknife interval; None where it has no value."""
-        without = np.array([statistic(sums) for sums in self.without])
-        return jackknife_interval(statistic(self.whole), without, confidence=self.how.confidence)
+        return jackknife_interval(float(values[0]), values[1:], confidence=self.how.confidence)
 
-    def _jackknifed_difference(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
+    def _jackknifed_difference(self, values: _Array) -> Estimate | None:
         """Return a difference of accuracies with the interval of a mean between -1 and 1, of its pseudo-values.
 
         Where few problems differ, and all the same way, the jackknife alone is too sure of itself.
         """
-        value, without = statistic(self.whole), np.array([statistic(sums) for sums in self.without])
+        value, without = float(values[0]), values[1:]
         num = len(without)
         pseudo = num * value - (num - 1) * without
         scale = max(1.0, float(np.abs(pseudo).max(initial=0.0)))
         scaled = mean_interval(pseudo / scale, bounds=(-1.0, 1.0), confidence=self.how.confidence)
         if scaled is None:
-            return self._jackknife(statistic)
+            return self._jackknife(values)
         low, high = (value + scale * (end - scaled.mean) for end in (scaled.low, scaled.high))
         return Estimate(mean=value, low=max(low, -1.0), high=min(high, 1.0))
 

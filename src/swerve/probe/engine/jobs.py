@@ -1,4 +1,4 @@
-"""A measurement's settings, its work laid out in units and comparisons, and its result.
+"""A measurement's work laid out in units and comparisons, the checks before it, and its result.
 
 The plan is the same in every process: units (forward batches), jobs (comparisons of two models over units), the order
 in which models take their turns, and the keys under which results are stored.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -18,39 +16,13 @@ from torch import Tensor
 
 from swerve.artifacts.parts import digest_of
 from swerve.batch import TokenSequence, token_batches
+from swerve.config import ProbeConfig
+from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
-from swerve.models.sources import ModelSource
-
-NullKind = Literal["batching", "bfloat16", "float16"]
-"""How a model is run a second time, to be compared with itself: in other batches, or in another type."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureSettings:
-    """How models are run and compared, and where their states wait."""
-
-    tokens_per_batch: int = 16384
-    """Padded tokens of one forward pass; also what an interruption can lose."""
-    tokens_per_chunk: int = 256
-    """Rows of `[tokens, vocabulary]` formed at a time."""
-    top_k: int = 0
-    """Most likely tokens returned of every model; 0 for none."""
-    kernel: Literal["auto", "eager", "compiled"] = "auto"
-    """`auto` compiles where a compiler is available and the work is large enough to pay for it."""
-    store: Path | None = None
-    """Folder for hidden states and statistics; None keeps them in memory."""
-    keep: bool = False
-    """Keep the hidden states of every model in the store, so that further pairs need no forward pass."""
-    noise_tokens: int | None = None
-    """Completion positions of the null pairs, at most (but at least one unit); None for all."""
-    nulls: tuple[NullKind, ...] = ("batching",)
-    """The null pairs of the model that is compared with itself."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("tokens_per_batch", 1), ("tokens_per_chunk", 1), ("top_k", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+from swerve.models.sources import CheckedModel, ModelSource
+from swerve.positions import max_positions
+from swerve.prompts import num_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +33,10 @@ class Measured:
     """(checkpoint, reference) -> `[N]` each, on the CPU."""
     tops: dict[str, TopProbs]
     """Label -> `[N, K]`; empty without `top_k`."""
-    noise: dict[str, DivergenceStats]
-    """Null pairs by their kind, `[M]` each."""
+    noise: DivergenceStats | None
+    """The null pair, `[M]` each: a model compared with itself, run in other batches."""
     noise_positions: Int[Tensor, " M"]
-    """Which of the N positions the null pairs cover."""
+    """Which of the N positions the null pair covers."""
     vocabulary_sizes: dict[str, int]
     """Label -> logits of its head. A pair is compared over the smaller number of its two."""
     pieces: list[str]
@@ -75,13 +47,17 @@ class Measured:
 class Job:
     """A comparison of two models, or of one model with itself, over some units."""
 
-    kind: Literal["pair"] | NullKind
     labels: tuple[str, str]
     """(checkpoint P, reference Q); the same label twice in a null pair."""
     tops: tuple[bool, bool]
     """Whose most likely tokens this job delivers, so that every model's are delivered once."""
     units: tuple[int, ...]
     key: str
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it compares a model with itself."""
+        return self.labels[0] == self.labels[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +72,8 @@ class MeasurePlan:
     """The sequences of each forward batch."""
     jobs: tuple[Job, ...]
     state_keys: Mapping[str, str]
-    largest_id: int
+    checked: Mapping[str, CheckedModel]
+    """What is known of each model before it is loaded."""
 
     def unit_sequences(self, unit: int) -> list[TokenSequence]:
         """Return a unit's (prompt ids, completion ids)."""
@@ -128,22 +105,27 @@ def plan_measurement(
     pairs: Sequence[tuple[str, str]],
     sequences: Sequence[TokenSequence],
     *,
-    settings: MeasureSettings,
+    settings: ProbeConfig,
     noise_of: str | None,
+    noise_tokens: int | None,
+    kept: bool,
 ) -> MeasurePlan:
-    """Plan a measurement; nothing is loaded.
+    """Plan a measurement and check the models; no weight is loaded.
 
     Args:
         models: sources with labels of their own.
         pairs: (checkpoint, reference) by label.
         sequences: (prompt ids, completion ids).
-        settings: batches and null pairs. Only with a store do keys depend on content, which takes reading fingerprints;
-            else labels do.
-        noise_of: model of the null pairs.
+        settings: batches, chunks, kernel and likeliest tokens.
+        noise_of: model of the null pair.
+        noise_tokens: its completion positions, at most (but at least one unit); None for all.
+        kept: whether results go to a store. Only then do keys depend on content, which takes reading fingerprints; else
+            labels do.
 
     Raises:
         ValueError: a label is given twice or is unknown, a pair is of a model with itself or given twice, there are
-            no pairs or no sequences, or a sequence has an empty part.
+            no pairs or no sequences, or a sequence has an empty part or an id that a model lacks.
+        MismatchError: the models of a pair have different tokenizers, or one has too few positions.
     """
     _check(models, pairs, sequences, noise_of)
     order = turn_order([model.label for model in models], pairs, noise_of=noise_of)
@@ -151,14 +133,21 @@ def plan_measurement(
     units = tuple(
         batch.rows for batch in token_batches(sequences, pad_id=0, tokens_per_batch=settings.tokens_per_batch)
     )
+    # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
+    checked = {label: sources[label].check() for label in order}
+    for pair in pairs:
+        check_pair(pair, (checked[pair[0]], checked[pair[1]]))
+    for label in order:
+        check_sequences(label, checked[label], sequences)
+
     # What is kept is named by its content; in memory labels tell the models apart.
-    kept = settings.store is not None
     ids = [[[int(token) for token in part] for part in pair] for pair in sequences]
     content = digest_of("sequences", ids, [list(unit) for unit in units]) if kept else ""
     state_keys = {
         label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
     variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k]
+
     # Each model's most likely tokens are delivered by the first pair that has it.
     jobs: list[Job] = []
     delivered: set[str] = set()
@@ -166,13 +155,12 @@ def plan_measurement(
         tops = (pair[0] not in delivered, pair[1] not in delivered)
         delivered |= set(pair)
         key = digest_of("pair", [state_keys[label] for label in pair], list(tops), variant)
-        jobs.append(Job(kind="pair", labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
+        jobs.append(Job(labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
     if noise_of is not None:
         sizes = [sum(len(sequences[row][1]) for row in unit) for unit in units]
-        chosen = _spread_units(sizes, settings.noise_tokens)
-        for kind in settings.nulls:
-            key = digest_of("null", kind, state_keys[noise_of], variant)
-            jobs.append(Job(kind=kind, labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
+        key = digest_of("null", state_keys[noise_of], variant)
+        chosen = _spread_units(sizes, noise_tokens)
+        jobs.append(Job(labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
     return MeasurePlan(
         sources=sources,
         order=order,
@@ -180,7 +168,7 @@ def plan_measurement(
         units=units,
         jobs=tuple(jobs),
         state_keys=state_keys,
-        largest_id=max(token for pair in ids for part in pair for token in part),
+        checked=checked,
     )
 
 
@@ -224,3 +212,48 @@ def _check(
             raise ValueError(f"{pair[0]} cannot be paired with itself; noise_of compares a model with itself")
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair is given twice")
+
+
+def check_pair(labels: tuple[str, str], models: tuple[CheckedModel, CheckedModel]) -> None:
+    """Raise MismatchError unless two models can be compared.
+
+    Tokens beyond two heads of one size neither model reads or writes.
+
+    Raises:
+        MismatchError: their tokenizers differ, or have tokens beyond the smaller of two heads; the message names both
+            models.
+    """
+    sizes = [model.vocabulary_size for model in models]
+    if models[0].tokenizer.get_vocab() != models[1].tokenizer.get_vocab():
+        what = f"the tokenizers of {labels[0]} and {labels[1]} differ"
+        if sizes[0] != sizes[1]:
+            what = f"{labels[0]} has a vocabulary of {sizes[0]} tokens and {labels[1]} one of {sizes[1]}"
+        raise MismatchError(f"{what}; only models with the same tokenizer can be compared")
+    largest_id = num_ids(models[0].tokenizer) - 1
+    if largest_id >= min(sizes) < max(sizes):
+        raise MismatchError(
+            f"{labels[0]} and {labels[1]} share {min(sizes)} tokens, but their tokenizer has the id "
+            f"{largest_id}; compare models that cover the whole tokenizer"
+        )
+
+
+def check_sequences(label: str, model: CheckedModel, sequences: Sequence[TokenSequence]) -> None:
+    """Raise unless a model has every token id of some sequences, and positions for the longest.
+
+    Raises:
+        ValueError: it lacks an id.
+        MismatchError: it has too few positions: rotary ones could be computed, but mean nothing.
+    """
+    largest_id = max(max(*prompt, *completion) for prompt, completion in sequences)
+    if largest_id >= model.vocabulary_size:
+        raise ValueError(
+            f"the sequences have the token id {largest_id}, but {label} has {model.vocabulary_size} tokens; tokenise "
+            "the sequences with the models' own tokenizer"
+        )
+    longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
+    limit = max_positions(model.config)
+    if limit is not None and longest > limit:
+        raise MismatchError(
+            f"a sequence has {longest} tokens, prompt and completion, but {label} has {limit} positions; "
+            "leave longer ones out, or compare models that can read them"
+        )

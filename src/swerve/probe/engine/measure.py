@@ -8,19 +8,17 @@ With a folder as store, an interrupted measurement continues where it stopped.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
+from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import HeadBackend, TopProbs
@@ -35,9 +33,8 @@ from swerve.probe.engine.forward import (
     rebatched_hidden,
     unit_hidden,
 )
-from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, NullKind, plan_measurement
-from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts
-from swerve.probe.engine.store import open_units, pack_units, unpack_units, versions
+from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, plan_measurement
+from swerve.probe.engine.store import open_units, pack_units, unpack_units
 from swerve.world import World
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
@@ -52,8 +49,10 @@ def measure(
     pairs: Sequence[tuple[str, str]],
     sequences: Sequence[TokenSequence],
     *,
-    settings: MeasureSettings,
+    settings: ProbeConfig,
+    store: Path | None = None,
     noise_of: str | None = None,
+    noise_tokens: int | None = None,
     world: World | None = None,
     on_tokens: Callable[[int], None] | None = None,
 ) -> Measured:
@@ -65,8 +64,11 @@ def measure(
         models: sources with labels of their own; those in no pair are left alone.
         pairs: (checkpoint P, reference Q) by label.
         sequences: (prompt ids, completion ids), at least one.
-        settings: batches, chunks, kernel and store.
+        settings: batches, chunks, kernel, likeliest tokens, and whether hidden states stay in the store, so that
+            further pairs need no forward pass.
+        store: folder for hidden states and statistics; None keeps them in memory.
         noise_of: the label of a model to compare with itself, run again in other batches; None for no null pair.
+        noise_tokens: completion positions of the null pair, at most (but at least one unit); None for all.
         world: the processes that share the work, each with the same arguments; None for this one alone.
         on_tokens: called with the number of completion positions done since the last call: in the end all positions
             once for each model in a pair, all processes together; those found in the store count too.
@@ -77,9 +79,19 @@ def measure(
             them.
         DiskFullError: the store has no room.
     """
-    plan = plan_measurement(models, pairs, sequences, settings=settings, noise_of=noise_of)
+    plan = plan_measurement(
+        models,
+        pairs,
+        sequences,
+        settings=settings,
+        noise_of=noise_of,
+        noise_tokens=noise_tokens,
+        kept=store is not None,
+    )
     together = World() if world is None else world
-    engine = _Engine(plan=plan, settings=settings, world=together, on_tokens=on_tokens or (lambda count: None))
+    engine = _Engine(
+        plan=plan, settings=settings, store=store, world=together, on_tokens=on_tokens or (lambda count: None)
+    )
     engine.run()
     measured = engine.collect()
     # The caller may remove the store, which another process may still read.
@@ -87,56 +99,22 @@ def measure(
     return measured
 
 
-_SecondRun = Callable[[Sequence[TokenSequence]], tuple[Tensor, Head]]
-"""Gives the hidden states of sequences in another run of a model, and the head that belongs to them."""
-
-
-def _other_batches(loaded: LoadedModel) -> _SecondRun:
-    head = model_head(loaded.model)
-    return lambda sequences: (rebatched_hidden(loaded, head, sequences), head)
-
-
-def _other_dtype(loaded: LoadedModel, *, dtype: torch.dtype) -> _SecondRun:
-    # The model may belong to the caller, so it is a copy that changes its type.
-    model: Any = copy.deepcopy(loaded.model)
-    narrow = dataclasses.replace(loaded, model=model.to(dtype))
-    head = model_head(narrow.model)
-    return lambda sequences: (unit_hidden(narrow, head, sequences), head)
-
-
-_NULLS: Mapping[NullKind, Callable[[LoadedModel], _SecondRun]] = {
-    "batching": _other_batches,
-    "bfloat16": partial(_other_dtype, dtype=torch.bfloat16),
-    "float16": partial(_other_dtype, dtype=torch.float16),
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class _Turn:
-    """A model that is loaded."""
-
-    label: str
-    loaded: LoadedModel
-    checked: bool = False
-    """Whether its head was compared with its own logits."""
-    second_runs: dict[NullKind, _SecondRun] = field(default_factory=dict)
-
-
 @dataclass(slots=True, kw_only=True)
 class _Engine:
     plan: MeasurePlan
-    settings: MeasureSettings
+    settings: ProbeConfig
+    store: Path | None
     world: World
     on_tokens: Callable[[int], None]
     units: Parts = field(init=False)
     """Hidden states of each model and statistics of each pair, by forward batch."""
     heads: dict[str, Head] = field(init=False, default_factory=dict)
-    facts: dict[str, ModelFacts] = field(init=False, default_factory=dict)
-    device_type: str = field(init=False, default="cpu")
+    turned: set[str] = field(init=False, default_factory=set)
+    """Models that had their turn, and the one that has it."""
     missing: dict[Job, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.units = open_units(self.settings.store)
+        self.units = open_units(self.store)
         mine = set(self._mine())
         for job in self.plan.jobs:
             todo = mine & set(job.units)
@@ -144,14 +122,11 @@ class _Engine:
 
     def run(self) -> None:
         for label in self.plan.order:
-            known = self._kept_facts.get("facts", self.plan.state_keys[label])
-            if known is not None and (known["pieces"] or label != self.plan.order[0]):
-                self.facts[label] = ModelFacts(**known)
-            units = [unit for unit in self._mine() if self._open_jobs(label, unit)]
-            if units or (label not in self.facts and self.world.rank == 0):
-                self._run_model(label, set(units))
+            self.turned.add(label)
+            units = {unit for unit in self._mine() if self._open_jobs(label, unit)}
+            if units:
+                self._run_model(label, units)
             else:
-                self._check(label)
                 self.on_tokens(sum(self.plan.num_tokens(unit) for unit in self._mine()))
         if not self._keep:  # a kill may have come between the statistics of a unit and its hidden states' end
             for label, unit in itertools.product(self.plan.order, self._mine()):
@@ -161,53 +136,51 @@ class _Engine:
         return range(self.world.rank, len(self.plan.units), self.world.size)
 
     def _run_model(self, label: str, units: set[int]) -> None:
-        # What must be known of it is kept, so that a resumed measurement need not load it.
         loaded = self.plan.sources[label].load()
-        self.heads[label] = head = model_head(loaded.model)
-        self.facts[label] = model_facts(
-            loaded.model.config, loaded.tokenizer, head.vocabulary_size, with_pieces=label == self.plan.order[0]
-        )
-        if self.world.rank == 0:
-            self._kept_facts.put("facts", self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
-        self._check(label)
-        self.device_type = loaded.model.device.type
-        if self.settings.kernel == "compiled" and not compiled_available(self.device_type):
+        self.heads[label] = model_head(loaded.model)
+        if self.settings.kernel == "compiled" and not compiled_available(loaded.model.device.type):
             raise ValueError("kernel 'compiled' needs a C++ compiler (Triton on a GPU); use 'auto' or 'eager'")
-        turn = _Turn(label=label, loaded=loaded)
+        is_checked = False
         for unit in self._mine():
             if unit in units:
-                self._run_unit(turn, unit)
+                hidden = self._states(label, unit)
+                is_stored = hidden is not None
+                if hidden is None:
+                    # Before its first forward pass a model's head is compared with its own logits.
+                    if not is_checked:
+                        checked_model_head(loaded, self.plan.sequences[0])
+                        is_checked = True
+                    hidden = unit_hidden(loaded, self.heads[label], self.plan.unit_sequences(unit))
+                self._run_unit(label, loaded, unit, hidden, is_stored=is_stored)
             self.on_tokens(self.plan.num_tokens(unit))
+
         # Heads that no pair waits for go with the model.
-        del loaded, turn
+        del loaded
         for other in list(self.heads):
             if not any(other in job.labels and left for job, left in self.missing.items()):
                 del self.heads[other]
 
-    def _run_unit(self, turn: _Turn, unit: int) -> None:
-        label = turn.label
-        stored = self._states(label, unit)
-        if stored is None:
-            if not turn.checked:
-                checked_model_head(turn.loaded, self.plan.sequences[0])
-                turn.checked = True
-            hidden = unit_hidden(turn.loaded, self.heads[label], self.plan.unit_sequences(unit))
-        else:
-            hidden = stored
-        # Facts are known of the models that had their turn, and of this one.
+    def _run_unit(self, label: str, loaded: LoadedModel, unit: int, hidden: Tensor, *, is_stored: bool) -> None:
+        """Do the comparisons of a unit whose other model had its turn; keep or drop hidden states accordingly."""
         open_jobs = self._open_jobs(label, unit)
-        ready = [job for job in open_jobs if set(job.labels) <= self.facts.keys()]
-        if stored is None and (self._keep or len(ready) < len(open_jobs)):
+        ready = [job for job in open_jobs if self.turned.issuperset(job.labels)]
+        if not is_stored and (self._keep or len(ready) < len(open_jobs)):
             self.units.put("states", [self.plan.state_keys[label], unit], {"hidden": hidden})
         for job in ready:
-            self._run_job(job, unit, turn, hidden)
+            # Hidden states of P and Q: of two models, or of two runs of one.
+            if job.is_null:
+                again = rebatched_hidden(loaded, self.heads[label], self.plan.unit_sequences(unit))
+                self._run_job(job, unit, (again, hidden), loaded.model.device.type)
+            else:
+                own, ref = (hidden if name == label else self._states(name, unit) for name in job.labels)
+                self._run_job(job, unit, (own, ref), loaded.model.device.type)
         for other in {label, *(name for job in ready for name in job.labels)}:
             if not self._keep and not self._open_jobs(other, unit):
                 self.units.drop("states", [self.plan.state_keys[other], unit])
 
     @property
     def _keep(self) -> bool:
-        return self.settings.keep and self.settings.store is not None
+        return self.settings.keep_states and self.store is not None
 
     def _open_jobs(self, label: str, unit: int) -> list[Job]:
         return [job for job, units in self.missing.items() if label in job.labels and unit in units]
@@ -216,31 +189,28 @@ class _Engine:
         tensors = self.units.get("states", [self.plan.state_keys[label], unit])
         return None if tensors is None else tensors["hidden"]
 
-    def _run_job(self, job: Job, unit: int, turn: _Turn, hidden: Tensor) -> None:
-        # Hidden states and heads of P and Q: of two models, or of two runs of one.
-        states: list[Tensor | None]
-        if job.kind == "pair":
-            states = [hidden if label == turn.label else self._states(label, unit) for label in job.labels]
-            head, ref_head = (self.heads[label] for label in job.labels)
-        else:
-            if job.kind not in turn.second_runs:
-                turn.second_runs[job.kind] = _NULLS[job.kind](turn.loaded)
-            again, head = turn.second_runs[job.kind](self.plan.unit_sequences(unit))
-            states, ref_head = [again, hidden], self.heads[turn.label]
-        if states[0] is None or states[1] is None:
+    def _run_job(self, job: Job, unit: int, states: tuple[Tensor | None, Tensor | None], device_type: str) -> None:
+        hidden, ref_hidden = states
+        if hidden is None or ref_hidden is None:
             raise ArtifactError(_CHANGED)
-        size = min(self.facts[label].vocabulary_size for label in job.labels)
+        size = min(self.plan.checked[label].vocabulary_size for label in job.labels)
+
+        # Compiling takes longer than it saves where there are few logits.
+        backend: HeadBackend = "eager" if self.settings.kernel == "auto" else self.settings.kernel
+        if self.settings.kernel == "auto" and self.plan.num_positions * size >= _COMPILED_PAYS_FROM:
+            backend = "compiled" if compiled_available(device_type) else "eager"
         compared = pair_statistics(
-            states[0],
-            states[1],
-            head,
-            ref_head,
+            hidden,
+            ref_hidden,
+            self.heads[job.labels[0]],
+            self.heads[job.labels[1]],
             self.plan.unit_ids(unit),
             vocabulary_size=size,
             tokens_per_chunk=self.settings.tokens_per_chunk,
             top_k=self.settings.top_k if any(job.tops) else 0,
-            backend=self._backend(size),
+            backend=backend,
         )
+
         # One table of tensors: the statistics, and the most likely tokens that this job delivers.
         tensors = {name: getattr(compared.stats, name) for name in STATISTICS}
         for side, top, wanted in zip(("top", "top_ref"), (compared.top, compared.top_ref), job.tops, strict=True):
@@ -249,44 +219,25 @@ class _Engine:
         self.units.put("pair", [job.key, unit], tensors)
         self.missing[job].discard(unit)
 
-    def _backend(self, vocabulary_size: int) -> HeadBackend:
-        if self.settings.kernel != "auto":
-            return self.settings.kernel
-        num_logits = self.plan.num_positions * vocabulary_size
-        return "compiled" if num_logits >= _COMPILED_PAYS_FROM and compiled_available(self.device_type) else "eager"
-
-    @property
-    def _kept_facts(self) -> Parts:
-        return Parts(self.settings.store, versions())
-
-    def _check(self, label: str) -> None:
-        # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
-        for job in self.plan.jobs:
-            if label in job.labels and set(job.labels) <= self.facts.keys():
-                check_pair(job.labels, (self.facts[job.labels[0]], self.facts[job.labels[1]]))
-        if label in self.facts:
-            longest = max(len(prompt) + len(completion) for prompt, completion in self.plan.sequences)
-            check_sequences(label, self.facts[label], largest_id=self.plan.largest_id, longest=longest)
-
     def collect(self) -> Measured:
-        facts: dict[str, Any]
-        facts = self.world.gather({label: dataclasses.asdict(own) for label, own in self.facts.items()})[0]
         results = {job: self._gathered(job) for job in self.plan.jobs}
-        main = [job for job in self.plan.jobs if job.kind == "pair"]
-        null = [job for job in self.plan.jobs if job.kind != "pair"]
-        positions = self.plan.positions(null[0].units).sort().values if null else torch.empty(0, dtype=torch.long)
+        main = [job for job in self.plan.jobs if not job.is_null]
+        null = next((job for job in self.plan.jobs if job.is_null), None)
+        positions = torch.empty(0, dtype=torch.long) if null is None else self.plan.positions(null.units).sort().values
+        sizes = {label: checked.vocabulary_size for label, checked in self.plan.checked.items()}
+        tokenizer = self.plan.checked[self.plan.order[0]].tokenizer
         return Measured(
             stats={job.labels: _stats(results[job]) for job in main},
             tops={
                 label: TopProbs(probs=results[job][f"{side}_probs"], ids=results[job][f"{side}_ids"])
                 for job in main
                 for label, side, wanted in zip(job.labels, ("top", "top_ref"), job.tops, strict=True)
-                if wanted and self.settings.top_k
+                if wanted
             },
-            noise={job.kind: _stats(results[job]) for job in null},
+            noise=None if null is None else _stats(results[null]),
             noise_positions=positions,
-            vocabulary_sizes={label: facts[label]["vocabulary_size"] for label in self.plan.order},
-            pieces=facts[self.plan.order[0]]["pieces"],
+            vocabulary_sizes=sizes,
+            pieces=[str(tokenizer.decode([token])) for token in range(sizes[self.plan.order[0]])],
         )
 
     def _gathered(self, job: Job) -> dict[str, Tensor]:

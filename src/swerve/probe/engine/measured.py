@@ -16,7 +16,6 @@ from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS
-from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.token_categories import token_categories
@@ -279,16 +278,10 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
             models,
             plan_pairs(plan),
             [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences],
-            settings=MeasureSettings(
-                tokens_per_batch=settings.tokens_per_batch,
-                tokens_per_chunk=settings.tokens_per_chunk,
-                top_k=settings.top_k,
-                kernel=settings.kernel,
-                store=store,
-                keep=settings.keep_states,
-                noise_tokens=_MAX_NOISE_TOKENS,
-            ),
+            settings=settings,
+            store=store,
             noise_of=plan.reference.label,
+            noise_tokens=_MAX_NOISE_TOKENS,
             world=world,
             on_tokens=advance,
         )
@@ -297,9 +290,10 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
     categories: list[str] = []
     for sequence in plan.sequences:
         categories += token_categories(sequence.text or "", sequence.spans)
+    assert measured.noise is not None, "asked for above"
     return Measurement(
         pairs=stack_measurements(plan.sequences, measured.stats, categories),
-        null=_null(plan, measured.noise["batching"], measured.noise_positions.numpy(), categories),
+        null=_null(plan, measured.noise, measured.noise_positions.numpy(), categories),
         tops=measured.tops,
         pieces=measured.pieces,
         vocabulary_size=min(measured.vocabulary_sizes.values()),

@@ -36,14 +36,9 @@ def _read_tensors(content: bytes) -> dict[str, Tensor]:
 TENSORS = Form(write=_tensor_bytes, read=_read_tensors)
 
 
-def versions() -> list[str | int]:
-    """Return the versions that results of the engine depend on."""
-    return [STATES_VERSION, __version__, torch.__version__]
-
-
 def open_units(folder: Path | None) -> Parts:
     """Return the units in a folder, or of this process where there is no folder."""
-    return Parts(folder, versions(), form=TENSORS)
+    return Parts(folder, [STATES_VERSION, __version__, torch.__version__], form=TENSORS)
 
 
 def pack_units(units: Mapping[int, Mapping[str, Tensor]]) -> dict[str, str]:
