@@ -16,7 +16,7 @@ from swerve.errors import ConfigError
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.recipe import STEPS, ProbeRecipe
-from swerve.probe.step_log import StepLog
+from swerve.probe.step_log import do_step, steps_done
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_document
@@ -197,13 +197,15 @@ def test_steps_and_models_in_their_order(recipe: Path) -> None:
 
 
 def test_a_step_is_done_for_one_digest_only(tmp_path: Path) -> None:
-    log = StepLog(tmp_path / "steps.json", SilentProgress())
-    assert log.do("analysis", "a", lambda: 3) == 3
-    assert log.is_done("analysis", "a")
-    assert not log.is_done("analysis", "b")
-    assert not log.is_done("divergence", "a")
-    (tmp_path / "steps.json").write_text("{")
-    assert not log.is_done("analysis", "a")
+    done = steps_done(tmp_path)
+    assert do_step(done, "analysis", "a", lambda: 3, SilentProgress()) == 3
+    assert done.get("analysis") == "a"
+    assert done.get("divergence") is None
+    assert do_step(done, "analysis", "b", lambda: 4, SilentProgress()) == 4
+    assert steps_done(tmp_path).get("analysis") == "b"
+    (part,) = (tmp_path / "steps").iterdir()
+    part.write_text("{")
+    assert done.get("analysis") is None
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import sha256_file
+from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import print_result
@@ -14,9 +16,10 @@ from swerve.cli.runs import is_main_process, main_progress, resolve_model, set_t
 from swerve.cli.summary import probe_lines
 from swerve.errors import ConfigError, nearest
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
-from swerve.probe.step_log import report_key, step_log
+from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress
 from swerve.recipes.loader import load_document
+from swerve.version import __version__
 
 
 def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None, as_json: bool) -> None:
@@ -88,13 +91,18 @@ def _write_report(recipe: ProbeRecipe, out: RunDirectory, steps: Sequence[StepNa
 
     if not {"figures", "report"} & set(steps):
         return
-    log, key = step_log(out.probe_path, progress), report_key(out.probe_path, recipe.report)
+    # Both depend on the summary and on what the page is asked to show.
+    summary = out.probe_path / "summary.json"
+    if not summary.is_file():
+        raise ConfigError(f"{summary} does not exist: figures and report need the step analysis; add it to --steps")
+    key = digest_of(__version__, sha256_file(summary), recipe.report.model_dump(mode="json"))
+    done = steps_done(out.probe_path)
     writers: dict[StepName, tuple[Path, Callable[[], object]]] = {
         "figures": (out.report_path / "figures", lambda: write_run_figures(out)),
         "report": (out.report_path / "index.html", lambda: write_page(out, options=recipe.report)),
     }
     for step, (there, write) in writers.items():
-        if step in steps and there.exists() and log.is_done(step, key):
-            log.skip(step)
+        if step in steps and there.exists() and done.get(step) == key:
+            progress.note(f"{step}: skipped, it is done")
         elif step in steps:
-            log.do(step, key, write)
+            do_step(done, step, key, write, progress)

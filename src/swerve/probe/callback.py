@@ -7,7 +7,6 @@ divergence is appended to a file of JSON lines and, where the callback knows its
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import (
     PreTrainedModel,
@@ -29,13 +26,16 @@ from transformers import (
     TrainingArguments,
 )
 
-from swerve.artifacts.files import atomic_path, write_text
+from swerve.artifacts.files import write_text
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
 from swerve.config import DivergenceName
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.head import model_head
 from swerve.probe.engine.forward import ForcedStates, compare
+from swerve.probe.engine.store import open_units
 from swerve.probe.in_memory import check_at_least, completion_ids, model_states, unwrapped
 from swerve.probe.rollouts.tokenise import encode_response
 
@@ -57,8 +57,8 @@ class DivergenceCallback(TrainerCallback):
     process measures. A model whose weights are sharded over processes (FSDP, DeepSpeed ZeRO 3) cannot be measured.
 
     The initial model's hidden states on the sequences and its output head are kept in memory and beside `path`, in
-    `NAME.initial.safetensors`, so that a resumed training is compared with the same initial model. On resuming, lines
-    after the step resumed from are dropped.
+    `NAME.initial/`, so that a resumed training is compared with the same initial model. On resuming, lines after the
+    step resumed from are dropped, and measured again.
 
     Example:
         callback = DivergenceCallback(prompts=questions, completions=answers, every=50)
@@ -135,7 +135,7 @@ class DivergenceCallback(TrainerCallback):
     @property
     def initial_path(self) -> Path:
         """Where the initial model's states are kept."""
-        return self._path.with_name(f"{self._path.stem}.initial.safetensors")
+        return self._path.with_name(f"{self._path.stem}.initial")
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -144,7 +144,8 @@ class DivergenceCallback(TrainerCallback):
 
         Raises:
             ConfigError: the file has lines of another training.
-            ArtifactError: training is resumed and the initial model's states are missing or of other sequences.
+            ArtifactError: training is resumed and the initial model's states are missing, damaged or of other
+                sequences.
         """
         if not state.is_world_process_zero:
             return
@@ -155,9 +156,9 @@ class DivergenceCallback(TrainerCallback):
             self._states = _frozen(self._read(self._reference, label="the reference"))
         elif state.global_step == 0:
             self._states = _frozen(self._read(model, label="the initial model"))
-            _save_states(self.initial_path, self._states, self._sequences)
+            _save_states(open_units(self.initial_path), self._states, self._sequences)
         else:
-            self._states = _load_states(self.initial_path, unwrapped(model), self._sequences)
+            self._states = _load_states(open_units(self.initial_path), unwrapped(model), self._sequences)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Measure at every `every`-th optimisation step."""
@@ -262,26 +263,14 @@ def _keep_lines(path: Path, *, until: int) -> int:
         ConfigError: a new training begins and the file has lines.
         ArtifactError: a line is damaged.
     """
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return 0
-    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = read_metrics(path)
     if until == 0 and lines:
         raise ConfigError(f"{path} has the lines of another training; delete it or choose another path")
-    kept: list[str] = []
-    last = 0
-    for number, line in enumerate(lines, start=1):
-        try:
-            step = int(json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError):
-            if number == len(lines):
-                break  # cut off when the process was killed: its step is measured again
-            raise ArtifactError(f"{path}, line {number} is damaged; delete it") from None
-        if last < step <= until:
-            kept.append(line)
-            last = step
-    write_text(path, "".join(f"{line}\n" for line in kept))
-    return last
+    kept = [line for line in lines if line["step"] <= until]
+    if path.exists():  # its last line may be cut off
+        write_text(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+    return max((int(line["step"]) for line in kept), default=0)
 
 
 def _frozen(states: ForcedStates) -> ForcedStates:
@@ -290,48 +279,35 @@ def _frozen(states: ForcedStates) -> ForcedStates:
     return replace(states, head=replace(states.head, projection=projection))
 
 
-def _digest(sequences: Sequence[TokenSequence]) -> str:
-    ids = [[list(map(int, part)) for part in pair] for pair in sequences]
-    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+def _save_states(parts: Parts, states: ForcedStates, sequences: Sequence[TokenSequence]) -> None:
+    head = {f"head.{name}": tensor for name, tensor in states.head.projection.state_dict().items()}
+    digest = torch.frombuffer(bytearray.fromhex(states.tokenizer_sha256), dtype=torch.uint8)
+    parts.put("initial", _ids(sequences), {**head, "hidden": states.hidden, "tokenizer_sha256": digest})
 
 
-def _save_states(path: Path, states: ForcedStates, sequences: Sequence[TokenSequence]) -> None:
-    tensors = {f"head.{name}": tensor for name, tensor in states.head.projection.state_dict().items()}
-    tensors["hidden"] = states.hidden
-    with atomic_path(path) as temporary:
-        save_file(
-            {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()},
-            temporary,
-            metadata={"sequences_sha256": _digest(sequences), "tokenizer_sha256": states.tokenizer_sha256},
-        )
-
-
-def _load_states(path: Path, model: PreTrainedModel, sequences: Sequence[TokenSequence]) -> ForcedStates:
+def _load_states(parts: Parts, model: PreTrainedModel, sequences: Sequence[TokenSequence]) -> ForcedStates:
     """Return the initial model's states; the head has the form of the model's, with the weights that were kept."""
-    if not path.is_file():
+    tensors = parts.get("initial", _ids(sequences))
+    if tensors is None:
         raise ArtifactError(
-            f"training is resumed, but {path} with the initial model's states does not exist; give reference=MODEL, "
-            "loaded from the initial weights"
+            f"training is resumed, but {parts.folder} does not have the initial model's states on these sequences; "
+            "resume with those that the training began with, or give reference=MODEL, loaded from the initial weights"
         )
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}); give reference=MODEL with the initial weights") from None
-    if metadata.get("sequences_sha256") != _digest(sequences):
-        raise ArtifactError(f"{path} is of other sequences; resume with those that the training began with")
+    hidden, digest = tensors.pop("hidden"), tensors.pop("tokenizer_sha256")
     head = model_head(model)
     projection = copy.deepcopy(head.projection).requires_grad_(False)
     try:
-        projection.load_state_dict(
-            {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name != "hidden"}
-        )
+        projection.load_state_dict({name.removeprefix("head."): tensor for name, tensor in tensors.items()})
     except RuntimeError:
-        raise MismatchError(f"{path} is of a model with another output head") from None
+        raise MismatchError(f"{parts.folder} is of a model with another output head") from None
     return ForcedStates(
         label="the initial model",
         head=replace(head, projection=projection),
-        hidden=tensors["hidden"],
-        tokenizer_sha256=metadata.get("tokenizer_sha256", ""),
+        hidden=hidden,
+        tokenizer_sha256=digest.numpy().tobytes().hex(),
     )
+
+
+def _ids(sequences: Sequence[TokenSequence]) -> list[list[list[int]]]:
+    """Return token ids of any kind as JSON values."""
+    return [[list(map(int, part)) for part in pair] for pair in sequences]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import StepName
 from swerve.probe.rollouts.samples import table_line
-from swerve.probe.step_log import step_log
+from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of
 from swerve.version import __version__
@@ -45,7 +46,7 @@ def probe_in_steps(
     Args:
         plan: what is asked for.
         steps: `prepare` is always done.
-        progress: told of every step.
+        progress: told of every step; that of other processes than the first shows nothing.
         started: `time.monotonic()` when the files began to be read.
 
     Returns:
@@ -60,7 +61,7 @@ def probe_in_steps(
     out = RunDirectory(Path(plan.recipe.out))
     _check_unoccupied(out)
     with joined_world(resolve_device(plan.runtime.device), timeout=plan.runtime.collective_timeout) as world:
-        log = step_log(plan.path, progress, writes=world.is_main)
+        done = steps_done(plan.path)
         if world.is_main:
             if plan.compared.selected is not None:
                 progress.note(_choice_line(plan.compared, plan.compared.selected))
@@ -70,8 +71,8 @@ def probe_in_steps(
 
         # What is done with the same models, rollouts and settings is not done again.
         divergence, analysis = divergence_key(plan), analysis_key(plan)
-        is_measured = log.is_done("divergence", divergence) and plan.states_path.is_dir()
-        summary = _intact_summary(out) if log.is_done("analysis", analysis) else None
+        is_measured = done.get("divergence") == divergence and plan.states_path.is_dir()
+        summary = _intact_summary(out) if done.get("analysis") == analysis else None
         if "analysis" in steps and summary is None and not is_measured and "divergence" not in steps:
             raise ConfigError("the step analysis needs the step divergence, which is not done; add it to --steps")
         world.barrier()  # all have looked before anything changes
@@ -79,20 +80,20 @@ def probe_in_steps(
             _record_probe(plan, out)
         world.barrier()  # a directory can only be made where nobody has put anything yet
 
+        # The processes share the work; the first one remembers what is done.
+        own = done if world.is_main else None
         if "divergence" in steps:
             if is_measured or summary is not None or not plan.headline:
-                log.skip("divergence")
+                progress.note("divergence: skipped, it is done")
             else:
-                log.do(
-                    "divergence",
-                    divergence,
-                    lambda: measure_plan(plan, store=plan.states_path, world=world, progress=progress),
-                )
+                measured = partial(measure_plan, plan, store=plan.states_path, world=world, progress=progress)
+                do_step(own, "divergence", divergence, measured, progress)
         if "analysis" in steps:
             if summary is not None:
-                log.skip("analysis")
+                progress.note("analysis: skipped, it is done")
             else:
-                summary = log.do("analysis", analysis, lambda: execute_in(plan, progress=progress, world=world))
+                executed = partial(execute_in, plan, progress=progress, world=world)
+                summary = do_step(own, "analysis", analysis, executed, progress)
     return summary
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.files import part_path, remove
+from swerve.artifacts.parts import TABLE
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
 from swerve.artifacts.tables import read_table, write_table
 from swerve.config import DistillStage, RlStage, StageConfig
@@ -34,6 +34,8 @@ PENDING = "rollouts"
 """The trainer's state that holds rollouts which were sampled ahead."""
 _ORDER = ("group", "sample")
 """Of the rows of the rollouts table."""
+_MOVED = ROLLOUTS_SCHEMA.append(pa.field("entropy", pa.float64()))
+"""Of rollouts on their way to another process, or in a checkpoint."""
 _SYNC = ("seconds", "mean_difference", "max_difference")
 
 
@@ -181,10 +183,9 @@ def _moved(
         else:
             sent[targets[member]].append(_row(member, prompt, rollout, NO_SIGNAL))
     problems = {problem.id: problem for problem in sampled.drawn}
-    for part in world.exchange([_to_bytes(rows) for rows in sent]):
-        for row in _from_bytes(part):
-            prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
-            yield Member(row["group"], row["sample"]), prompt, _rollout(row, prompt.problem)
+    for row in _exchanged(sent, world):
+        prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
+        yield Member(row["group"], row["sample"]), prompt, _rollout(row, prompt.problem)
 
 
 def _targets(
@@ -204,18 +205,10 @@ def _targets(
     return targets
 
 
-def _to_bytes(rows: list[dict[str, Any]]) -> bytes:
-    if not rows:
-        return b""
-    buffer, schema = pa.BufferOutputStream(), ROLLOUTS_SCHEMA.append(pa.field("entropy", pa.float64()))
-    with pa.ipc.new_stream(buffer, schema) as stream:
-        stream.write_table(pa.Table.from_pylist(rows, schema=schema))
-    sent: bytes = buffer.getvalue().to_pybytes()
-    return sent
-
-
-def _from_bytes(part: bytes) -> list[dict[str, Any]]:
-    return pa.ipc.open_stream(part).read_all().to_pylist() if part else []
+def _exchanged(rows: Sequence[Sequence[Mapping[str, Any]]], world: World) -> list[dict[str, Any]]:
+    """Send each process its rows; return those that all processes, which must call it, have for this one."""
+    sent = [TABLE.write(pa.Table.from_pylist(list(part), schema=_MOVED)) if part else b"" for part in rows]
+    return [row for part in world.exchange(sent) if part for row in TABLE.read(part).to_pylist()]
 
 
 class _Beside(Engine):
@@ -236,25 +229,23 @@ class _Beside(Engine):
 def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     """Return the rollouts that were sampled ahead, as a checkpoint holds them; all processes must call it.
 
-    They are JSON in UTF-8, rows of the rollouts table by group, of weights that are then gone. The first process, which
-    writes the file, gets those of all; the others have its name, for all go through a checkpoint's files together.
+    They are no parts: the weights that sampled them are gone, so that they must come and go with those of the
+    checkpoint. As the bytes of a table of rollouts they are a tensor of its state. The first process, which writes the
+    file, gets those of all; the others have its name, for all go through a checkpoint's files together.
     """
     if not context.pending:
         return {}
     (sampled,) = context.pending.values()
-    left_out = {*NO_SIGNAL, "sample", "entropy"}
-    own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(sampled, None)]
-    parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
-    rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
-    content = json.dumps(rows, sort_keys=True).encode()
-    return {PENDING: {"json": torch.frombuffer(bytearray(content), dtype=torch.uint8)}}
+    rows = _exchanged([_rows(sampled, None), *[[]] * (context.world.size - 1)], context.world)
+    table = pa.Table.from_pylist(sorted(rows, key=itemgetter(*_ORDER)), schema=_MOVED)
+    return {PENDING: {"table": torch.frombuffer(bytearray(TABLE.write(table)), dtype=torch.uint8)}}
 
 
 def restore_pending(stage: StageConfig, context: StageContext, index: int, saved: Mapping[str, Tensor] | None) -> None:
     """Take up the rollouts of the step with 0-based number `index` that `pending_state` saved; None: it saved none."""
     if saved is None or not isinstance(stage, SamplingStage):
         return
-    rows = json.loads(saved["json"].numpy().tobytes())
+    rows = TABLE.read(saved["table"].numpy().tobytes()).to_pylist()
     by_group = {number: list(group) for number, group in groupby(rows, key=itemgetter("group"))}
     # The problems are drawn again, round by round, and each process takes the groups that it had sampled.
     rounds = [list(numbers) for _, numbers in groupby(by_group, key=lambda number: number // stage.prompts_per_step)]
