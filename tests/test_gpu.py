@@ -21,7 +21,6 @@ from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
-from swerve.train.frozen import FrozenModel
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 
@@ -80,7 +79,7 @@ def test_the_update_of_every_objective_agrees_with_the_cpu():
     policy, reference, tokenizer = cases.two_models()
     on_cuda = (
         copy.deepcopy(policy).cuda(),
-        FrozenModel.of(copy.deepcopy(reference.model).cuda(), World()),
+        ReplicatedModel(copy.deepcopy(reference.model).cuda(), World(), is_trained=False).frozen(),
         tokenizer,
     )
     for name in cases.VARIANTS:
@@ -94,7 +93,7 @@ def test_packed_rows_and_bfloat16_make_the_update_of_padded_float32():
     policy, reference, tokenizer = cases.two_models()
     on_cuda = (
         copy.deepcopy(policy).float().cuda(),
-        FrozenModel.of(copy.deepcopy(reference.model).float().cuda(), World()),
+        ReplicatedModel(copy.deepcopy(reference.model).float().cuda(), World(), is_trained=False).frozen(),
         tokenizer,
     )
     for name in ("dr_grpo", "clip", "gae", "max_prob_kl", "kl k3", "kl exact_reverse"):

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from swerve.artifacts.files import atomic_directory, part_path, write_sealed
+from swerve.artifacts.files import atomic_directory, write_sealed
 from swerve.artifacts.metrics import append_metrics, cut_back, read_metrics, synced_extent
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
@@ -269,16 +269,6 @@ def test_another_table_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ArtifactError, match="table version 0, this swerve reads 1"):
         read_table(path, SPIKES_SCHEMA)
-
-
-def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
-    for rank in (0, 1):
-        part = part_path(run.rollouts_path(5), rank)
-        part.parent.mkdir(exist_ok=True)
-        part.write_text("part")
-    run.rollouts_path(4).write_text("whole")
-    with run.lock():
-        assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]
 
 
 def test_who_takes_the_lock_removes_what_kills_left_and_follows_no_link(run, tmp_path):

@@ -17,7 +17,6 @@ from swerve.config.presets import PRESETS
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.context import StageContext
-from swerve.train.frozen import FrozenModel
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
 from swerve.train.policy_update import _minibatches, _MinibatchLoss, update_policy
@@ -118,7 +117,7 @@ def _reordered(found: StepRollouts) -> StepRollouts:
     )
 
 
-def two_models() -> tuple[Any, FrozenModel, Any]:
+def two_models() -> tuple[Any, ReplicatedModel, Any]:
     """Return a policy and a reference that differ, in float64, and their tokenizer."""
     tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
     policy, reference = (
@@ -129,7 +128,7 @@ def two_models() -> tuple[Any, FrozenModel, Any]:
         for model, size in ((policy, 0.3), (reference, 0.2)):
             for parameter in model.parameters():
                 parameter.add_(size * torch.randn(parameter.shape, generator=generator).double())
-    return policy, FrozenModel.of(reference, World()), tokenizer
+    return policy, ReplicatedModel(reference, World(), is_trained=False).frozen(), tokenizer
 
 
 @pytest.fixture(scope="module")

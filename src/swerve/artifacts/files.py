@@ -47,11 +47,6 @@ def _make_folder(folder: Path) -> None:
         fsync(one.parent)
 
 
-def part_path(path: Path, rank: int) -> Path:
-    """Return where a process writes its part of a file, until all are joined; left by a kill, it is removed."""
-    return path.with_name(f"{TEMPORARY_PREFIX}{path.stem}-{rank}{path.suffix}")
-
-
 def remove(path: Path) -> None:
     """Delete a file, a link or a directory with its content; nothing happens if it does not exist.
 

@@ -12,7 +12,8 @@ from queue import Queue
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file
 from torch import Tensor
 
 from swerve.artifacts.files import sha256_file
@@ -24,10 +25,9 @@ SHARD_BYTES = 5 * 10**9
 _HASHED = 1 << 24
 """Bytes handed to the digest at a time."""
 _TYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
 def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -151,8 +151,6 @@ def shard_files(folder: Path, stem: str) -> list[Path]:
 def read_shards(files: Mapping[Path, str]) -> dict[str, Tensor]:
     """Return the tensors in files, each of which is read once and compared with its SHA-256 on the way.
 
-    Tensors of one file share its memory.
-
     Raises:
         CheckpointError: a file is missing, or another than was written; the message names it.
     """
@@ -186,35 +184,13 @@ def verify_shards(files: Mapping[Path, str], world: World) -> None:
 def _read(file: Path, expected: str) -> dict[str, Tensor]:
     if not file.is_file():
         raise CheckpointError(f"{file} is listed in its manifest but missing")
-    content = torch.empty(file.stat().st_size, dtype=torch.uint8)
-    view, digest, done = _bytes_of(content), hashlib.sha256(), 0
-    with file.open("rb", buffering=0) as stream:
-        while num := stream.readinto(view[done : done + _HASHED]):
-            digest.update(view[done : done + num])
-            done += num
-    if digest.hexdigest() != expected:
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
         raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the one in its manifest")
     try:
-        start = 8 + int.from_bytes(view[:8], "little")
-        header = json.loads(bytes(view[8:start]))
-        header.pop("__metadata__", None)
-        return {name: _tensor(content[start:], entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+        return load(content)
+    except SafetensorError as error:
         raise CheckpointError(f"{file} is damaged: it is no file of safetensors") from error
-
-
-def _tensor(data: Tensor, entry: Mapping[str, Any]) -> Tensor:
-    (begin, end), dtype = entry["data_offsets"], _TYPES[entry["dtype"]]
-    part = data[begin:end]
-    aligned = part.clone() if part.storage_offset() % dtype.itemsize else part
-    shape: list[int] = entry["shape"]
-    return aligned.view(dtype).reshape(shape)
-
-
-def _bytes_of(tensor: Tensor) -> memoryview:
-    """Return the memory of a tensor on the CPU."""
-    array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return memoryview(array)
 
 
 def _num_bytes(tensor: Tensor) -> int:
@@ -249,7 +225,7 @@ def _header(ordered: Sequence[tuple[str, Tensor]]) -> bytes:
     place = 0
     for name, tensor in ordered:
         end = place + _num_bytes(tensor)
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, end]}
+        header[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, end]}
         place = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -258,6 +234,7 @@ def _header(ordered: Sequence[tuple[str, Tensor]]) -> bytes:
 
 def _pieces(tensor: Tensor) -> Iterator[memoryview]:
     """Yield the bytes of a tensor."""
-    data = _bytes_of(tensor.cpu().contiguous())
+    array: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    data = memoryview(array)
     for start in range(0, len(data), _HASHED):
         yield data[start : start + _HASHED]

@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.batch import TokenBatch
-from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import MismatchError
-from swerve.models.head import Head, limit_ids_of, model_head
+from swerve.models.head import limit_ids_of, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
-from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.context import StageContext
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.starting_model import OTHER_TOKENS, is_of_run
-from swerve.world import World
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenModel:
-    """A model in evaluation mode, without gradients, and its head."""
-
-    weights: ReplicatedModel
-
-    @classmethod
-    def of(
-        cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME, *, attention: str = "auto"
-    ) -> FrozenModel:
-        """Freeze a model; it must not be trained any more."""
-        weights = model_class(runtime)(model, world, runtime=runtime, attention=attention, is_trained=False)
-        return cls(weights=weights.frozen())
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model itself."""
-        return self.weights.model
-
-    @property
-    def head(self) -> Head:
-        """Its output head."""
-        return self.weights.head
-
-    def hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
-        """Return the hidden states before the head at the batch's real completion tokens."""
-        with torch.no_grad():
-            return self.weights.completion_hidden(batch)
-
-    def logprobs(self, batches: Sequence[TokenBatch], table: TokenTable, *, temperature: float) -> Float[Tensor, "B T"]:
-        """Return the log-probability (nats) of every completion token."""
-        return score_logprobs(self.weights, batches, table, temperature=temperature)
-
-
-def frozen_policy(context: StageContext) -> FrozenModel:
+def frozen_policy(context: StageContext) -> ReplicatedModel:
     """Return the policy as it was when the stage began."""
     copied = None if context.resumed else context.learner.weights.frozen_copy()
-    return _frozen(context.stage_start(), context) if copied is None else FrozenModel(weights=copied)
+    return frozen(context.stage_start(), context) if copied is None else copied
 
 
 def load_named(name: str, context: StageContext) -> LoadedModel:
@@ -73,7 +29,7 @@ def load_named(name: str, context: StageContext) -> LoadedModel:
     return load_for(context.config.runtime, path, context.world)
 
 
-def load_frozen(name: str, context: StageContext) -> FrozenModel:
+def load_frozen(name: str, context: StageContext) -> ReplicatedModel:
     """Return a model that `load_named` knows, frozen.
 
     Raises:
@@ -90,8 +46,13 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
             "divergences need all of these"
         )
     limit_ids_of(loaded.model, size)  # an added token that only the frozen model has
-    return _frozen(loaded.model, context)
+    return frozen(loaded.model, context)
 
 
-def _frozen(model: PreTrainedModel, context: StageContext) -> FrozenModel:
-    return FrozenModel.of(model, context.world, context.config.runtime, attention=context.config.attention)
+def frozen(model: PreTrainedModel, context: StageContext) -> ReplicatedModel:
+    """Return a model as the run's runtime holds it, in evaluation mode and without gradients for good."""
+    config = context.config
+    weights = model_class(config.runtime)(
+        model, context.world, runtime=config.runtime, attention=config.attention, is_trained=False
+    )
+    return weights.frozen()

@@ -19,9 +19,10 @@ from swerve.config.stages import RlStage
 from swerve.functional.kl_divergence import KlDirection, KlEstimator, adaptive_kl_coef, exact_kl, kl_estimate
 from swerve.recipes.custom import custom_class, load
 from swerve.settings import Positive
-from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
+from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable, score_logprobs
 from swerve.train.context import StageContext
-from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
+from swerve.train.frozen import frozen_policy, load_frozen
+from swerve.train.replicated_model import ReplicatedModel
 
 RefLogits: TypeAlias = Callable[[slice], Tensor]
 """rows of a micro-batch's tokens -> the reference's logits `[n, V]`."""
@@ -31,7 +32,7 @@ Estimate: TypeAlias = Callable[..., TokenColumns]
 _DIRECTIONS: Mapping[str, KlDirection] = {"exact_reverse": "reverse", "exact_forward": "forward", "exact_js": "js"}
 
 
-def kl_reference(stage: RlStage, context: StageContext) -> FrozenModel | None:
+def kl_reference(stage: RlStage, context: StageContext) -> ReplicatedModel | None:
     """Return the model that the stage is kept near: the one it names, or the policy it begins with."""
     if not stage.kl.coef:
         return None
@@ -51,7 +52,7 @@ def kl_coefficient(stage: RlStage, last: Mapping[str, Any]) -> float | None:
 
 
 def kl_term(
-    config: KlConfig, *, coef: float | None = None, reference: FrozenModel | None = None, temperature: float = 1.0
+    config: KlConfig, *, coef: float | None = None, reference: ReplicatedModel | None = None, temperature: float = 1.0
 ) -> KlTerm:
     """Return the KL term of one step, by its placement."""
     own: dict[str, Any] = config.keywords
@@ -85,7 +86,7 @@ class KlTerm:
     config: KlConfig
     coef: float | None
     """In this step; None without a KL term."""
-    reference: FrozenModel | None
+    reference: ReplicatedModel | None
     """None without a KL term, and with a coefficient of 0."""
     temperature: float
     """Of the stage: policy and reference are compared at it."""
@@ -142,7 +143,7 @@ class SampledKl(KlTerm):
         """See the base class."""
         if self.reference is None:
             return None
-        return self.reference.logprobs(batches, table, temperature=self.temperature)
+        return score_logprobs(self.reference, batches, table, temperature=self.temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +211,8 @@ class LossKl(SampledKl):
         reference = self.reference
         if reference is None or self.direction is None:
             return None
-        hidden = reference.hidden(batch)
+        with torch.no_grad():
+            hidden = reference.completion_hidden(batch)
 
         def logits(rows: slice) -> Tensor:
             with torch.no_grad():

@@ -15,10 +15,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from swerve.artifacts.files import part_path, remove
 from swerve.artifacts.parts import TABLE
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
-from swerve.artifacts.tables import read_table, write_table
+from swerve.artifacts.tables import write_table
 from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
@@ -331,7 +330,7 @@ def write_rollouts(
 def write_together(
     path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, world: World, *, order: Sequence[str]
 ) -> None:
-    """Write one table of the rows of all processes, which must all call it.
+    """Write one table of the rows of all processes, which must all call it: the first one gets and writes them.
 
     Args:
         path: the file; there once the first process has returned.
@@ -340,24 +339,14 @@ def write_together(
         world: the processes.
         order: numbers by which the rows are sorted; those that the schema does not have are left out of the table.
     """
-    wide = _with_numbers(schema, order)
-    table = pa.Table.from_pylist(list(rows), schema=wide)
-    paths = [part_path(path, rank) for rank in range(world.size)]
-    if world.size > 1:  # Each process writes its own rows, the first one joins them.
-        write_table(paths[world.rank], table, wide)
-        world.barrier()
-        if not world.is_main:
-            return
-        table = pa.concat_tables([read_table(part, wide) for part in paths])
-    joined = table.sort_by([(name, "ascending") for name in order])
-    write_table(path, joined.combine_chunks(), schema)
-    for part in paths:
-        remove(part)
-
-
-def _with_numbers(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema with columns of integers, where it lacks them."""
-    return pa.schema([*schema, *(pa.field(name, pa.int32()) for name in names if name not in schema.names)])
+    wide = pa.schema([*schema, *(pa.field(name, pa.int32()) for name in order if name not in schema.names)])
+    parts = [pa.Table.from_pylist(list(rows), schema=wide)]
+    if world.size > 1:
+        sent = world.exchange([TABLE.write(parts[0]), *[b""] * (world.size - 1)])
+        parts = [TABLE.read(part) for part in sent if part]
+    if world.is_main:
+        joined = pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
+        write_table(path, joined.combine_chunks(), schema)
 
 
 def _rows(sampled: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:

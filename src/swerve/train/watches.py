@@ -28,8 +28,8 @@ from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import make_engine
 from swerve.train.context import Metrics, StageContext
+from swerve.train.frozen import frozen
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.sharded_model import model_class
 from swerve.types import Problem
 
 _NUM_ROLLOUTS = 16
@@ -133,10 +133,7 @@ class LiveDivergence:
         self._context = context
         start = context.learner.weights
         if model is not None:
-            config = context.config
-            start = model_class(config.runtime)(
-                model, context.world, runtime=config.runtime, attention=config.attention, is_trained=False
-            )
+            start = frozen(model, context)
         # Its rollouts, dealt out to the processes, with its states at their tokens and its output head.
         with _evaluation_mode(start.model):
             with start.gathered():

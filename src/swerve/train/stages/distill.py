@@ -39,7 +39,8 @@ class DistillRunner:
         teacher = self._teacher
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
-            teacher_hidden = teacher.hidden(batch)
+            with torch.no_grad():
+                teacher_hidden = teacher.completion_hidden(batch)
             entropies: list[Tensor] = []
 
             def divergence(logits: Tensor, rows: slice) -> Tensor:
