@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from swerve.functional.divergence import DivergenceStats, divergence_stats
-from swerve.functional.head_divergence import HeadBackend, HeadDivergence, head_divergence, head_top_probs
+from swerve.functional.head_divergence import HeadBackend, HeadDivergence, head_divergence
 from swerve.functional.head_logits import LinearHead
 from swerve.functional.row_sums import compiled_available
 
@@ -279,8 +279,7 @@ def test_top_tokens_are_tokens_even_where_most_are_excluded() -> None:
     head = LinearHead(weight=torch.zeros(300, 1), bias=bias)
     hidden = torch.zeros(2, 1)
     found = head_divergence(hidden, hidden, head, head, torch.tensor([4, 250]), top_k=5)
-    alone = head_top_probs(hidden, head, k=5)
-    for top in (found.top, found.top_ref, alone):
+    for top in (found.top, found.top_ref):
         assert top is not None
         assert top.ids[:, :2].tolist() == [[4, 250], [4, 250]]
         assert top.probs.tolist() == [pytest.approx([0.75, 0.25, 0, 0, 0], rel=1e-6)] * 2
@@ -292,11 +291,14 @@ def test_top_tokens_are_tokens_even_where_most_are_excluded() -> None:
 @pytest.mark.parametrize("vocabulary", [7, 1000, 5003])
 def test_top_probs_of_one_model_are_the_largest_probabilities(vocabulary: int) -> None:
     models = case(vocabulary, rows=11)
-    top = head_top_probs(models.hidden, models.head, k=9, rows_per_chunk=4)
+    top = models.run(top_k=9, rows_per_chunk=4).top
+    assert top is not None
     expected = logits_of(models.hidden, models.head).softmax(-1).topk(min(9, vocabulary))
     torch.testing.assert_close(top.probs.double(), expected.values, rtol=1e-5, atol=1e-9)
     assert torch.equal(top.ids, expected.indices)
-    cut = head_top_probs(models.hidden, models.head, k=2, vocabulary_size=5)
+    small = dataclasses.replace(models, ids=models.ids % 5)
+    cut = small.run(top_k=2, vocabulary_size=5).top
+    assert cut is not None
     assert torch.equal(cut.ids, logits_of(models.hidden, models.head, 5).topk(2).indices)
 
 
@@ -309,8 +311,6 @@ def test_what_is_no_distribution_is_refused(backend: HeadBackend, bad: float) ->
     broken = LinearHead(weight=models.head.weight, bias=bias)
     with pytest.raises(ValueError, match="not a distribution"):
         dataclasses.replace(models, head=broken).run(backend=backend, rows_per_chunk=ROWS, top_k=2)
-    with pytest.raises(ValueError, match="not a distribution"):
-        head_top_probs(models.hidden, broken, k=2)
 
 
 class _Largest(TorchDispatchMode):
@@ -353,7 +353,6 @@ def test_no_positions_give_empty_results(vocabulary: int) -> None:
     assert [getattr(found.stats, field.name).numel() for field in dataclasses.fields(found.stats)] == [0] * 11
     assert found.top is not None
     assert found.top.ids.shape == (0, 4)
-    assert head_top_probs(torch.zeros(0, 2), LinearHead(weight=torch.zeros(300, 2)), k=3).probs.shape == (0, 3)
 
 
 def test_without_top_k_there_are_no_top_tokens() -> None:
@@ -381,8 +380,6 @@ def test_what_does_not_fit_is_refused(changes: dict, options: dict, message: str
     models = dataclasses.replace(case(300, rows=3, width=4), **changes)
     with pytest.raises(ValueError, match=message):
         models.run(**options)
-    with pytest.raises(ValueError, match="k and rows_per_chunk must be at least 1; got 0 and 256"):
-        head_top_probs(torch.zeros(1, 2), LinearHead(weight=torch.zeros(3, 2)), k=0)
 
 
 @settings(max_examples=40)

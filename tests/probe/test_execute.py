@@ -33,7 +33,7 @@ from swerve.models.sources import LoadedSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan
-from swerve.probe.execute import execute, worker
+from swerve.probe.execute import execute
 from swerve.probe.from_files import plan_responses
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import ProbeRecipe
@@ -135,7 +135,9 @@ def plan(path: Path, **changes: Any) -> ProbePlan:
 
 
 def run(plan: ProbePlan) -> ProbeSummary:
-    return execute(plan, progress=SilentProgress())
+    summary = execute(plan, progress=SilentProgress())
+    assert summary is not None
+    return summary
 
 
 class Spy:
@@ -159,10 +161,16 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
     measured = Spy(monkeypatch, "measure_plan", module="swerve.probe.execute")
     others = plan(tmp_path, sequences=EVERY[3:])
     assert run(others).num_rollouts == 0
-    worker(others, world=World())
-    assert measured.calls == []  # else a worker would wait for the first process, which never comes
-    worker(plan(tmp_path), world=World())
-    assert len(measured.calls) == 1
+    second = World(rank=1, size=2)
+    assert execute(others, progress=SilentProgress(), world=second) is None
+    assert measured.calls == []  # else it would wait for the first process, which never comes
+
+    def share(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("swerve.probe.execute.measure_plan", share)
+    with pytest.raises(KeyboardInterrupt):
+        execute(plan(tmp_path), progress=SilentProgress(), world=second)
 
 
 def _with_problems(**changes: Any) -> tuple[Response, ...]:

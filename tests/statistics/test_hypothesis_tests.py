@@ -157,25 +157,24 @@ def test_benjamini_hochberg_steps_up() -> None:
         benjamini_hochberg([1.2])
 
 
-@pytest.mark.parametrize(("num", "gap", "rate"), [(7, 0.2, 0.5), (10, 0.3, 0.5), (9, 0.25, 0.2), (5, 1.0, 0.7)])
-def test_false_positive_rate_by_enumeration(num: int, gap: float, rate: float) -> None:
-    chances = binom.pmf(np.arange(num + 1), num, rate)
+@pytest.mark.parametrize(("num", "gap"), [(7, 0.2), (10, 0.3), (9, 0.25), (5, 1.0)])
+def test_false_positive_rate_by_enumeration(num: int, gap: float) -> None:
+    chances = binom.pmf(np.arange(num + 1), num, 0.5)
     expected = sum(
         chances[x] * chances[y] for x in range(num + 1) for y in range(num + 1) if abs(x - y) >= gap * num - 1e-9
     )
-    assert false_positive_rate(num, gap, rate) == pytest.approx(expected, rel=1e-9)
+    assert false_positive_rate(num, gap) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_designs_of_the_literature() -> None:
     assert false_positive_rate(10, 0.2) == pytest.approx(1 - (184756 + 2 * 167960) / 2**20)
     assert false_positive_rate(64, 0.2) == pytest.approx(0.027, abs=5e-4)
-    assert false_positive_rate(100, 0.2, 1.0) == 0.0
 
 
-@pytest.mark.parametrize(("gap", "limit", "rate"), [(0.2, 0.05, 0.5), (0.3, 0.1, 0.5), (0.25, 0.02, 0.3)])
-def test_least_number_of_samples_by_search(gap: float, limit: float, rate: float) -> None:
-    above = [num for num in range(1, 400) if false_positive_rate(num, gap, rate) > limit]
-    assert samples_for_false_positive_rate(gap, limit, rate) == max(above) + 1
+@pytest.mark.parametrize(("gap", "limit"), [(0.2, 0.05), (0.3, 0.1), (0.25, 0.02)])
+def test_least_number_of_samples_by_search(gap: float, limit: float) -> None:
+    above = [num for num in range(1, 400) if false_positive_rate(num, gap) > limit]
+    assert samples_for_false_positive_rate(gap, limit) == max(above) + 1
 
 
 def test_the_sawtooth_is_minded() -> None:
@@ -187,9 +186,9 @@ def test_the_sawtooth_is_minded() -> None:
     assert samples_for_false_positive_rate(1.0, 0.5) == 1  # P(|X - Y| = 1) = 1/2
 
 
-@pytest.mark.parametrize("arguments", [(0.0, 0.05), (1.5, 0.05), (0.2, 0.0), (0.2, 1.0), (0.2, 0.05, 1.5)])
-def test_impossible_designs_are_refused(arguments: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="above 0 and|between 0 and 1"):
+@pytest.mark.parametrize("arguments", [(0.0, 0.05), (1.5, 0.05), (0.2, 0.0), (0.2, 1.0)])
+def test_impossible_designs_are_refused(arguments: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="above 0 and"):
         samples_for_false_positive_rate(*arguments)
     with pytest.raises(ValueError, match="at least one sample"):
         false_positive_rate(0, 0.2)

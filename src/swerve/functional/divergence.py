@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -153,6 +154,14 @@ class DivergenceStats:
     argmax: Ids
     argmax_ref: Ids
 
+    @classmethod
+    def of_parts(
+        cls, parts: Sequence[DivergenceStats], function: Callable[[list[Tensor]], Tensor] = torch.cat
+    ) -> DivergenceStats:
+        """Return what a function, such as concatenation, makes of each statistic of some parts."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: function([getattr(part, name) for part in parts]) for name in names})
+
 
 def divergence_stats(logits_p: Logits, logits_q: Logits, ids: Ids) -> DivergenceStats:
     """Compare P = softmax(logits_p) (a checkpoint) with Q = softmax(logits_q) (the reference), row by row.
@@ -185,9 +194,7 @@ def divergence_stats(logits_p: Logits, logits_q: Logits, ids: Ids) -> Divergence
     # A group of rows at a time, so that the temporaries stay small; then each statistic of all groups together.
     rows = num_group_rows(logits_p)
     groups = zip(logits_p.split(rows), logits_q.split(rows), ids.split(rows), strict=True)
-    parts = [_group_stats(*group) for group in groups]
-    names = [field.name for field in dataclasses.fields(DivergenceStats)]
-    return DivergenceStats(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+    return DivergenceStats.of_parts([_group_stats(*group) for group in groups])
 
 
 def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceStats:

@@ -6,7 +6,6 @@ the next chunk's: memory does not depend on the number of positions. What is com
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from torch import Tensor
 
 from swerve.functional.divergence import LN2_FLOAT32, DivergenceStats, divergence_stats, num_group_rows, topk_probs
 from swerve.functional.head_logits import (
-    BLOCK,
-    PADDING,
     HeadLogits,
     LinearHead,
     argmax_by_blocks,
@@ -103,7 +100,7 @@ def head_divergence(
     (2, 0.880797, [[0]])
     """
     size = _checked_size((head, head_ref), vocabulary_size)
-    _check_rows((hidden, head), (hidden_ref, head_ref), ids=ids, size=size)
+    _check_rows(((hidden, head), (hidden_ref, head_ref)), ids, size)
     if backend not in get_args(HeadBackend):
         raise ValueError(f"backend must be one of {', '.join(get_args(HeadBackend))}; got {backend!r}")
     if top_k < 0 or rows_per_chunk < 1:
@@ -118,62 +115,10 @@ def head_divergence(
         return _mapped(torch.cat, parts)
 
 
-def head_top_probs(
-    hidden: Float[Tensor, "N D"],
-    head: LinearHead,
-    *,
-    k: int,
-    vocabulary_size: int | None = None,
-    rows_per_chunk: int = 256,
-) -> TopProbs:
-    """Return each position's `min(k, V)` most likely tokens and their probabilities, a chunk of positions at a time.
-
-    Args:
-        hidden: `[N, D]`, states after the final norm.
-        head: the model's head.
-        k: at least 1.
-        vocabulary_size: only so many first rows of the head are tokens; None for all.
-        rows_per_chunk: positions whose logits are held at a time.
-
-    Raises:
-        ValueError: shapes or settings do not fit, or a row of logits is not a distribution.
-
-    >>> head = LinearHead(weight=torch.tensor([[0.0], [2.0], [1.0]]))
-    >>> top = head_top_probs(torch.tensor([[1.0]]), head, k=2)
-    >>> [round(value, 4) for value in top.probs[0].tolist()], top.ids[0].tolist()
-    ([0.6652, 0.2447], [1, 2])
-    """
-    size = _checked_size((head,), vocabulary_size)
-    _check_rows((hidden, head), ids=None, size=size)
-    if k < 1 or rows_per_chunk < 1:
-        raise ValueError(f"k and rows_per_chunk must be at least 1; got {k} and {rows_per_chunk}")
-    # Rows are padded to whole blocks, of which only those with the largest maxima are searched.
-    with torch.no_grad():
-        padded = math.ceil(size / BLOCK) * BLOCK
-        rows = min(rows_per_chunk, len(hidden))
-        projection = HeadLogits(head, size=size, padded=padded, rows=rows, dtype=_work_dtype(hidden, head))
-        parts = []
-        for chunk in _slices(len(hidden), rows_per_chunk):
-            logits = projection(hidden[chunk])
-            parts += [_top_probs(group, size, min(k, size)) for group in logits.split(num_group_rows(logits))]
-    probs, ids = (torch.cat(column) for column in zip(*parts, strict=True))
-    return TopProbs(probs=probs, ids=ids)
-
-
-def _top_probs(logits: Tensor, size: int, k: int) -> tuple[Tensor, Tensor]:
-    maxima = block_maxima(logits)
-    largest = maxima.amax(dim=-1, keepdim=True)
-    values, ids = topk_by_blocks(logits, maxima, k)
-    if not bool(torch.isfinite(largest).all()) or bool((values <= PADDING).any()):
-        return topk_probs(logits[:, :size], k)  # refuses what is no distribution, and never returns padding
-    total = (logits - largest).exp_().sum(dim=-1, keepdim=True, dtype=torch.float64)
-    return ((values - largest).exp() / total).to(logits.dtype), ids
-
-
-def _checked_size(heads: tuple[LinearHead, ...], vocabulary_size: int | None) -> int:
+def _checked_size(heads: tuple[LinearHead, LinearHead], vocabulary_size: int | None) -> int:
     sizes = [head.weight.shape[0] for head in heads]
     if vocabulary_size is None:
-        if len(set(sizes)) > 1:
+        if sizes[0] != sizes[1]:
             raise ValueError(
                 f"the heads have {sizes[0]} and {sizes[1]} rows; give vocabulary_size, the number of tokens of the "
                 "tokenizer they share, if the rest is padding"
@@ -184,7 +129,7 @@ def _checked_size(heads: tuple[LinearHead, ...], vocabulary_size: int | None) ->
     return vocabulary_size
 
 
-def _check_rows(*sides: tuple[Tensor, LinearHead], ids: Tensor | None, size: int) -> None:
+def _check_rows(sides: tuple[tuple[Tensor, LinearHead], ...], ids: Tensor, size: int) -> None:
     for hidden, head in sides:
         if hidden.dim() != 2 or hidden.shape[1] != head.weight.shape[1]:
             shapes = f"{tuple(hidden.shape)} and {tuple(head.weight.shape)}"
@@ -192,8 +137,6 @@ def _check_rows(*sides: tuple[Tensor, LinearHead], ids: Tensor | None, size: int
     devices = {head.weight.device for _, head in sides}
     if len(devices) > 1:
         raise ValueError(f"both heads must be on one device, got {' and '.join(sorted(map(str, devices)))}")
-    if ids is None:
-        return
     if any(hidden.shape[:1] != ids.shape for hidden, _ in sides):
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (*(hidden for hidden, _ in sides), ids))
         raise ValueError(f"hidden, hidden_ref and ids must have the same number of rows, got shapes {shapes}")
@@ -249,8 +192,11 @@ class _Chunks:
         return self._streamed(self._sums, ids)
 
     def _plain(self, logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> HeadDivergence:
-        top, top_ref = (_plain_top(logits, self._top_k) for logits in (logits_p, logits_q))
-        return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=top, top_ref=top_ref)
+        tops: list[TopProbs | None] = [None, None]
+        if self._top_k:
+            both = (topk_probs(logits, self._top_k) for logits in (logits_p, logits_q))
+            tops = [TopProbs(probs=probs, ids=token_ids) for probs, token_ids in both]
+        return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=tops[0], top_ref=tops[1])
 
     def _streamed(self, sums: RowSums, ids: Tensor) -> HeadDivergence:
         # Whole groups of rows: those beyond the chunk's hold what the chunk before left, and are dropped below.
@@ -279,13 +225,6 @@ class _Chunks:
         ]
         better = _mapped(torch.cat, parts)
         return _mapped(lambda tensors: tensors[0].index_copy(0, again, tensors[1]), [streamed, better])
-
-
-def _plain_top(logits: Tensor, k: int) -> TopProbs | None:
-    if k == 0:
-        return None
-    probs, ids = topk_probs(logits, k)
-    return TopProbs(probs=probs, ids=ids)
 
 
 def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
@@ -336,9 +275,8 @@ def _mapped(function: Callable[[list[Tensor]], Tensor], parts: list[HeadDivergen
             return None
         return TopProbs(probs=function([part.probs for part in some]), ids=function([part.ids for part in some]))
 
-    names = [field.name for field in dataclasses.fields(DivergenceStats)]
     return HeadDivergence(
-        stats=DivergenceStats(**{name: function([getattr(part.stats, name) for part in parts]) for name in names}),
+        stats=DivergenceStats.of_parts([part.stats for part in parts], function),
         top=top([part.top for part in parts]),
         top_ref=top([part.top_ref for part in parts]),
     )

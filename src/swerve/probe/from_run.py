@@ -11,7 +11,7 @@ from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.models.sources import base_checkpoint
-from swerve.probe.execute import execute_in
+from swerve.probe.execute import execute
 from swerve.probe.from_files import model_sources
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan, compare_selected
@@ -48,7 +48,7 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
         plan = plan_run(config, run)
         if world.is_main:
             check_models(plan, progress=progress)
-        return execute_in(plan, progress=progress, world=world)
+        return execute(plan, progress=progress, world=world)
 
 
 def plan_run(config: Config, run: RunDirectory) -> ProbePlan:

@@ -17,7 +17,7 @@ from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.errors import ArtifactError, ConfigError
 from swerve.models.model_folder import resolve_device
 from swerve.probe.engine.measured import measure_plan, plan_pairs
-from swerve.probe.execute import execute_in
+from swerve.probe.execute import execute
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import StepName
@@ -92,7 +92,7 @@ def probe_in_steps(
             if summary is not None:
                 progress.note("analysis: skipped, it is done")
             else:
-                executed = partial(execute_in, plan, progress=progress, world=world)
+                executed = partial(execute, plan, progress=progress, world=world)
                 summary = do_step(own, "analysis", analysis, executed, progress)
     return summary
 

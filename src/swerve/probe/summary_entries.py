@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.probe_dynamics import TrainingSignal
 from swerve.artifacts.probe_findings import (
     DIVERGENCES,
     Divergence,
@@ -17,14 +15,12 @@ from swerve.artifacts.probe_findings import (
     NoiseFloor,
     NullPair,
     Population,
-    Recovery,
 )
 from swerve.artifacts.probe_summary import Measured, ProbeSummary
 from swerve.config import ProbeConfig
 from swerve.probe.engine.measured import Measurement, Measurements
 from swerve.probe.findings.biography import (
     Biographies,
-    BiographySettings,
     biographies,
     biography_settings,
     summarise_biographies,
@@ -57,145 +53,112 @@ _LEAST_MOVE = 0.01
 """Nats: where training says nothing of a token, its log-probability drifts by about this much."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """Everything that is computed from the measurements of a plan."""
+def findings(
+    plan: ProbePlan, measured: Measurement, everything: Measurements, headline: Measurements, spikes: SpikeTable
+) -> tuple[Measured, Biographies]:
+    """Return the entries of the summary that the measurements give, and every token's biography.
 
-    plan: ProbePlan
-    measured: Measurement
-    everything: Measurements
-    """The checkpoints against the reference, all populations."""
-    headline: Measurements
-    """The checkpoints against the reference, the headline population."""
-    spikes: SpikeTable
-    """Of the headline population."""
+    Args:
+        plan: what was asked for.
+        measured: all that was measured.
+        everything: of it the checkpoints against the reference, all populations.
+        headline: the same on the headline population.
+        spikes: of the headline population.
+    """
+    intervals, divergence = Intervals(confidence=plan.confidence), plan.settings.divergence
+    reference = plan.reference.label
+    by_checkpoint: dict[str, Any] = {"divergence": divergence, "intervals": intervals}
 
-    def entries(self) -> Measured:
-        """Return the entries of the summary, by name."""
-        plan, headline, spikes = self.plan, self.headline, self.spikes
-        intervals = self._intervals
-        divergence = plan.settings.divergence
-        last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
-        return Measured(
-            noise_floor=noise_floor(self.measured.null),
-            null=self._null(),
-            spikes=spike_hits(headline, spikes, confidence=plan.confidence),
-            spike_densities=spike_densities(headline, spikes, divergence=divergence, intervals=intervals),
-            divergences=self._means(headline),
-            pairs=self._means(self._other_pairs()),
-            populations=self._populations(),
-            categories=category_shares(headline, spikes, divergence=divergence, intervals=intervals),
-            regions=region_shares(headline, spikes, intervals=intervals),
-            style=style_shares(headline, divergence=divergence, intervals=intervals),
-            entropy=EntropySummary(
-                means=checkpoint_entropies(
-                    headline, vocabulary_size=self.measured.vocabulary_size, intervals=intervals
-                ),
-                forking=forking_overlaps(headline, spikes, intervals=intervals),
-            ),
-            rank_shift=rank_shifts(
-                self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), intervals=intervals
-            ),
-            recovery=self._recovery(last),
-            biographies=summarise_biographies(headline, self.biographies, intervals=intervals),
-            direction=move_directions(
-                self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, intervals=intervals
-            ),
-            correlates=divergence_correlates(self._with_outcomes(), divergence=divergence, intervals=intervals),
-            training_signal=self._signals(),
-        )
+    # What noise makes, and what else was measured on the headline population.
+    moves = np.abs(measured.null.columns["logprob"] - measured.null.columns["logprob_ref"])
+    move_noise = float(moves[np.isfinite(moves)].max(initial=0.0))
+    histories = _biographies(plan, headline, move_noise)
+    other_pairs = measured.pairs.pick(lambda _, other: other != reference)
+    other_pairs = other_pairs.select(lambda sequence: sequence.population == plan.population)
 
-    @property
-    def _intervals(self) -> Intervals:
-        return Intervals(confidence=self.plan.confidence)
+    # At the final checkpoint: where wrong steps are known, and ranks of all populations.
+    last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
+    last_of_all = everything.pick(lambda checkpoint, _: checkpoint == plan.final)
+    recovery = None
+    if any(sequence.wrong for sequence in last.sequences):
+        at_final = {key: spikes for key, spikes in spikes.found.items() if key[0] == plan.final}
+        recovery = planted_recovery(last, at_final, intervals=intervals)
 
-    def _means(self, data: Measurements) -> tuple[DivergenceMeans, ...]:
-        return divergence_means(data, intervals=self._intervals)
+    # Rollouts that the reference (or somebody else) wrote, right and wrong ones.
+    checkpoints = {model.label for model in plan.checkpoints}
+    graded = everything.select(
+        lambda sequence: sequence.label not in checkpoints and sequence.population not in _WITHOUT_OUTCOME
+    )
+    entries = Measured(
+        noise_floor=noise_floor(measured.null),
+        null=_null(plan, measured.null, headline),
+        spikes=spike_hits(headline, spikes, confidence=plan.confidence),
+        spike_densities=spike_densities(headline, spikes, **by_checkpoint),
+        divergences=divergence_means(headline, intervals=intervals),
+        pairs=divergence_means(other_pairs, intervals=intervals),
+        populations=_populations(everything, intervals),
+        categories=category_shares(headline, spikes, **by_checkpoint),
+        regions=region_shares(headline, spikes, intervals=intervals),
+        style=style_shares(headline, **by_checkpoint),
+        entropy=EntropySummary(
+            means=checkpoint_entropies(headline, vocabulary_size=measured.vocabulary_size, intervals=intervals),
+            forking=forking_overlaps(headline, spikes, intervals=intervals),
+        ),
+        rank_shift=rank_shifts(last_of_all, intervals=intervals),
+        recovery=recovery,
+        biographies=summarise_biographies(headline, histories, intervals=intervals),
+        direction=move_directions(graded, pieces=measured.pieces, **by_checkpoint),
+        correlates=divergence_correlates(graded, **by_checkpoint),
+        training_signal=training_signals(
+            measured.pairs, plan.signals, steps=plan.steps, noise=max(_LEAST_MOVE, move_noise), **by_checkpoint
+        ),
+    )
+    return entries, histories
 
-    def _other_pairs(self) -> Measurements:
-        """Return the pairs that are not a checkpoint against the reference, on the headline population."""
-        reference = self.plan.reference.label
-        others = self.measured.pairs.pick(lambda _, other: other != reference)
-        return others.select(lambda sequence: sequence.population == self.plan.population)
 
-    def _populations(self) -> tuple[Population, ...]:
-        """Return the size of each population and the checkpoints' mean divergences on it."""
-        populations = []
-        for name in dict.fromkeys(sequence.population for sequence in self.everything.sequences):
-            part = self.everything.select(lambda sequence, name=name: sequence.population == name)  # type: ignore[misc]
-            populations.append(
-                Population(
-                    population=name,
-                    source=part.sequences[0].label or "",
-                    num_rollouts=len(part.sequences),
-                    num_tokens=len(part.categories),
-                    num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
-                    divergences=self._means(part),
-                )
+def _biographies(plan: ProbePlan, headline: Measurements, move_noise: float) -> Biographies:
+    """Return the biographies of tokens over the checkpoints, from the reference on where it comes before them."""
+    steps = [plan.steps[label] for label in headline.checkpoints]
+    start = plan.steps.get(plan.reference.label)
+    first = start if start is not None and start < steps[0] else None
+    settings = biography_settings(move_noise, confidence=plan.confidence)
+    return biographies(headline, steps, start_step=first, settings=settings)
+
+
+def _populations(everything: Measurements, intervals: Intervals) -> tuple[Population, ...]:
+    """Return the size of each population and the checkpoints' mean divergences on it."""
+    populations = []
+    for name in dict.fromkeys(sequence.population for sequence in everything.sequences):
+        part = everything.select(lambda sequence, name=name: sequence.population == name)  # type: ignore[misc]
+        populations.append(
+            Population(
+                population=name,
+                source=part.sequences[0].label or "",
+                num_rollouts=len(part.sequences),
+                num_tokens=len(part.categories),
+                num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
+                divergences=divergence_means(part, intervals=intervals),
             )
-        return tuple(populations)
-
-    def _with_outcomes(self) -> Measurements:
-        """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
-        labels = {model.label for model in self.plan.checkpoints}
-        return self.everything.select(
-            lambda sequence: sequence.label not in labels and sequence.population not in _WITHOUT_OUTCOME
         )
+    return tuple(populations)
 
-    def _null(self) -> NullPair:
-        """Return what each method finds where there is nothing: in the null pair, by each divergence."""
-        null, label = self.measured.null, self.plan.reference.label
-        clusters = [sequence.problem.id for sequence in null.sequences]
-        return NullPair(
-            num_tokens=len(null.categories),
-            false_discoveries={
-                name: null_false_discoveries(
-                    null.by_sequence(name, label),
-                    self.plan.settings.spikes,
-                    pooled=self.headline.columns[name].ravel(),
-                    clusters=clusters,
-                    confidence=self.plan.confidence,
-                )
-                for name in DIVERGENCES
-            },
-        )
 
-    def _recovery(self, last: Measurements) -> Recovery | None:
-        """Return how well divergences and other scores find the steps known to be wrong, at the final checkpoint."""
-        if not any(sequence.wrong for sequence in last.sequences):
-            return None
-        at_final = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
-        return planted_recovery(last, at_final, intervals=self._intervals)
-
-    @property
-    def _biography_settings(self) -> BiographySettings:
-        return biography_settings(self._move_noise, confidence=self.plan.confidence)
-
-    @property
-    def _move_noise(self) -> float:
-        """The largest difference of log-probabilities (nats) of the reference from itself."""
-        moves = np.abs(self.measured.null.columns["logprob"] - self.measured.null.columns["logprob_ref"])
-        return float(moves[np.isfinite(moves)].max(initial=0.0))
-
-    @cached_property
-    def biographies(self) -> Biographies:
-        """Every token of the headline population over the checkpoints."""
-        steps = [self.plan.steps[label] for label in self.headline.checkpoints]
-        start = self.plan.steps.get(self.plan.reference.label)
-        first = start if start is not None and start < steps[0] else None
-        return biographies(self.headline, steps, start_step=first, settings=self._biography_settings)
-
-    def _signals(self) -> tuple[TrainingSignal, ...]:
-        if not self.plan.signals:
-            return ()
-        return training_signals(
-            self.measured.pairs,
-            self.plan.signals,
-            steps=self.plan.steps,
-            divergence=self.plan.settings.divergence,
-            intervals=self._intervals,
-            noise=max(_LEAST_MOVE, self._move_noise),
-        )
+def _null(plan: ProbePlan, null: Measurements, headline: Measurements) -> NullPair:
+    """Return what each method finds where there is nothing: in the null pair, by each divergence."""
+    clusters = [sequence.problem.id for sequence in null.sequences]
+    return NullPair(
+        num_tokens=len(null.categories),
+        false_discoveries={
+            name: null_false_discoveries(
+                null.by_sequence(name, plan.reference.label),
+                plan.settings.spikes,
+                pooled=headline.columns[name].ravel(),
+                clusters=clusters,
+                confidence=plan.confidence,
+            )
+            for name in DIVERGENCES
+        },
+    )
 
 
 def divergence_means(data: Measurements, *, intervals: Intervals) -> tuple[DivergenceMeans, ...]:

@@ -282,31 +282,26 @@ def detectable_difference(num: int, sd: float, *, power: float = 0.8, level: flo
     return float(brentq(lacking, 0.0, 4 * critical + 10)) * sd / math.sqrt(num)
 
 
-def false_positive_rate(num: int, gap: float, rate: float = 0.5) -> float:
-    """Return P(|X/n - Y/n| >= gap) of independent X, Y ~ Binomial(n, rate): no effect, yet a gap is seen.
+def false_positive_rate(num: int, gap: float) -> float:
+    """Return P(|X/n - Y/n| >= gap) of independent X, Y ~ Binomial(n, 1/2): no effect, yet a gap is seen.
+
+    With another rate of success than 1/2 it is smaller.
 
     Raises:
-        ValueError: no samples, or a gap or rate outside 0..1.
+        ValueError: no samples, or a gap outside 0..1.
 
     >>> round(false_positive_rate(10, 0.2), 3), round(false_positive_rate(64, 0.2), 3)
     (0.503, 0.027)
     """
-    _check_design(gap, rate)
+    _check_gap(gap)
     if num < 1:
         raise ValueError(f"at least one sample is needed, got {num}")
-    return _gap_probability(num, gap, rate)
-
-
-def _gap_probability(num: int, gap: float, rate: float) -> float:
     least = math.ceil(gap * num - 1e-9)  # successes that make the gap, whatever 0.2 * 10 is in binary
-    if rate == 0.5:  # X + (n - Y) is Binomial(2n, 1/2)
-        return float(2 * binom.sf(num + least - 1, 2 * num, 0.5))
-    counts = np.arange(least, num + 1)
-    return float(2 * (binom.pmf(counts, num, rate) * binom.cdf(counts - least, num, rate)).sum())
+    return float(2 * binom.sf(num + least - 1, 2 * num, 0.5))  # X + (n - Y) is Binomial(2n, 1/2)
 
 
-def samples_for_false_positive_rate(gap: float, false_positive_rate: float, rate: float = 0.5) -> int:
-    """Return the least n such that n and every larger number of samples keep the false positive rate.
+def samples_for_false_positive_rate(gap: float, rate: float) -> int:
+    """Return the least n such that n and every larger number of samples keep a `false_positive_rate`.
 
     The rate falls with n in a sawtooth (gap x n is not whole), so the first n that keeps it may be followed by ones
     that do not. By Hoeffding's inequality, P(|X - Y| >= gap n) <= 2 exp(-n gap^2), all n above ln(2 / rate) / gap^2
@@ -318,20 +313,18 @@ def samples_for_false_positive_rate(gap: float, false_positive_rate: float, rate
     >>> samples_for_false_positive_rate(0.2, 0.05)
     51
     """
-    _check_design(gap, rate)
-    if not 0 < false_positive_rate < 1:
-        raise ValueError(f"the false positive rate must be above 0 and below 1, got {false_positive_rate}")
-    num = math.ceil(math.log(2 / false_positive_rate) / gap**2)
-    while num > 1 and _gap_probability(num - 1, gap, rate) <= false_positive_rate:
+    _check_gap(gap)
+    if not 0 < rate < 1:
+        raise ValueError(f"the false positive rate must be above 0 and below 1, got {rate}")
+    num = math.ceil(math.log(2 / rate) / gap**2)
+    while num > 1 and false_positive_rate(num - 1, gap) <= rate:
         num -= 1
     return num
 
 
-def _check_design(gap: float, rate: float) -> None:
+def _check_gap(gap: float) -> None:
     if not 0 < gap <= 1:
         raise ValueError(f"the gap is a difference of shares, above 0 and at most 1; got {gap}")
-    if not 0 <= rate <= 1:
-        raise ValueError(f"the success rate must be between 0 and 1, got {rate}")
 
 
 def cohens_d_paired(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> float | None:

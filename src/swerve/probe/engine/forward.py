@@ -189,7 +189,7 @@ def pair_statistics(
             backend=backend,
         )
     return HeadDivergence(
-        stats=DivergenceStats(**{name: getattr(compared.stats, name).cpu() for name in STATISTICS}),
+        stats=DivergenceStats.of_parts([compared.stats], lambda tensors: tensors[0].cpu()),
         top=_on_cpu(compared.top),
         top_ref=_on_cpu(compared.top_ref),
     )
@@ -224,8 +224,7 @@ def _module_statistics(
         else None
         for side in tops
     )
-    stats = {name: torch.cat([getattr(part, name) for part in parts]) for name in STATISTICS}
-    return HeadDivergence(stats=DivergenceStats(**stats), top=top, top_ref=top_ref)
+    return HeadDivergence(stats=DivergenceStats.of_parts(parts), top=top, top_ref=top_ref)
 
 
 def compare(
