@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.dialects import DIALECTS, detect
+from swerve.formats.dialects import LAYOUTS, detect
 from swerve.formats.imported_problems import has_made_id, read_problems
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import RESPONSE_NAMES
@@ -205,7 +205,7 @@ def test_messages_beside_a_response_are_the_prompt(tmp_path: Path) -> None:
 
 
 _NAMES = sorted(
-    {key for dialect in DIALECTS.values() for mark in dialect.marks for key in mark}
+    {key for dialect in LAYOUTS for mark in dialect.marks for key in mark}
     | {key for keys in RESPONSE_NAMES.values() for key in keys}
     | {
         "responses",
@@ -233,7 +233,7 @@ _VALUE = st.recursive(
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from([mark for dialect in DIALECTS.values() for mark in dialect.marks] + [frozenset({"response"})]),
+    st.sampled_from([mark for dialect in LAYOUTS for mark in dialect.marks] + [frozenset({"response"})]),
     st.dictionaries(st.sampled_from(_NAMES), _VALUE, max_size=6),
     st.data(),
 )
@@ -341,4 +341,4 @@ def test_naming_a_layout(tmp_path: Path) -> None:
     assert only(write(tmp_path / "r.jsonl", [{**row, "id": "p"}]), dialect="plain").prompt is None
     with pytest.raises(ConfigError, match="--format 'verll' is not a known layout; did you mean 'verl'"):
         read_responses(tmp_path / "r.jsonl", dialect="verll")
-    assert [detect({}).name, list(DIALECTS)[-1]] == ["plain", "plain"]
+    assert [detect({}).name, LAYOUTS[-1].name] == ["plain", "plain"]

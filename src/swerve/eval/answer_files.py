@@ -17,7 +17,7 @@ from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.records import Record, read_records
-from swerve.formats.typed_fields import renamed
+from swerve.formats.typed_fields import Fields
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
@@ -70,106 +70,92 @@ class GradingTask:
         Raises:
             ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
         """
-        if "problem_details" in record.values:  # of a table of responses: its problem's further fields
+        values = record.values
+        if "problem_details" in values:  # of a table of responses: its problem's further fields
             try:
-                details = from_json(record.values, "problem_details", dict) or {}
+                details = from_json(values, "problem_details", dict) or {}
             except ValueError as error:
                 raise ArtifactError(f"{record.place}: {error}") from None
-            record = Record(record.place, {**details.pop("metadata", {}), **details, **record.values})
-        text = self._get(record, "response")
-        answer = self._get(record, "answer")
+            values = {**details.pop("metadata", {}), **details, **values}
+        entry = Fields(record.place, values, self.names)
+
+        # The text to grade is a response, or an answer alone; beside a response, an answer is the gold one.
+        text, answer = entry.get("response"), entry.get("answer")
         is_answer = text is None
         if is_answer:
             text, answer = answer, None
-        if text is None and not self._has(record, ("response", "answer")):
+        if text is None and not any(key in values for name in ("response", "answer") for key in self.names[name]):
             raise ArtifactError(
-                f"{record.place} has no response and no answer (it has {', '.join(record.values) or 'no fields'}); "
+                f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
                 "name its field with --field response=FIELD"
             )
-        if text is not None and not isinstance(text, str):
-            if isinstance(text, bool | list | dict):
-                raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
-            text = str(text)
-        problem = self._problem(record, answer, is_answer=is_answer)
-        return None if problem is None else (problem, text or "")
+        if isinstance(text, bool | list | dict):
+            raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
+        problem = self._problem(entry, answer, is_answer=is_answer)
+        return None if problem is None else (problem, "" if text is None else str(text))
 
-    def _problem(self, record: Record, answer: Any, *, is_answer: bool) -> Problem | None:
-        name, entry = self._get(record, "id"), GRADERS[self.grader]
-        known = self.known.get(str(name))
-        gold = self._get(record, "gold")
+    def _problem(self, entry: Fields, answer: Any, *, is_answer: bool) -> Problem | None:
+        # A problem that is known says what the gold answer is, where the record does not.
+        name, kind = entry.get("id"), GRADERS[self.grader]
+        known, gold = self.known.get(str(name)), entry.get("gold")
         if gold is None and known is not None:
-            return self._with_given(known)
+            own = known.grader or known.family
+            if self.given and own != self.grader:
+                raise ConfigError(
+                    f"problem {known.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
+                    f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
+                )
+            return replace(known, grading={**known.grading, **self.given})
         gold = answer if gold is None else gold
-        if gold is None and self.grader == "palindrome":
-            gold = _joined_letters(record)
-        if gold is None and self.known and entry.needs_gold:
+        letters = entry.values.get("letters")
+        if gold is None and self.grader == "palindrome":  # they decide, in any order
+            gold = "".join(map(str, letters)) if isinstance(letters, list) else letters
+
+        # Without a gold answer: an id that is not known, a null, or no such field.
+        golds, metadata = self._golds(gold, entry)
+        if not golds and kind.needs_gold:
+            if gold is None and self.known:
+                raise ArtifactError(
+                    f"{entry.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
+                    f"{nearest(str(name), self.known)}"
+                )
+            if gold is None and any(key in entry.values for key in self.names["gold"]):
+                return None
             raise ArtifactError(
-                f"{record.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
-                f"{nearest(str(name), self.known)}"
+                f"{entry.place} has no gold answer (it has {', '.join(entry.values) or 'no fields'}); name its field "
+                "with --field gold=FIELD, or give the problems with --problems FILE"
             )
-        if gold is None and entry.needs_gold and any(key in record.values for key in self.names["gold"]):
-            return None
-        golds, metadata = self._golds(gold, record)
-        policies = dict(self.policies)
-        if is_answer and entry.policies is MathGrading and "extraction" not in self.given:
-            policies["extraction"] = _OUTSIDE_ANSWER
-        alternatives = self._get(record, "alternatives") or []
+        alternatives = entry.get("alternatives") or []
         if not isinstance(alternatives, list):
-            raise ArtifactError(f"{record.place}: the alternative golds must be a list, got {alternatives!r:.40}")
-        said = {name: self._get(record, name) for name in ("prefix", "begun")}
-        given = {name: value if isinstance(value, str) else None for name, value in said.items()}
+            raise ArtifactError(f"{entry.place}: the alternative golds must be a list, got {alternatives!r:.40}")
+
+        # An answer alone is read as it is, unless the command line says how.
+        policies = dict(self.policies)
+        if is_answer and kind.policies is MathGrading and "extraction" not in self.given:
+            policies["extraction"] = _OUTSIDE_ANSWER
+        prefix, begun = entry.get("prefix"), entry.get("begun")
         taken = {field for fields in self.names.values() for field in fields}
         return Problem(
-            id=str(name) if name is not None else record.place,
+            id=entry.place if name is None else str(name),
             family=self.grader,
-            question=str(self._get(record, "question") or ""),
-            answer=golds[0],
-            prefix=given["prefix"] or "",
-            begun=given["begun"],
-            alternatives=(*golds[1:], *texts_in(record, "alternatives", alternatives)),
+            question=str(entry.get("question") or ""),
+            answer=golds[0] if golds else "",
+            prefix=prefix if isinstance(prefix, str) else "",
+            begun=begun if isinstance(begun, str) else None,
+            alternatives=(*golds[1:], *texts_in(entry.place, "alternatives", alternatives)),
             grader=self.grader,
             grading=policies,
-            metadata={**{key: value for key, value in record.values.items() if key not in taken}, **metadata},
+            metadata={**{key: value for key, value in entry.values.items() if key not in taken}, **metadata},
         )
 
-    def _with_given(self, problem: Problem) -> Problem:
-        """Return a known problem, which keeps its own grader, under the policies of the command line."""
-        own = problem.grader or problem.family
-        if self.given and own != self.grader:
-            raise ConfigError(
-                f"problem {problem.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
-                f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
-            )
-        return replace(problem, grading={**problem.grading, **self.given})
-
-    def _get(self, record: Record, name: str) -> Any:
-        return next((record.values[key] for key in self.names[name] if record.values.get(key) is not None), None)
-
-    def _golds(self, gold: Any, record: Record) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    def _golds(self, gold: Any, entry: Fields) -> tuple[tuple[str, ...], Mapping[str, Any]]:
         """Return the gold answers, and what a mapping of names to roles says beyond them."""
         if self.grader == "k_and_k" and isinstance(gold, dict) and any(gold.values()):
             from swerve.problems.knights.english import answer_text
 
             present = {name: role for name, role in gold.items() if role is not None}
             return (answer_text(present),), {"names": list(present)}
-        golds = () if gold is None or gold in ([], {}) else texts_in(record, "gold answer", gold)
-        if not golds and GRADERS[self.grader].needs_gold:
-            raise ArtifactError(
-                f"{record.place} has no gold answer (it has {', '.join(record.values) or 'no fields'}); name its field "
-                "with --field gold=FIELD, or give the problems with --problems FILE"
-            )
-        return golds or ("",), {}
-
-    def _has(self, record: Record, names: Sequence[str]) -> bool:
-        return any(key in record.values for name in names for key in self.names[name])
-
-
-def _joined_letters(record: Record) -> str | None:
-    """Return the letters of a palindrome to be formed, where the record has them: they decide, in any order."""
-    letters = record.values.get("letters")
-    if isinstance(letters, list) and all(isinstance(letter, str) for letter in letters):
-        return "".join(letters)
-    return letters if isinstance(letters, str) else None
+        return () if gold is None or gold in ([], {}) else texts_in(entry.place, "gold answer", gold), {}
 
 
 def answered_pairs(
@@ -207,7 +193,7 @@ def grading_task(
         grader=grader,
         policies=outside_policies(grader, given),
         given=given,
-        names=renamed(FIELDS, fields),
+        names={name: (fields[name],) if name in fields else places for name, places in FIELDS.items()},
         known=known,
     )
 

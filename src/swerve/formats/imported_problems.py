@@ -12,10 +12,12 @@ from typing import Any
 
 from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError
-from swerve.formats.dialects import verl_problem
+from swerve.formats.dialects import VERL_PROBLEM, verl_values
 from swerve.formats.records import Record, read_records
-from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages
+from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place
 from swerve.types import Message, Problem
+
+_VERL_TAKEN = ("prompt", "responses", "scores", "id", "uid")
 
 
 def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dict[str, Response]:
@@ -34,7 +36,14 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
     names = {name: (*([given[name]] if name in given else []), *known) for name, known in PROBLEM_NAMES.items()}
     problems: dict[str, Response] = {}
     for record in read_records(path):
-        entry = Fields(record.place, _problem_values(record), names)
+        values = _decoded(record.values)
+        entry = Fields(record.place, values, names)
+        if "custom_id" in values and isinstance(values.get("body"), dict):  # a request of a batch
+            entry = Fields(record.place, values, {"id": ("custom_id",), "messages": ("body.messages",)})
+        elif isinstance(values.get("reward_model"), dict):  # verl's data, whose other fields are the metadata
+            others = {key: value for key, value in values.items() if key not in _VERL_TAKEN and value is not None}
+            values = {**verl_values(values), "metadata": others}
+            entry = Fields(record.place, values, {**VERL_PROBLEM, "metadata": ("metadata",)})
         asked = asked_by(entry)
         name = asked.problem.id
         if entry.get("id") is None:
@@ -44,17 +53,6 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
         if problems.setdefault(name, asked).asked != asked.asked:
             raise ArtifactError(f"{entry.place}: the id {name!r} occurs twice with different prompts")
     return problems
-
-
-def _problem_values(record: Record) -> Mapping[str, Any]:
-    """Return a problem's fields under the known names, where a program nests them."""
-    values = _decoded(record.values)
-    body = values.get("body")
-    if "custom_id" in values and isinstance(body, dict):  # a request of a batch
-        return {"id": values["custom_id"], "messages": body.get("messages")}
-    if isinstance(values.get("reward_model"), dict):
-        return verl_problem(values)
-    return values
 
 
 def asked_by(entry: Fields) -> Response:
@@ -111,9 +109,11 @@ def has_made_id(problem: Problem) -> bool:
 _NUM_HEX = 12
 _CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\s*|\Z)", re.DOTALL)
 _NESTED = ("prompt", "messages", "extra_info", "reward_model")
+_TRUTHS = ("reward_model.ground_truth", "ground_truth", "extra_info.ground_truth", "extra_info.answer")
+_QUESTIONS = ("question", "problem", "quiz")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChatRow:
     """A problem in the chat layout of verl and RL2, under the names that plain rows of problems have."""
 
@@ -153,31 +153,24 @@ def chat_row(record: Record) -> ChatRow | None:
             f"{record.place}: {name} must end with a message of the user, or of the assistant after it; it has "
             f"{', '.join(role for role, _ in messages) or 'none'}"
         )
-    # What the nested objects say of the answer.
-    info, judge = (
-        {key: value for key, value in (values.get(nested) or {}).items() if value is not None}
-        if isinstance(values.get(nested), dict)
-        else {}
-        for nested in ("extra_info", "reward_model")
-    )
-    truths = (judge.get("ground_truth"), values.get("ground_truth"), info.get("ground_truth"), info.get("answer"))
-    truth = next((value for value in truths if value is not None), None)
-    solution = info.get("solution", info.get("answer") if info.get("answer") != truth else None)
-    # The question is the text that stands in the last turn.
-    said = [plain.get(key) for plain in (values, info) for key in ("question", "problem", "quiz")]
+    # The answer, what the row has beside it as its solution, and the question: the text that stands in the last turn.
+    truth = next((value for place in _TRUTHS if (value := at_place(values, place)) is not None), None)
+    answer = at_place(values, "extra_info.answer")
+    solution = at_place(values, "extra_info.solution") or (None if answer == truth else answer)
+    said = [at_place(values, f"{nested}{key}") for nested in ("", "extra_info.") for key in _QUESTIONS]
     asked = messages[-1][1]
-    found = {
+    known = {
         "question": next((text for text in said if isinstance(text, str) and text.strip() and text in asked), asked),
         "answer": truth,
-        "solution": written if solution is None else solution,
+        "solution": solution or written,
     }
-    plain_values = {
-        **{key: value for key, value in info.items() if key not in found},
-        **{key: value for key, value in values.items() if key not in _NESTED and value is not None},
-    }
-    known = {key: value for key, value in found.items() if value is not None}
-    plain_values = {**known, **plain_values, "question": found["question"]}
-    return ChatRow(record=Record(record.place, plain_values), messages=messages, prefix=prefix)
+    # The row's own fields come before these, but for the question.
+    info = values.get("extra_info")
+    inner = {key: value for key, value in info.items() if key not in known} if isinstance(info, dict) else {}
+    fields: dict[str, Any] = {}
+    for part in (known, inner, {key: value for key, value in values.items() if key not in _NESTED}):
+        fields |= {key: value for key, value in part.items() if value is not None}
+    return ChatRow(Record(record.place, {**fields, "question": known["question"]}), messages, prefix)
 
 
 def _decoded(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,47 +5,45 @@ Nothing is computed and nothing is made up: what a record does not have is None.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.responses import IMPORTED, Response, Spans
+import pyarrow as pa
+
+from swerve.artifacts.responses import (
+    IMPORTED,
+    RESPONSES_SCHEMA,
+    SCHEMA,
+    Response,
+    response_from_row,
+    response_schema,
+)
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.dialects import DIALECTS, Dialect, detect
+from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.records import Record, read_records
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, renamed
+from swerve.formats.typed_fields import Fields
 from swerve.types import Problem
 
 _NUM_NAMED = 5
-_KINDS: Mapping[str, Callable[[Fields, str], Any]] = {
-    **dict.fromkeys(("label", "finish_reason", "boundary", "status", "detail"), Fields.word),
-    **dict.fromkeys(("step", "version", "sample", "group", "seed"), Fields.whole),
-    **dict.fromkeys(("reward", "temperature"), Fields.number),
-    **dict.fromkeys(("correct", "answered"), Fields.truth),
+_READ: Mapping[str, Callable[[Fields, str], Any]] = {
+    **dict.fromkeys(("label", "finish_reason", "status"), Fields.word),
+    **dict.fromkeys(("step", "sample"), Fields.whole),
+    "reward": Fields.number,
+    "correct": Fields.truth,
     "extracted": Fields.label,
-    "parts": Fields.mapping,
 }
 """Fields of a response that a record may have -> how they are read."""
-
-
-def dialect_of(records: Sequence[Record], dialect: str = "auto") -> Dialect:
-    """Return the layout of a file's records: the one named, or for `auto` the one that the first record shows.
-
-    Raises:
-        ConfigError: there is no layout of that name.
-    """
-    if dialect == "auto":
-        return detect(records[0].values)
-    if dialect not in DIALECTS:
-        allowed = ["auto", *DIALECTS]
-        raise ConfigError(
-            f"--format '{dialect}' is not a known layout{nearest(dialect, allowed)}; use {', '.join(allowed)}"
-        )
-    return DIALECTS[dialect]
+_ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
+_COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
+"""Columns of a table of responses that have another name than what is read."""
+_TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed"))
+"""Columns that are read; the others are of tokens and measurements."""
+_JSON_COLUMNS = ("messages", "parts", "extra", "problem_details")
 
 
 def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, dialect: str = "auto") -> list[Response]:
@@ -54,7 +52,7 @@ def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, diale
     Args:
         path: JSON (a list, or `{problem_id: {response, correct, ...}}`), JSONL, CSV (each also `.gz`) or Parquet.
         fields: names of the file's fields where they differ from those known (`parse_fields`).
-        dialect: layout of the records, a key of `DIALECTS`; auto: detected from the first record.
+        dialect: layout of the records, the name of one of `LAYOUTS`; auto: detected from the first record.
 
     Raises:
         ArtifactError: the file is missing or damaged, a field is missing or of the wrong type; the message says where.
@@ -68,26 +66,7 @@ def responses_of(
 ) -> list[Response]:
     """Return the responses of records that were read from `path`; see `read_responses`."""
     given = fields or {}
-    _check_fields(path, records, given)
-    layout = dialect_of(records, dialect)
-    names = renamed(RESPONSE_NAMES, given) if layout.names is None else layout.names
-    is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    responses: list[Response] = []
-    for record in records:
-        for values in layout.convert(record, path, given):
-            if layout.names is not None:  # what the caller names comes before what the layout says
-                named = {names[name][0]: record.values[key] for name, key in given.items() if key in record.values}
-                values = {**values, **named}
-            if is_csv:  # an empty cell reads as a missing value, but is all that an empty response leaves there
-                empty = {key: "" for key in names["response"] if key in values and values[key] is None}
-                values = {**values, **empty}
-            response = _response(Fields(record.place, values, names, frozenset(given)))
-            responses.append(replace(response, dialect=layout.name))
-    return responses
-
-
-def _check_fields(path: Path, records: Sequence[Record], fields: Mapping[str, str]) -> None:
-    for name, key in fields.items():
+    for name, key in given.items():
         present = sorted({key for record in records for key in record.values})
         if key not in present:
             raise ArtifactError(
@@ -95,9 +74,55 @@ def _check_fields(path: Path, records: Sequence[Record], fields: Mapping[str, st
                 f"it has {', '.join(present[:12])}"
             )
 
+    # The layout is the one named, or the one that the first record shows.
+    names = list(dict.fromkeys(layout.name for layout in LAYOUTS))
+    if dialect not in ("auto", *names):
+        raise ConfigError(
+            f"--format '{dialect}' is not a known layout{nearest(dialect, ['auto', *names])}; use "
+            f"{', '.join(['auto', *names])}"
+        )
+    layout = detect(records[0].values, None if dialect == "auto" else dialect)
+    if layout is TABLE:
+        return [_of_table(record, given) for record in records]
+    is_csv = path.name.removesuffix(".gz").endswith(".csv")
+    entries = [entry for record in records for entry in layout.responses(record, path, given)]
+    return [replace(_response(entry, is_csv=is_csv), dialect=layout.name) for entry in entries]
 
-def _response(entry: Fields) -> Response:
+
+def _of_table(record: Record, given: Mapping[str, str]) -> Response:
+    """Return a row of a table of responses, which may have been exported and changed since."""
+    columns = {name: value for name, value in record.values.items() if name in _TABLE_COLUMNS}
+    columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
+    if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
+        columns |= dict.fromkeys(("completion_ids", "prompt_ids", "token_starts", "token_ends"))
+    try:
+        # Arrow checks the types; what stands in a column as JSON may also come as an object.
+        typed = response_schema(*(name for name in columns if name not in _JSON_COLUMNS))
+        row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
+        _check_spans(row)
+        response = response_from_row(row, place=record.place, dialect=TABLE.name)
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
+    others = {name: value for name, value in record.values.items() if name not in SCHEMA.names and value is not None}
+    return replace(response, extra={**others, **response.extra})
+
+
+def _check_spans(row: Mapping[str, Any]) -> None:
+    """Raise ValueError if the characters of a row's tokens do not cover its text."""
+    starts, ends, text = row.get("token_starts"), row.get("token_ends"), row.get("text")
+    if starts is None or ends is None or text is None:
+        return
+    if not len(starts) == len(ends) == len(row["completion_ids"]):
+        raise ValueError("token_starts and token_ends must hold one integer per completion token")
+    touching = starts[1:] == ends[:-1]
+    if starts[0] != 0 or ends[-1] != len(text) or not touching or any(map(operator.lt, ends, starts)):
+        raise ValueError("token_starts and token_ends do not cover the response from beginning to end")
+
+
+def _response(entry: Fields, *, is_csv: bool) -> Response:
     text = entry.get("response")
+    if text is None and is_csv and any(name in entry.values for name in entry.names["response"]):
+        text = ""  # an empty cell reads as a missing value, but is all that an empty response leaves there
     if text != "":  # some models answer with nothing
         text = entry.text("response")
     ids, asked = entry.ids("completion_ids"), asked_by(entry)
@@ -111,34 +136,18 @@ def _response(entry: Fields) -> Response:
         raise ArtifactError(f"{entry.place} has completion_ids but no prompt_ids; give both or the texts")
     if asked.prompt_ids and not ids:
         raise ArtifactError(f"{entry.place} has prompt_ids but no completion_ids; give both or the texts")
-    # A layout that is converted says what its other fields are; of plain records they are those that are not read.
-    is_converted = "extra" in entry.names
+    # What is not read, or holds something else, is kept beside it.
+    read = {name: convert(entry, name) for name, convert in _READ.items()}
+    taken = [name for name, value in read.items() if value is not None]
     return replace(
         asked,
         place=entry.place,
         text=text,
         completion_ids=ids,
-        spans=_spans(entry, ids, text),
         population=entry.label("set") or "",
-        extra=entry.mapping("extra") if is_converted else entry.others(tuple(entry.names)),
-        **{name: read(entry, name) for name, read in _KINDS.items()},
+        extra=entry.others((*taken, *_ASKED, "response", "completion_ids", "set")),
+        **read,
     )
-
-
-def _spans(entry: Fields, ids: tuple[int, ...], text: str | None) -> Spans:
-    starts, ends = entry.get("token_starts"), entry.get("token_ends")
-    if not ids or text is None or not isinstance(starts, list) or not isinstance(ends, list):
-        return ()
-    edges = [*starts, *ends]
-    if not len(starts) == len(ends) == len(ids) or not all(type(edge) is int for edge in edges):
-        raise ArtifactError(f"{entry.place}: token_starts and token_ends must hold one integer per completion token")
-    spans = tuple(zip(starts, ends, strict=True))
-    touching = all(before[1] == after[0] for before, after in pairwise(spans))
-    if spans[0][0] != 0 or spans[-1][1] != len(text) or not touching or any(end < start for start, end in spans):
-        raise ArtifactError(
-            f"{entry.place}: token_starts and token_ends do not cover the response from beginning to end"
-        )
-    return spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

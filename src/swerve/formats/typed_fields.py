@@ -43,7 +43,34 @@ PROBLEM_NAMES: Names = {
 }
 
 _Value = TypeVar("_Value")
-_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+
+
+def at_place(values: Mapping[str, Any], place: str) -> Any:
+    """Return what stands at a place of a record; None: nothing, or what is not looked for.
+
+    A place is the name of a field. `a.b` is the field `b` of the object `a`; `a?` only counts where it is a text, a
+    number, a truth value or a list of one of them.
+
+    >>> at_place({"judge": {"gold": ["2"]}}, "judge.gold?"), at_place({"gold": {"a": 2}}, "gold?")
+    ('2', None)
+    """
+    if place.endswith("?"):
+        value = at_place(values, place[:-1])
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        return value if isinstance(value, str | int | float) and value != "" else None
+    if place in values or "." not in place:
+        return values.get(place)
+    outer, _, inner = place.partition(".")
+    return at_place(values[outer], inner) if isinstance(values.get(outer), dict) else None
+
+
+def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return a record without what stands at a place."""
+    if place in values or "." not in place:
+        return {name: value for name, value in values.items() if name != place}
+    outer, _, inner = place.partition(".")
+    return {**values, outer: without_place(values[outer], inner)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,46 +80,36 @@ class Fields:
     place: str
     values: Mapping[str, Any]
     names: Names
+    """What is read -> the places where it is looked for (`at_place`), the first that holds something."""
     demanded: frozenset[str] = frozenset()
     """Names whose field the caller gave: there a value of another type is an error, elsewhere it is another field."""
 
     def key(self, name: str) -> str | None:
-        """Return the field that holds `name`; None where no field does."""
-        return next((key for key in self.names.get(name, ()) if self.values.get(key) is not None), None)
+        """Return the place that holds `name`; None where none does."""
+        return next((place for place in self.names.get(name, ()) if at_place(self.values, place) is not None), None)
 
     def get(self, name: str) -> Any:
         """Return the value as it is."""
         key = self.key(name)
-        return None if key is None else self.values[key]
+        return None if key is None else at_place(self.values, key)
+
+    def is_text(self, name: str) -> bool:
+        """Whether it is a text."""
+        return isinstance(self.get(name), str)
 
     def text(self, name: str) -> str | None:
         """Return a text; an empty one is an error."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, str):
-            raise ArtifactError(f"{self.place}: {name} must be text, got {_shown(value)}")
-        if value == "":
+        if self.get(name) == "":
             raise ArtifactError(f"{self.place}: {name} is empty; leave the record out or give the text")
-        return value
+        return self._converted(name, lambda value: value if isinstance(value, str) else None, "text", strict=True)
 
     def label(self, name: str) -> str | None:
         """Return a text or a number as text; the empty text is None."""
-        value = self.get(name)
-        if value is None or isinstance(value, str):
-            return value or None
-        if isinstance(value, bool | list | dict):
-            raise ArtifactError(f"{self.place}: {name} must be text or a number, got {_shown(value)}")
-        return str(value)
+        return None if self.get(name) == "" else self._converted(name, _word, "text or a number", strict=True)
 
     def truth(self, name: str) -> bool | None:
         """Return a truth value, also where it is written as 0, 1 or as text."""
-        value = self.get(name)
-        if value is None or isinstance(value, bool):
-            return value
-        if value in (0, 1):
-            return bool(value)
-        if isinstance(value, str) and value.lower() in _TRUTHS:
-            return _TRUTHS[value.lower()]
-        raise ArtifactError(f"{self.place}: {name} must be true, false or null, got {_shown(value)}")
+        return self._converted(name, _truth, "true, false or null", strict=True)
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Return token ids, none where there are none; an empty list is an error."""
@@ -110,10 +127,10 @@ class Fields:
 
     def mapping(self, name: str) -> dict[str, Any]:
         """Return an object with named fields, empty if the record has no such field."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, dict):
-            raise ArtifactError(f"{self.place}: {name} must be an object with named fields, got {_shown(value)}")
-        return value or {}
+        wanted = "an object with named fields"
+        return (
+            self._converted(name, lambda value: value if isinstance(value, dict) else None, wanted, strict=True) or {}
+        )
 
     def whole(self, name: str) -> int | None:
         """Return a whole number, None where the field holds something else and was not named by the caller."""
@@ -127,17 +144,23 @@ class Fields:
         """Return a text or number as text, None where the field holds something else and was not named."""
         return self._converted(name, _word, "text or a number")
 
-    def _converted(self, name: str, convert: Callable[[Any], _Value | None], wanted: str) -> _Value | None:
-        value = self.get(name)
-        found = None if value is None else convert(value)
-        if value is not None and found is None and name in self.demanded:
+    def _converted(
+        self, name: str, convert: Callable[[Any], _Value | None], wanted: str, *, strict: bool = False
+    ) -> _Value | None:
+        """Return a converted value; one of another type is an error where it can be nothing else."""
+        place = self.key(name)
+        if place is None:
+            return None
+        value = at_place(self.values, place)
+        converted = convert(value)
+        if converted is None and (name in self.demanded or (strict and not place.endswith("?"))):
             raise ArtifactError(f"{self.place}: {name} must be {wanted}, got {_shown(value)}")
-        return found
+        return converted
 
-    def others(self, taken: Sequence[str]) -> dict[str, Any]:
-        """Return the fields that hold none of the names `taken`."""
-        used = {self.key(name) for name in taken}
-        return {key: value for key, value in self.values.items() if key not in used}
+    def others(self, taken: Iterable[str]) -> dict[str, Any]:
+        """Return the fields that hold something and from which none of the names `taken` was read."""
+        used = {str(self.key(name)).rstrip("?") for name in taken}
+        return {key: value for key, value in self.values.items() if key not in used and value is not None}
 
 
 def as_messages(value: Any, what: str) -> tuple[Message, ...]:
@@ -198,10 +221,10 @@ def parse_fields(options: Sequence[str], names: Iterable[str] | None = None) -> 
     return found
 
 
-def renamed(names: Names, fields: Mapping[str, str] | None) -> Names:
-    """Return `names` with the file's own fields in place of the known ones."""
-    given = fields or {}
-    return {name: (given[name],) if name in given else known for name, known in names.items()}
+def _truth(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return _TRUTHS.get(value.lower())
+    return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None
 
 
 def _whole(value: Any) -> int | None:

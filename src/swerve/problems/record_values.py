@@ -30,7 +30,7 @@ def text_of(record: Record, *names: str) -> str:
         raise missing_field(record, names[0])
     value = record.values[name]
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(record, name, value, "a text that is not empty")
+        raise _wrong(record.place, name, value, "a text that is not empty")
     return value
 
 
@@ -48,7 +48,7 @@ def number_of(record: Record, name: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(record, name, value, "a number")
+        raise _wrong(record.place, name, value, "a number")
     return number
 
 
@@ -65,18 +65,18 @@ def list_of_texts(record: Record, name: str, clean: Callable[[str], str] = str.s
     """
     value = record.values.get(name)
     texts: dict[str, str] = {}
-    for text in () if value is None else map(clean, texts_in(record, name, value)):
+    for text in () if value is None else map(clean, texts_in(record.place, name, value)):
         texts.setdefault("".join(text.split()), text)
     texts.pop("", None)
     return tuple(texts.values())
 
 
-def texts_in(record: Record, name: str, value: Any) -> tuple[str, ...]:
+def texts_in(place: str, name: str, value: Any) -> tuple[str, ...]:
     """Return the texts and numbers of a value as texts, however many.
 
     Args:
-        record: The record it is of.
-        name: What messages call it.
+        place: Where the record is, for messages.
+        name: What they call the value.
         value: A text, a number or a list of them.
 
     Raises:
@@ -84,7 +84,7 @@ def texts_in(record: Record, name: str, value: Any) -> tuple[str, ...]:
     """
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(entry, str | int | float) for entry in values):
-        raise _wrong(record, name, value, "a text, a number or a list of them")
+        raise _wrong(place, name, value, "a text, a number or a list of them")
     return tuple(map(number_text, values))
 
 
@@ -110,7 +110,7 @@ def missing_field(record: Record, name: str, *, fix: str = "") -> ArtifactError:
     )
 
 
-def _wrong(record: Record, name: str, value: Any, wanted: str) -> ArtifactError:
+def _wrong(place: str, name: str, value: Any, wanted: str) -> ArtifactError:
     shown = re.sub(r"\s+", " ", json.dumps(value, default=str, ensure_ascii=False))
     shown = shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}..."
-    return ArtifactError(f"{record.place}: the field {name!r} is {shown}; expected {wanted}")
+    return ArtifactError(f"{place}: the field {name!r} is {shown}; expected {wanted}")
