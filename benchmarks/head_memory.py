@@ -40,6 +40,7 @@ from benchmarks.process import (
     reset_peak,
     resident_bytes,
 )
+from swerve.functional.head_logits import LinearHead
 from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
 
 CLIP = 0.2
@@ -57,7 +58,9 @@ class Step:
         self.advantages = torch.randn(tokens, generator=generator)
         self.rows = rows_per_chunk(vocabulary)
         with torch.no_grad():
-            self.old_logprobs = chunked_head_map(self.hidden, self.weight, self._statistics)[:, 0] - 0.05
+            self.old_logprobs = (
+                chunked_head_map(self.hidden, LinearHead(weight=self.weight), self._statistics)[:, 0] - 0.05
+            )
 
     def run(self, way: str) -> tuple[float, Tensor, Tensor]:
         """Return the loss and its gradients (zeros for the floor, which has no loss)."""
@@ -97,10 +100,10 @@ class Step:
         return self._policy_loss(logits.gather(-1, self.ids[:, None])[:, 0] - totals, slice(0, len(hidden)))
 
     def _loss(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return chunked_head_loss(hidden, weight, self._chunk_loss)
+        return chunked_head_loss(hidden, LinearHead(weight=weight), self._chunk_loss)
 
     def _map(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        logprobs = chunked_head_map(hidden, weight, self._statistics)[:, 0]
+        logprobs = chunked_head_map(hidden, LinearHead(weight=weight), self._statistics)[:, 0]
         return self._policy_loss(logprobs, slice(0, len(hidden)))
 
     def _products(self, rows: int) -> tuple[float, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import completion_hidden, completion_logits, token_batches
 from swerve.config.recipe import RuntimeConfig
-from swerve.functional import chunked_head_loss, divergence_stats, token_logprobs
+from swerve.functional import LinearHead, chunked_head_loss, divergence_stats, token_logprobs
 from swerve.models import packed_attention
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
@@ -152,7 +152,9 @@ def test_chunked_head_agrees_with_whole_logits_in_bfloat16():
     hidden = torch.randn(300, 64, device="cuda", generator=generator).bfloat16().requires_grad_()
     weight = torch.randn(5000, 64, device="cuda", generator=generator).bfloat16().requires_grad_()
     ids = torch.randint(0, 5000, (300,), device="cuda", generator=generator)
-    total = chunked_head_loss(hidden, weight, lambda logits, rows: -token_logprobs(logits, ids[rows]).sum(), rows=128)
+    total = chunked_head_loss(
+        hidden, LinearHead(weight=weight), lambda logits, rows: -token_logprobs(logits, ids[rows]).sum(), rows=128
+    )
     total.backward()
     wide = [tensor.detach().float().requires_grad_() for tensor in (hidden, weight)]
     expected = -token_logprobs(wide[0] @ wide[1].T, ids).sum()

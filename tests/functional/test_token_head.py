@@ -11,12 +11,26 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
+from swerve.functional import token_head
+from swerve.functional.head_logits import LinearHead
+from swerve.functional.token_head import ChunkLoss, ChunkMap, rows_per_chunk
 from tests.cases import each
 
 NUM_ROWS, VOCABULARY, WIDTH = 11, 23, 5
 IDS = torch.arange(NUM_ROWS) * 7 % VOCABULARY
 WEIGHTS = torch.linspace(-1.0, 2.0, NUM_ROWS, dtype=torch.float64)
+
+
+def chunked_head_loss(
+    hidden: Tensor, weight: Tensor, loss: ChunkLoss, *, rows: int | None = None, **head: object
+) -> Tensor:
+    return token_head.chunked_head_loss(hidden, LinearHead(weight=weight, **head), loss, rows=rows)
+
+
+def chunked_head_map(
+    hidden: Tensor, weight: Tensor, function: ChunkMap, *, rows: int | None = None, **head: object
+) -> Tensor:
+    return token_head.chunked_head_map(hidden, LinearHead(weight=weight, **head), function, rows=rows)
 
 
 def cross_entropy(logits: Tensor, chunk: slice) -> Tensor:

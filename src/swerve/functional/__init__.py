@@ -18,6 +18,7 @@ from swerve.functional.advantages import (
     whiten,
 )
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.head_logits import LinearHead
 from swerve.functional.kl_divergence import adaptive_kl_coef, bernoulli_kl, exact_kl, kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import (
@@ -55,6 +56,7 @@ from swerve.functional.token_weights import (
 
 __all__ = [
     "DivergenceStats",
+    "LinearHead",
     "Moments",
     "adaptive_kl_coef",
     "bernoulli_kl",

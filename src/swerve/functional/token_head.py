@@ -15,7 +15,6 @@ weight in 16 bits is multiplied in float32, 8,192 rows of it widened at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from swerve.functional.head_logits import LinearHead
 from swerve.functional.types import Number, Positive
 
 ChunkLoss = Callable[[Tensor, slice], Tensor]
@@ -57,14 +57,7 @@ def rows_per_chunk(vocabulary_size: int) -> int:
 
 
 def chunked_head_loss(
-    hidden: Float[Tensor, "N D"],
-    weight: Float[Tensor, "V D"],
-    loss: ChunkLoss,
-    *,
-    bias: Float[Tensor, " V"] | None = None,
-    multiplier: Number = 1.0,
-    softcap: Positive | None = None,
-    rows: int | None = None,
+    hidden: Float[Tensor, "N D"], head: LinearHead, loss: ChunkLoss, *, rows: int | None = None
 ) -> Float[Tensor, ""]:
     """Return the sum of a per-token loss over all rows, differentiable, one chunk of logits at a time.
 
@@ -77,14 +70,11 @@ def chunked_head_loss(
 
     Args:
         hidden: `[N, D]`, states after the final norm; N may be 0, which gives 0.
-        weight: `[V, D]`, the head's; it may be tied to the embeddings.
+        head: the model's; its weight may be tied to the embeddings.
         loss: called as `loss(logits, chunk)` with `[n, V]` logits and the slice of 0..N they belong to. It returns the
             sum of the chunk's weighted losses, must not change the logits, and must not keep them or anything
             attached to their graph (detach the metrics it collects). Gradients flow to the logits only: every other
             tensor it uses must be detached.
-        bias: `[V]`, the head's, if it has one.
-        multiplier: factor on the logits, such as Cohere's `logit_scale` or 1 / temperature.
-        softcap: bound on the size of the logits (Gemma); None for none.
         rows: rows in a chunk; None for `rows_per_chunk(V)`.
 
     Raises:
@@ -92,35 +82,28 @@ def chunked_head_loss(
             requires grad.
 
     >>> hidden = torch.tensor([[0.0], [1.0]], requires_grad=True)
-    >>> weight = torch.tensor([[0.0], [math.log(3.0)]])
+    >>> head = LinearHead(weight=torch.tensor([[0.0], [math.log(3.0)]]))
     >>> def surprise_of_token_1(logits: Tensor, chunk: slice) -> Tensor:
     ...     return -torch.log_softmax(logits, dim=-1)[:, 1].sum()
-    >>> total = chunked_head_loss(hidden, weight, surprise_of_token_1, rows=1)
+    >>> total = chunked_head_loss(hidden, head, surprise_of_token_1, rows=1)
     >>> round(total.item(), 6)  # ln 2 + ln(4/3)
     0.980829
     >>> total.backward()
     >>> [round(value, 6) for value in hidden.grad.flatten().tolist()]  # -ln(3)/2 and -ln(3)/4
     [-0.549306, -0.274653]
     """
-    head = _checked_head(hidden, weight, bias, multiplier, softcap, rows)
-    if _needs_gradient(hidden, weight, bias):
-        return _apply(_Loss, hidden, weight, bias, head, loss)
+    chunks = _chunks_of(hidden, head, rows)
+    if _needs_gradient(hidden, head.weight, head.bias):
+        return _apply(_Loss, hidden, head.weight, head.bias, chunks, loss)
     with torch.no_grad():
-        total = hidden.new_zeros((), dtype=head.dtype)
-        for chunk, logits, _ in head.chunks(hidden, weight, bias):
+        total = hidden.new_zeros((), dtype=chunks.dtype)
+        for chunk, logits, _ in chunks.of(hidden, head.weight, head.bias):
             total += _scalar(loss(logits, chunk))
         return total
 
 
 def chunked_head_map(
-    hidden: Float[Tensor, "N D"],
-    weight: Float[Tensor, "V D"],
-    function: ChunkMap,
-    *,
-    bias: Float[Tensor, " V"] | None = None,
-    multiplier: Number = 1.0,
-    softcap: Positive | None = None,
-    rows: int | None = None,
+    hidden: Float[Tensor, "N D"], head: LinearHead, function: ChunkMap, *, rows: int | None = None
 ) -> Float[Tensor, "N K"]:
     """Return K statistics of each row's logits, differentiable, one chunk of logits at a time.
 
@@ -131,11 +114,8 @@ def chunked_head_map(
 
     Args:
         hidden: `[N, D]`; with N = 0 `function` is called once, with no rows, to learn K.
-        weight: `[V, D]`.
+        head: the model's.
         function: called as `function(logits, chunk)`, returns `[n, K]`; under the rules of `chunked_head_loss`.
-        bias: `[V]` or None.
-        multiplier: factor on the logits.
-        softcap: bound on the size of the logits; None for none.
         rows: rows in a chunk; None for `rows_per_chunk(V)`.
 
     Raises:
@@ -145,16 +125,16 @@ def chunked_head_map(
     >>> def logprob_and_entropy(logits: Tensor, chunk: slice) -> Tensor:
     ...     logprobs = torch.log_softmax(logits, dim=-1)
     ...     return torch.stack([logprobs[:, 1], -(logprobs.exp() * logprobs).sum(dim=-1)], dim=-1)
-    >>> hidden, weight = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [math.log(3.0)]])
-    >>> [round(value, 6) for value in chunked_head_map(hidden, weight, logprob_and_entropy).flatten().tolist()]
+    >>> hidden, head = torch.tensor([[0.0], [1.0]]), LinearHead(weight=torch.tensor([[0.0], [math.log(3.0)]]))
+    >>> [round(value, 6) for value in chunked_head_map(hidden, head, logprob_and_entropy).flatten().tolist()]
     [-0.693147, 0.693147, -0.287682, 0.562335]
     """
     # With a gradient the logits are formed again in the backward pass, else they are gone after the first.
-    head = _checked_head(hidden, weight, bias, multiplier, softcap, rows)
-    if _needs_gradient(hidden, weight, bias):
-        return _apply(_Map, hidden, weight, bias, head, function)
+    chunks = _chunks_of(hidden, head, rows)
+    if _needs_gradient(hidden, head.weight, head.bias):
+        return _apply(_Map, hidden, head.weight, head.bias, chunks, function)
     with torch.no_grad():
-        return _mapped(head, hidden, weight, bias, function)
+        return _mapped(chunks, hidden, head.weight, head.bias, function)
 
 
 def _apply(function: Any, *arguments: object) -> Tensor:
@@ -166,32 +146,20 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def _checked_head(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    multiplier: Number,
-    softcap: Positive | None,
-    rows: int | None,
-) -> _Head:
-    if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
+def _chunks_of(hidden: Tensor, head: LinearHead, rows: int | None) -> _Chunks:
+    weight = head.weight
+    if hidden.dim() != 2 or hidden.shape[1] != weight.shape[1]:
         shapes = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
         raise ValueError(f"hidden must be [N, D] and weight [V, D]; got {shapes}")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must be [V] = [{weight.shape[0]}], got {tuple(bias.shape)}")
-    if not math.isfinite(multiplier):
-        raise ValueError(f"multiplier must be finite, got {multiplier}")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ValueError(f"softcap must be finite and above 0, or None for none; got {softcap}")
     if rows is not None and rows < 1:
         raise ValueError(f"rows must be at least 1, or None for the default; got {rows}")
     wide = torch.promote_types(torch.promote_types(hidden.dtype, weight.dtype), torch.float32)
     rows = rows_per_chunk(weight.shape[0]) if rows is None else rows
-    return _Head(multiplier=multiplier, softcap=softcap, rows=rows, dtype=wide)
+    return _Chunks(multiplier=head.multiplier, softcap=head.softcap, rows=rows, dtype=wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _Chunks:
     """How logits come from hidden states. Tensors are passed to its methods, so that autograd owns them."""
 
     multiplier: Number
@@ -199,7 +167,7 @@ class _Head:
     rows: int
     dtype: torch.dtype
 
-    def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def of(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield each chunk's rows, logits and scaled hidden states; the next chunk overwrites the logits."""
         num_rows = hidden.shape[0]
         buffer = hidden.new_empty((min(self.rows, num_rows), weight.shape[0]), dtype=self.dtype)
@@ -250,34 +218,36 @@ class _Gradients:
     bias: Tensor | None
 
     @classmethod
-    def zeros(cls, tensors: tuple[Tensor, Tensor, Tensor | None], needed: tuple[bool, ...], head: _Head) -> _Gradients:
-        types = (tensors[0].dtype, head.dtype, head.dtype)  # nothing is added to a row of hidden once it is written
+    def zeros(
+        cls, tensors: tuple[Tensor, Tensor, Tensor | None], needed: tuple[bool, ...], chunks: _Chunks
+    ) -> _Gradients:
+        types = (tensors[0].dtype, chunks.dtype, chunks.dtype)  # nothing is added to a row of hidden once it is written
         buffers = [
             torch.zeros(tensor.shape, dtype=dtype, device=tensor.device) if wanted and tensor is not None else None
             for tensor, wanted, dtype in zip(tensors, needed, types, strict=True)
         ]
         return cls(hidden=buffers[0], weight=buffers[1], bias=buffers[2])
 
-    def add(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, head: _Head) -> None:
+    def add(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, chunks: _Chunks) -> None:
         """Add one chunk's part, from its gradient with respect to z and its scaled hidden states."""
-        if head.is_narrow(scaled, weight):
-            self._add_narrow(chunk, gradient.to(weight.dtype), scaled, weight, head)
+        if chunks.is_narrow(scaled, weight):
+            self._add_narrow(chunk, gradient.to(weight.dtype), scaled, weight, chunks)
         else:
             if self.hidden is not None:
-                rows = self.hidden[chunk].to(head.dtype)
-                for tile, part in _tiles(weight, head.dtype):
-                    rows.addmm_(gradient[:, tile], part, alpha=head.multiplier)
-                if self.hidden.dtype != head.dtype:
+                rows = self.hidden[chunk].to(chunks.dtype)
+                for tile, part in _tiles(weight, chunks.dtype):
+                    rows.addmm_(gradient[:, tile], part, alpha=chunks.multiplier)
+                if self.hidden.dtype != chunks.dtype:
                     self.hidden[chunk] = rows
             if self.weight is not None:
                 self.weight.addmm_(gradient.T, scaled)
         if self.bias is not None:
-            self.bias.add_(gradient.sum(dim=0), alpha=head.multiplier)
+            self.bias.add_(gradient.sum(dim=0), alpha=chunks.multiplier)
 
-    def _add_narrow(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, head: _Head) -> None:
+    def _add_narrow(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, chunks: _Chunks) -> None:
         if self.hidden is not None:
             product = torch.mm(gradient, weight, out_dtype=torch.float32)
-            self.hidden[chunk].add_(product, alpha=head.multiplier)
+            self.hidden[chunk].add_(product, alpha=chunks.multiplier)
         if self.weight is not None:
             torch.addmm(self.weight, gradient.T, scaled, out_dtype=torch.float32, out=self.weight)
 
@@ -326,12 +296,12 @@ def _scalar(value: Tensor) -> Tensor:
     return value
 
 
-def _mapped(head: _Head, hidden: Tensor, weight: Tensor, bias: Tensor | None, function: ChunkMap) -> Tensor:
+def _mapped(chunks: _Chunks, hidden: Tensor, weight: Tensor, bias: Tensor | None, function: ChunkMap) -> Tensor:
     num_rows = hidden.shape[0]
     if num_rows == 0:
-        return function(hidden.new_empty((0, weight.shape[0]), dtype=head.dtype), slice(0, 0))
+        return function(hidden.new_empty((0, weight.shape[0]), dtype=chunks.dtype), slice(0, 0))
     result: Tensor | None = None
-    for chunk, logits, _ in head.chunks(hidden, weight, bias):
+    for chunk, logits, _ in chunks.of(hidden, weight, bias):
         statistics = function(logits, chunk)
         if statistics.dim() != 2 or statistics.shape[0] != logits.shape[0]:
             raise ValueError(
@@ -349,10 +319,12 @@ class _Loss(torch.autograd.Function):
     """The gradients are formed in `forward`, which knows them as soon as a chunk's logits are there."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head, loss: ChunkLoss) -> Tensor:
-        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], head)
-        total = hidden.new_zeros((), dtype=head.dtype)
-        for chunk, logits, scaled in head.chunks(hidden, weight, bias):
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, chunks: _Chunks, loss: ChunkLoss
+    ) -> Tensor:
+        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], chunks)
+        total = hidden.new_zeros((), dtype=chunks.dtype)
+        for chunk, logits, scaled in chunks.of(hidden, weight, bias):
             leaf = logits.detach().requires_grad_()
             with torch.enable_grad():
                 value = _scalar(loss(leaf, chunk))
@@ -360,7 +332,7 @@ class _Loss(torch.autograd.Function):
             total += value.detach()
             del value  # and with it what its graph holds of the chunk
             if gradient is not None:
-                gradients.add(chunk, head.before_softcap(gradient, logits), scaled, weight, head)
+                gradients.add(chunk, chunks.before_softcap(gradient, logits), scaled, weight, chunks)
             del gradient
         ctx.gradients = gradients
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden, weight, bias)]
@@ -381,26 +353,26 @@ class _Map(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head, function: ChunkMap
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, chunks: _Chunks, function: ChunkMap
     ) -> Tensor:
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.head, ctx.function = head, function
-        return _mapped(head, hidden, weight, bias, function)
+        ctx.chunks, ctx.function = chunks, function
+        return _mapped(chunks, hidden, weight, bias, function)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
-        head: _Head = ctx.head
-        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], head)
-        for chunk, logits, scaled in head.chunks(hidden, weight, bias):
+        chunks: _Chunks = ctx.chunks
+        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], chunks)
+        for chunk, logits, scaled in chunks.of(hidden, weight, bias):
             leaf = logits.detach().requires_grad_()
             with torch.enable_grad():
                 statistics = ctx.function(leaf, chunk)
             gradient = _logits_gradient(statistics, leaf, grad_output[chunk])
             del statistics
             if gradient is not None:
-                gradients.add(chunk, head.before_softcap(gradient, logits), scaled, weight, head)
+                gradients.add(chunk, chunks.before_softcap(gradient, logits), scaled, weight, chunks)
             del gradient
         dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden, weight, bias)]
         return *gradients.scaled(None, dtypes), None, None

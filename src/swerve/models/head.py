@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,31 +41,29 @@ class Head:
 
     def loss(self, hidden: Float[Tensor, "N D"], loss: ChunkLoss) -> Float[Tensor, ""]:
         """Return the sum of a loss over the rows, one chunk of logits at a time; see `chunked_head_loss`."""
-        weight, bias = self._linear()
-        return chunked_head_loss(hidden, weight, loss, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+        return chunked_head_loss(hidden, self._linear(), loss)
 
     def map(self, hidden: Float[Tensor, "N D"], function: ChunkMap) -> Float[Tensor, "N K"]:
         """Return statistics of each row, one chunk of logits at a time; see `chunked_head_map`."""
-        weight, bias = self._linear()
-        return chunked_head_map(hidden, weight, function, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+        return chunked_head_map(hidden, self._linear(), function)
 
     def linear(self) -> LinearHead | None:
         """Return the head as tensors; None where it is more than a plain linear layer (quantised, adapted)."""
         if type(self.projection) is not nn.Linear:
             return None
-        weight, bias = self._linear()
-        bias = None if bias is None else bias.detach()
-        return LinearHead(weight=weight.detach(), bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+        head = self._linear()
+        return replace(head, weight=head.weight.detach(), bias=None if head.bias is None else head.bias.detach())
 
-    def _linear(self) -> tuple[Tensor, Tensor | None]:
+    def _linear(self) -> LinearHead:
         if not isinstance(self.projection, nn.Linear):
             raise MismatchError(
                 f"the output head is a {type(self.projection).__name__}; training needs a plain linear layer"
             )
-        weight, bias = self.projection.weight, self.projection.bias
-        if self.num_ids is None:
-            return weight, bias
-        return weight[: self.num_ids], None if bias is None else bias[: self.num_ids]
+        weight: Tensor = self.projection.weight
+        bias: Tensor | None = self.projection.bias
+        if self.num_ids is not None:
+            weight, bias = weight[: self.num_ids], None if bias is None else bias[: self.num_ids]
+        return LinearHead(weight=weight, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
 
     def __call__(self, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
         """Return the logits of hidden states, in at least float32 whatever the type of the weights."""
