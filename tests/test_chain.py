@@ -54,7 +54,7 @@ def test_report_shows_the_runs_own_figures(probed):
     run, summary = probed
     page = build_report(run, options=ReportConfig(title="A title with <b>markup</b>")).read_text()
     assert "A title with &lt;b&gt;markup&lt;/b&gt;" in page
-    accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["accuracy"]["mean"]
+    accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["greedy"]["accuracy"]["mean"]
     assert f"{100 * accuracy:.1f}%" in page
     assert str(summary.num_reference_wrong_final_right) in page
 
@@ -145,7 +145,7 @@ def test_the_demo_learns_addition_with_another_seed(tmp_path, capsys):
         main(["demo", "seed=1", "--out", str(tmp_path / "run"), "--json"])
     assert stop.value.code == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["evaluations"][-1]["accuracy"]["mean"] > 0.9
+    assert result["evaluations"][-1]["greedy"]["accuracy"]["mean"] > 0.9
     probe = ProbeSummary.model_validate(result["probe"])
     assert probe.num_reference_wrong_final_right >= 100
     top = probe.spike_hits("rl-80", "js")

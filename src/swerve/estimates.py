@@ -114,3 +114,23 @@ def rounded(value: float, digits: int, *bounds: float) -> str:
     texts = [f"{value:.{digits + more}f}" for more in range(3)]
     text = next((text for text in texts if float(text) not in bounds), texts[0])
     return text if float(text) else text.removeprefix("-")
+
+
+def hundredths(fraction: float, *, signed: bool = False) -> str:
+    """Return a fraction in percent without the percent sign; 0 and 100 only where it is that.
+
+    >>> hundredths(0.465), hundredths(0.9996), hundredths(0.02, signed=True)
+    ('46.5', '99.96', '+2.0')
+    """
+    text = rounded(100 * fraction, 1, -100, 0, 100)
+    return f"+{text}" if signed and not text.startswith("-") else text
+
+
+def hundredths_interval(estimate: Estimate, unit: str = "", *, signed: bool = False) -> str:
+    """Return a fraction with its interval in percent, the unit after the mean.
+
+    >>> hundredths_interval(Estimate(mean=0.465, low=0.417, high=0.514), "%")
+    '46.5% [41.7, 51.4]'
+    """
+    mean, low, high = (hundredths(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
+    return f"{mean}{unit} [{low}, {high}]"

@@ -107,9 +107,12 @@ def _js(row: Mapping[str, Any], probe: Mapping[str, Any]) -> Record:
 
 
 def _scores(evaluation: Mapping[str, Any]) -> Record:
+    greedy, sampled = evaluation["greedy"], evaluation["sampled"]
     return {
-        name: evaluation[name]
-        for name in ("stage", "num_problems", "accuracy", "trace_right", "mean_reward", "by_num_samples")
+        "stage": evaluation["stage"],
+        **{name: greedy[name] for name in ("num_problems", "accuracy", "trace_right")},
+        "mean_reward": sampled["mean_reward"],
+        "by_num_samples": sampled["curve"],
     }
 
 

@@ -124,7 +124,8 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
 
 def _evaluation(found: Evaluation) -> Record:
     """Return what the tables show of one evaluation."""
-    accuracy, sampled, trace_right, length = found.accuracy, found.mean_reward, found.trace_right, found.num_tokens
+    accuracy, trace_right, length = found.greedy.accuracy, found.greedy.trace_right, found.greedy.num_tokens
+    sampled = found.sampled.mean_reward
     if not (accuracy and sampled and trace_right and length):
         raise ValueError(f"the evaluation of {found.checkpoint} lacks a mean; evaluate checked steps and samples")
     return {
@@ -132,7 +133,7 @@ def _evaluation(found: Evaluation) -> Record:
         "sampled": round(sampled.mean, 4),
         "trace_right": round(trace_right.mean, 4),
         "length": round(length.mean, 2),
-        "truncated": round(found.truncated, 4),
+        "truncated": round(found.greedy.truncated, 4),
     }
 
 

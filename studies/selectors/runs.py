@@ -39,7 +39,9 @@ def seed_record(work: Path, seed: int) -> Record:
 
 
 def _scores(evaluation: Mapping[str, Any]) -> Record:
-    return {name: evaluation[name] for name in ("accuracy", "trace_right", "by_num_samples", "first_mistakes")}
+    greedy = {name: evaluation["greedy"][name] for name in ("accuracy", "trace_right")}
+    first_mistakes = evaluation["first_mistakes"]
+    return {**greedy, "by_num_samples": evaluation["sampled"]["curve"], "first_mistakes": first_mistakes}
 
 
 def _effects(probe: Path) -> dict[str, list[list[Any]]]:

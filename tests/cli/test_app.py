@@ -81,7 +81,8 @@ class Stages:
     def evaluate(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
         self.calls.append(("evaluate", config, run.path, None))
         accuracy = {"mean": 0.5, "low": 0.1, "high": 0.9}
-        given = {"checkpoint": "rl-80", "stage": "rl", "step": 588, "num_problems": 4, "accuracy": accuracy}
+        given = {"checkpoint": "rl-80", "stage": "rl", "step": 588}
+        given["greedy"] = {"num_problems": 4, "accuracy": accuracy}
         evaluation = Evaluation.model_validate(self.filled(Evaluation, given))
         evaluation.write(run.path / "eval" / "step_000588.json")
         return [evaluation]

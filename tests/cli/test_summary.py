@@ -19,16 +19,18 @@ def estimate(mean: float, low: float, high: float) -> dict[str, float]:
 def evaluation(checkpoint: str, mean: float, low: float, high: float, **more: Any) -> dict[str, Any]:
     stage = checkpoint.split("-")[0]
     step = int(checkpoint.split("-")[1])
-    record = {"checkpoint": checkpoint, "stage": stage, "step": step, "num_problems": 400}
-    record |= {"accuracy": estimate(mean, low, high)}
-    return {**record, "trace_right": None, "mean_reward": None, **more}
+    greedy = {"num_problems": 400, "accuracy": estimate(mean, low, high), "trace_right": None}
+    given = {"greedy": greedy, "sampled": {"mean_reward": None}}
+    for half, keys in given.items():
+        keys |= more.get(half, {})
+    return {"checkpoint": checkpoint, "stage": stage, "step": step, **given}
 
 
 EVALUATIONS = [
     evaluation("sft-500", 0.47, 0.421, 0.519),
-    evaluation("dpo-8", 0.4625, 0.414, 0.5116, mean_reward=estimate(0.45, 0.43, 0.47)),
+    evaluation("dpo-8", 0.4625, 0.414, 0.5116, sampled={"mean_reward": estimate(0.45, 0.43, 0.47)}),
     evaluation("rl-5", 0.5, 0.45, 0.55),
-    evaluation("rl-80", 0.9925, 0.978, 0.997, trace_right=estimate(0.985, 0.967, 0.993)),
+    evaluation("rl-80", 0.9925, 0.978, 0.997, greedy={"trace_right": estimate(0.985, 0.967, 0.993)}),
 ]
 PROBE: dict[str, Any] = {
     "divergence": "js",
@@ -254,9 +256,9 @@ def test_a_probe_without_known_wrong_steps_says_so_once(probe_lines: Any) -> Non
     assert not any("highest spike between" in line for line in lines)
 
 
-def sampled(checkpoint: str, ks: tuple[int, ...], **more: Any) -> dict[str, Any]:
+def sampled(checkpoint: str, ks: tuple[int, ...]) -> dict[str, Any]:
     curve = [{"k": k, "pass_at_k": estimate(0.5 + 0.05 * k, 0.4, 0.8)} for k in ks]
-    return evaluation(checkpoint, 0.5, 0.4, 0.6, by_num_samples=curve, **more)
+    return evaluation(checkpoint, 0.5, 0.4, 0.6, sampled={"curve": curve})
 
 
 def test_many_samples_have_a_line_and_few_do_not(evaluation_lines: Any) -> None:
@@ -269,10 +271,11 @@ def test_many_samples_have_a_line_and_few_do_not(evaluation_lines: Any) -> None:
 
 def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up(evaluation_lines: Any) -> None:
     statuses = {"graded": 990, "unparsed": 9, "timeout": 0, "error": 0}
-    few = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "graded": 991}, num_unanswered=9)
+    few = evaluation("rl-80", 0.5, 0.4, 0.6, sampled={"statuses": {**statuses, "graded": 991}, "num_unanswered": 9})
     assert len(evaluation_lines([few])) == 2
-    some = evaluation("rl-5", 0.5, 0.4, 0.6, statuses={"graded": 100}, num_unanswered=2)  # paid for their format
-    gave_up = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "error": 1}, num_unanswered=9)
+    # Paid for their format.
+    some = evaluation("rl-5", 0.5, 0.4, 0.6, sampled={"statuses": {"graded": 100}, "num_unanswered": 2})
+    gave_up = evaluation("rl-80", 0.5, 0.4, 0.6, sampled={"statuses": {**statuses, "error": 1}, "num_unanswered": 9})
     assert evaluation_lines([EVALUATIONS[0], some, gave_up])[-1] == (
         "Completions without an answer or a verdict, which count as wrong: rl-5 2 without an answer, of 100; "
         "rl-80 9 without an answer, 1 on which the grader failed, of 1000."
@@ -280,7 +283,7 @@ def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up(evaluat
 
 
 def test_rewards_on_another_scale_are_no_percentages(evaluation_lines: Any) -> None:
-    one = evaluation("rl-80", 0.5, 0.4, 0.6, mean_reward=estimate(-1.0, -1.75, -0.25))
+    one = evaluation("rl-80", 0.5, 0.4, 0.6, sampled={"mean_reward": estimate(-1.0, -1.75, -0.25)})
     assert evaluation_lines([one])[1].endswith("mean reward of samples -1 [-1.75, -0.25]")
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -13,10 +13,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.heldout import EvaluatedProblem, _note_ungraded, sample_diversity, summarise
+from swerve.eval.heldout import _note_ungraded, heldout_scores, sample_diversity, write_evaluation
 from swerve.models.model_folder import load_model
+from swerve.problems.mixture import Mixture
 from swerve.progress import SilentProgress
-from swerve.types import Problem
+from swerve.types import Problem, StepMark
 from swerve.world import World
 from tests.builders import Notes
 
@@ -31,10 +32,11 @@ def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
         summary = Evaluation.read(small_run.evaluation_path(checkpoint), remedy="")
         rows = _rows(small_run, checkpoint)
         assert summary.checkpoint == checkpoint.label
-        assert summary.num_problems == len(rows) == 24
-        assert summary.accuracy.mean == sum(row["correct"] for row in rows) / 24
-        assert summary.accuracy.low <= summary.accuracy.mean <= summary.accuracy.high
-        assert sum(kind.num_problems for kind in summary.by_kind.values()) == 24
+        assert summary.greedy.num_problems == len(rows) == 24
+        accuracy = summary.greedy.accuracy
+        assert accuracy.mean == sum(row["correct"] for row in rows) / 24
+        assert accuracy.low <= accuracy.mean <= accuracy.high
+        assert sum(kind.num_problems for kind in summary.greedy.by_kind.values()) == 24
         for row in rows:
             assert row["correct"] == (row["extracted"] == row["gold"])
             assert not row["trace_right"] or row["correct"]
@@ -85,7 +87,7 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     changed = small_config.model_copy(
         update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}
     )
-    assert [summary.num_problems for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
+    assert [summary.greedy.num_problems for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
 
 
 def _halved(run, path):
@@ -178,8 +180,8 @@ def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
         evaluate(small_config, run, progress=SilentProgress())
 
 
-def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None, part=None, mistake=""):
-    """Return a problem of a kind whose samples have rewards of this mean."""
+def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None):
+    """Return the greedy completion of a problem of a kind, and samples that have this reward."""
     problem = Problem(id=kind, family="addition", kind=kind, question="", answer="1")
     greedy = Response(
         problem=problem, correct=correct, trace_right=trace_right, status=status, answered=False, entropy=0.5,
@@ -187,83 +189,119 @@ def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right
     )  # fmt: skip
     sampled = [
         Response(
-            problem=problem, correct=right, reward=reward, status="graded", answered=True, extracted=str(int(right))
+            problem=problem, correct=right, reward=reward, status="graded", answered=True, extracted=str(int(right)),
+            temperature=1.0,
         )
         for right in samples
-    ]
-    return EvaluatedProblem(greedy=greedy, samples=tuple(sampled), first_mistake=mistake, part=part)
+    ]  # fmt: skip
+    return [greedy, *sampled]
 
 
-def test_first_mistakes_are_counted_by_kind():
-    rows = [_row("a", False, 0.0, mistake=one) for one in ("slip", "slip", "", "dropped step")]
-    assert summarise(rows, confidence=0.95).first_mistakes == {"slip": 2, "dropped step": 1}
+def _summary(*rows, **options):
+    return heldout_scores(rows, confidence=0.95, **options)
+
+
+class _Steps(Mixture):
+    """A mixture whose parts are the first letters of ids, and whose mistakes are the texts themselves."""
+
+    def __init__(self):
+        pass
+
+    def label_of(self, problem):
+        return problem.id[0]
+
+    def family_of(self, problem):
+        return self
+
+    checks_steps = True
+    is_prose = False
+
+    def check(self, problem, text):
+        return [StepMark(start=0, end=1, expected="", kind=text)] if text else []
+
+
+def test_first_mistakes_are_counted_by_kind(small_config, small_run, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(small_run.path, run.path)
+    rows = []
+    for kind in ("slip", "slip", "", "dropped step"):
+        greedy, *samples = _row("a", True, 0.0)
+        rows.append([replace(greedy, text=kind), *samples])
+    problems = [greedy.problem for greedy, *_ in rows]
+    checkpoint = run.select_checkpoint("sft")
+    found = write_evaluation(small_config, run, checkpoint, _Steps(), problems, rows)
+    assert found.first_mistakes == {"slip": 2, "dropped step": 1}
+    assert found.greedy.trace_right.mean == 0.25  # right answers, and one without a mark
 
 
 def test_summary_of_literal_rows():
     row = _row
-    summary = summarise(
-        [row("a", True, 1.0), row("a", False, 0.5, status="error"), row("b", True, 0.0), row("b", True, 0.5)],
-        confidence=0.95,
+    greedy, sampled = _summary(
+        row("a", True, 1.0), row("a", False, 0.5, status="error"), row("b", True, 0.0), row("b", True, 0.5)
     )
-    assert summary.accuracy.mean == 0.75
-    assert summary.mean_reward.mean == 0.5
-    never = summarise([row("a", False, 0.0)] * 30, confidence=0.95)
+    assert greedy.accuracy.mean == 0.75
+    assert sampled.mean_reward.mean == 0.5
+    _, never = _summary(*[row("a", False, 0.0)] * 30)
     high = 2.04523**2 / (30 + 2.04523**2)  # Wilson with t
     assert asdict(never.mean_reward) == pytest.approx({"mean": 0.0, "low": 0.0, "high": high}, rel=1e-4)
-    assert asdict(summary.num_tokens) == pytest.approx(
+    assert asdict(greedy.num_tokens) == pytest.approx(
         {"mean": 10.0, "low": 10 * 0.05**0.25, "high": 10 * (2 - 0.05**0.25)}
     )
-    assert (summary.truncated, summary.failures) == (0.25, 1)
-    assert {kind: part.accuracy.mean for kind, part in summary.by_kind.items()} == {"a": 0.5, "b": 1.0}
-    assert {kind: part.mean_reward.mean for kind, part in summary.by_kind.items()} == {"a": 0.75, "b": 0.25}
-    assert {kind: part.num_problems for kind, part in summary.by_kind.items()} == {"a": 2, "b": 2}
+    assert (greedy.truncated, greedy.ungraded, greedy.unanswered) == (0.25, 0.25, 1.0)
+    assert {kind: part.accuracy.mean for kind, part in greedy.by_kind.items()} == {"a": 0.5, "b": 1.0}
+    assert {kind: part.mean_reward.mean for kind, part in sampled.by_kind.items()} == {"a": 0.75, "b": 0.25}
+    assert {kind: part.num_problems for kind, part in greedy.by_kind.items()} == {"a": 2, "b": 2}
 
 
 def test_trace_right_is_over_the_problems_whose_steps_are_checked():
     rows = [_row("a", True, 1.0, trace_right=True), _row("a", True, 1.0, trace_right=False), _row("b", True, 1.0)]
-    summary = summarise(rows, confidence=0.95)
-    assert summary.trace_right.mean == 0.5
-    assert summary.by_kind["b"].trace_right is None
+    greedy, _ = _summary(*rows)
+    assert greedy.trace_right.mean == 0.5
+    assert greedy.by_kind["b"].trace_right is None
 
 
 def test_statuses_are_counted_apart():
     rows = [_row("a", False, 0.0, status=status) for status in ("timeout", "unparsed", "unparsed", "error")]
-    summary = summarise(rows, confidence=0.95)
-    assert summary.statuses == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
-    assert summary.failures == 4
-    assert summary.num_unanswered == 4
+    greedy, sampled = _summary(*rows)
+    assert greedy.statuses == {"graded": 0, "unparsed": 2, "timeout": 1, "error": 1}
+    assert sampled.statuses == {"graded": 4, "unparsed": 0, "timeout": 0, "error": 0}
+    assert (greedy.num_unanswered, sampled.num_unanswered) == (4, 0)
+    whole = Evaluation.model_construct(greedy=greedy, sampled=sampled)
+    assert whole.statuses == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
+    assert whole.num_unanswered == 4
 
 
 def test_pass_at_k_of_the_samples():
     rows = [_row("a", False, 0.5, samples=(True, False)), _row("a", False, 0.0, samples=(False, False))]
-    first, second = summarise(rows, confidence=0.95).by_num_samples
+    greedy, sampled = _summary(*rows)
+    first, second = sampled.curve
     assert (first.k, first.pass_at_k.mean) == (1, 0.25)
     assert (second.k, second.pass_at_k.mean, second.pass_hat_k.mean) == (2, 0.5, 0.0)
+    assert (sampled.pass_at(2), sampled.majority_at(2)) == (second.pass_at_k, second.majority_at_k)
+    assert greedy.curve == ()
 
 
 def test_mixtures_are_summed_up_by_part():
-    rows = [_row("x: 1", True, 1.0, part="x"), _row("x: 2", False, 0.0, part="x"), _row("y", True, 1.0, part="y")]
-    summary = summarise(rows, confidence=0.95)
-    assert {name: part.accuracy.mean for name, part in summary.by_part.items()} == {"x": 0.5, "y": 1.0}
-    assert summarise([_row("a", True, 1.0)], confidence=0.95).by_part is None
+    rows = [_row("x: 1", True, 1.0), _row("x: 2", False, 0.0), _row("y", True, 1.0)]
+    greedy, sampled = _summary(*rows, family=_Steps())
+    assert {name: part.accuracy.mean for name, part in greedy.by_part.items()} == {"x": 0.5, "y": 1.0}
+    assert {name: part.mean_reward.mean for name, part in sampled.by_part.items()} == {"x": 0.5, "y": 1.0}
+    assert _summary(_row("a", True, 1.0))[0].by_part is None
 
 
 def test_rewards_beyond_one_have_an_interval_without_bounds():
-    summary = summarise([_row("a", True, 3.0), _row("a", True, 3.0)], confidence=0.95)
-    assert summary.mean_reward.mean == 3.0
-    assert summary.mean_reward.high == pytest.approx(3 * (2 - 0.05**0.5))
+    _, sampled = _summary(_row("a", True, 3.0), _row("a", True, 3.0))
+    assert sampled.mean_reward.mean == 3.0
+    assert sampled.mean_reward.high == pytest.approx(3 * (2 - 0.05**0.5))
 
 
 def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
     progress = Notes()
-    _note_ungraded(
-        Evaluation.model_construct(checkpoint="rl-3", statuses={"graded": 5, "unparsed": 2, "timeout": 1, "error": 0}),
-        progress,
-    )
-    _note_ungraded(
-        Evaluation.model_construct(checkpoint="rl-4", statuses={"graded": 5, "unparsed": 2, "timeout": 0, "error": 0}),
-        progress,
-    )
+    given = _row("a", True, 1.0, samples=(True,) * 7)
+    for label, status in (("rl-3", "timeout"), ("rl-4", "unparsed")):
+        given[1] = replace(given[1], status=status)
+        greedy, sampled = _summary(given)
+        _note_ungraded(Evaluation.model_construct(checkpoint=label, greedy=greedy, sampled=sampled), progress)
     assert progress.notes == [
         "rl-3: of 8 completions 1 reached a limit of the grader and 0 made it fail; they count as wrong"
     ]

@@ -424,7 +424,7 @@ def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_
     train(config, run, resume=False, progress=SilentProgress())
     base, final = evaluate(config, run, progress=SilentProgress())
     known = read_evaluation(small_run, small_run.evaluation_path(start))
-    assert (base.checkpoint, base.step, base.accuracy) == ("base", 0, known.accuracy)
+    assert (base.checkpoint, base.step, base.greedy.accuracy) == ("base", 0, known.greedy.accuracy)
     assert [one.checkpoint for one in read_evaluations(run)] == ["base", final.checkpoint]
     summary = probe_run(config, run, progress=SilentProgress())
     assert summary is not None

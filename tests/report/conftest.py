@@ -88,9 +88,12 @@ def evaluation(checkpoint: str, step: int, mean: float, low: float, high: float)
     return {
         "checkpoint": checkpoint,
         "step": step,
-        "num_problems": 400,
-        "accuracy": {"mean": mean, "low": low, "high": high},
-        "trace_right": {"mean": 0.96, "low": 0.93, "high": 0.975},
+        "greedy": {
+            "num_problems": 400,
+            "accuracy": {"mean": mean, "low": low, "high": high},
+            "trace_right": {"mean": 0.96, "low": 0.93, "high": 0.975},
+        },
+        "sampled": {},
     }
 
 
@@ -188,22 +191,28 @@ def _answers_only_evaluation(entry: dict[str, Any], place: int) -> dict[str, Any
     eval_settings = {"confidence": 0.95, "samples_per_problem": 4, "temperature": 1.0}
     return {
         **entry,
-        "trace_right": None,
-        "failures": 30 + place,
         "settings": {"eval": eval_settings},
-        "statuses": {"graded": 1970 - place, "unparsed": 20, "timeout": 10 + place, "error": 0},
-        "num_unanswered": 20,
-        "by_num_samples": [
-            {"k": k, "num_problems": 400, "pass_at_k": passed if k == 4 else share, "pass_hat_k": share,
-             "majority_at_k": share if k == 4 else None}
-            for k in (1, 2, 4)
-        ],
+        "greedy": {
+            **entry["greedy"],
+            "trace_right": None,
+            "statuses": {"graded": 400, "unparsed": 0, "timeout": 0, "error": 0},
+            "by_kind": {kind: {"num_problems": 33, "accuracy": share} for kind in ODD_KINDS},
+            "by_part": {part: {"num_problems": 200, "accuracy": share} for part in ("gsm8k", "k_and_k 2")},
+        },
+        "sampled": {
+            **entry["sampled"],
+            "statuses": {"graded": 1570 - place, "unparsed": 20, "timeout": 10 + place, "error": 0},
+            "num_unanswered": 20,
+            "curve": [
+                {"k": k, "num_problems": 400, "pass_at_k": passed if k == 4 else share, "pass_hat_k": share,
+                 "majority_at_k": share if k == 4 else None}
+                for k in (1, 2, 4)
+            ],
+        },
         "responses": {
             "format_rate": 0.0, "dummy_thinking_share": None, "repeated_4gram_share": 0.0,
             "reflections_per_1000_words": 1.5 * place,
         },
-        "by_kind": {kind: {"num_problems": 33, "accuracy": share} for kind in ODD_KINDS},
-        "by_part": {part: {"num_problems": 200, "accuracy": share} for part in ("gsm8k", "k_and_k 2")},
     }  # fmt: skip
 
 

@@ -277,18 +277,19 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
             "step": step,
             "stage_step": stage_step,
             "settings": {"eval": {"confidence": 0.95}},
-            "num_problems": 400,
-            "accuracy": _rate(round(accuracy, 4), 0.03),
-            "trace_right": _rate(round(accuracy - 0.02, 4), 0.03),
-            "mean_reward": _rate(round(accuracy - 0.05, 4), 0.02),
-            "num_tokens": _interval(57.0 + 0.01 * stage_step, 0.1),
-            "entropy": _interval(round(0.08 * (1.4 - accuracy), 5), 0.004),
-            "truncated": 0.0,
-            "failures": 0,
-            "by_kind": {
-                f"{carries} carries": {"num_problems": 100, "accuracy": _rate(round(accuracy**carries, 4), 0.06)}
-                for carries in (0, 1, 2, 3)
+            "greedy": {
+                "num_problems": 400,
+                "accuracy": _rate(round(accuracy, 4), 0.03),
+                "trace_right": _rate(round(accuracy - 0.02, 4), 0.03),
+                "num_tokens": _interval(57.0 + 0.01 * stage_step, 0.1),
+                "entropy": _interval(round(0.08 * (1.4 - accuracy), 5), 0.004),
+                "truncated": 0.0,
+                "by_kind": {
+                    f"{carries} carries": {"num_problems": 100, "accuracy": _rate(round(accuracy**carries, 4), 0.06)}
+                    for carries in (0, 1, 2, 3)
+                },
             },
+            "sampled": {"mean_reward": _rate(round(accuracy - 0.05, 4), 0.02)},
         }
         name = f"step_{step:06d}"
         write_sealed(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))

@@ -146,7 +146,7 @@ def test_accuracies_on_the_page_are_those_of_the_artifacts(page: Page, run: RunD
     entries = [read_json(path) for path in sorted((run.path / "eval").glob("*.json"))]
     assert [row[0] for row in rows] == [entry["checkpoint"] for entry in entries]
     for row, entry in zip(rows, entries, strict=True):
-        accuracy = entry["accuracy"]
+        accuracy = entry["greedy"]["accuracy"]
         shown = [float(number) for number in re.findall(r"[\d.]+", row[2])]
         assert shown == pytest.approx([100 * accuracy[key] for key in ("mean", "low", "high")], abs=0.051)
 

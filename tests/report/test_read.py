@@ -33,7 +33,7 @@ def test_right_samples_without_a_recorded_answer_are_one_answer() -> None:
 
 
 def test_the_largest_number_of_samples_of_any_checkpoint(inputs_of: Any) -> None:
-    entries = [{"by_num_samples": [{"k": k} for k in ks]} for ks in ((1,), (1, 8), ())]
+    entries = [{"sampled": {"curve": [{"k": k} for k in ks]}} for ks in ((1,), (1, 8), ())]
     evaluations = inputs_of(entries).evaluations
     assert largest_k(evaluations) == 8
     assert largest_k(evaluations[2:]) == 0

@@ -10,7 +10,7 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import SampledModel, SampleFile, SamplesInfo, SamplesTokenizer
 from swerve.config import ReportConfig
-from swerve.eval.comparison import compare, pooled_outcomes
+from swerve.eval.comparison import compare
 from swerve.report.samples import write_samples_page
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
@@ -57,7 +57,7 @@ def file_of(label: str, rewards: tuple[Reward, Reward], *, ends: Literal["stop",
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     files = [file_of("dpo", (WRONG, LOST)), file_of("rl", (RIGHT, WRONG), ends="length")]
-    comparison = compare([one for file in files for one in pooled_outcomes(file.samples)])
+    comparison = compare([file.samples for file in files], pooled=True)
     path = write_samples_page(tmp_path / "report" / "index.html", comparison, files, options=ReportConfig())
     return path.read_text(encoding="utf-8")
 

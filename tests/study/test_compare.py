@@ -163,7 +163,7 @@ def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     assert found.run.values["accuracy"] == sum(found.by_problem["accuracy"].values()) / 24
     solved = [max(each) for each in _sampled(small_run).values()]  # all that are right are alike: one answer each
     assert found.run.values["distinct_right"] == pytest.approx(sum(solved) / len(solved))
-    kinds = read_evaluations(small_run)[-1].by_kind
+    kinds = read_evaluations(small_run)[-1].greedy.by_kind
     assert found.run.by_kind == {kind: one.accuracy.mean for kind, one in kinds.items()}
     assert len(kinds) > 1
     assert found.run.values["first_accuracy"] == found.curves["accuracy"][100]

@@ -140,12 +140,12 @@ def test_evaluation_reports_by_part_and_checks_each_problem_by_its_own_family(mi
     last = mixed_run.checkpoints()[-1]
     summary = read_json(mixed_run.evaluation_path(last))
     # 12 of the 16 problems by the weights.
-    assert {name: part["num_problems"] for name, part in summary["by_part"].items()} == {
+    assert {name: part["num_problems"] for name, part in summary["greedy"]["by_part"].items()} == {
         "addition": 12,
         "arithmetic_sequence": 4,
     }
-    assert all(kind.startswith(("addition: ", "arithmetic_sequence: ")) for kind in summary["by_kind"])
-    assert summary["statuses"]["graded"] + summary["failures"] == 16 * 3
+    assert all(kind.startswith(("addition: ", "arithmetic_sequence: ")) for kind in summary["greedy"]["by_kind"])
+    assert [sum(summary[half]["statuses"].values()) for half in ("greedy", "sampled")] == [16, 32]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     assert last["format_rate"] is not None
     assert last["repeated_4gram_share"] is not None
     (summary,) = [one for one in evaluate(config, run, progress=progress) if one.checkpoint == "rl-2"]
-    assert summary.trace_right is None
+    assert summary.greedy.trace_right is None
     assert summary.responses.format_rate is not None
     rows = read_table(run.path / "eval" / "step_000004.parquet", EVALUATION_SCHEMA).to_pylist()
     assert {row["trace_right"] for row in rows} == {None}

@@ -307,7 +307,7 @@ def test_a_probe_and_an_evaluation_hold_the_base_once(
     moved = RunDirectory(shutil.copytree(run.path, tmp_path / "moved", ignore=shutil.ignore_patterns("eval")))
     again = evaluate(config, moved, progress=SilentProgress())
     assert loaded == [str(base)]
-    assert [one.accuracy for one in again] == [one.accuracy for one in evaluate(config, run, progress=SilentProgress())]
+    assert [one.greedy for one in again] == [one.greedy for one in evaluate(config, run, progress=SilentProgress())]
 
 
 def test_a_changed_or_missing_base_is_one_line(run: RunDirectory, base: Path, config: Config, tmp_path: Path) -> None:
@@ -530,6 +530,6 @@ def test_reinforcement_learning_of_an_adapter_removes_the_demos_mistake(tmp_path
     adapted = train_run(second, tmp_path / "rl")
     (before,) = evaluate(first, trained, progress=SilentProgress())
     base, after = evaluate(second, adapted, progress=SilentProgress())
-    assert base.accuracy == before.accuracy
-    assert before.accuracy.mean < 0.6
-    assert after.accuracy.mean > 0.9
+    assert base.greedy.accuracy == before.greedy.accuracy
+    assert before.greedy.accuracy.mean < 0.6
+    assert after.greedy.accuracy.mean > 0.9

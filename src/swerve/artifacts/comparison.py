@@ -1,4 +1,4 @@
-"""Models compared on the same problems, `comparison.json` of an evaluation, as typed records. Free of torch."""
+"""The scores of models on problems, and their comparison (`comparison.json`), as typed records. Free of torch."""
 
 from __future__ import annotations
 
@@ -32,36 +32,76 @@ class Difference(Record):
     """By Benjamini and Hochberg over the table's differences."""
 
 
-class ModelScores(Record):
-    """One row of the table: a model at a temperature."""
+class Scores(Record):
+    """What a model makes of some problems at one temperature: means over problems."""
+
+    num_problems: int
+    accuracy: Estimate
+    """Fraction of a problem's completions that are right (pass@1), an ungraded one counting as wrong; Wilson's interval
+    where each problem has one completion, else a t interval over problems."""
+    mean_reward: Estimate | None
+    """A completion without a reward counts 0; t interval over problems."""
+    num_tokens: Estimate | None
+    """Mean length of a completion, tokens; t interval over problems."""
+    entropy: Estimate | None = None
+    """Mean entropy along the completions, nats; t interval over problems; null where it was not measured."""
+    trace_right: Estimate | None = None
+    """Fraction of the completions whose answer and steps are right; null where steps are not checked."""
+
+
+class ModelScores(Scores):
+    """What a model makes of the problems at one temperature: half of a checkpoint's evaluation, a row of a table."""
 
     model: str
+    """Label of the model or checkpoint."""
     temperature: float | None
     """0: greedy; null: the samples of all temperatures."""
-    num_problems: int
     num_samples: int
-    """Per problem."""
-    accuracy: Estimate
-    """Mean over problems of the fraction of samples that are right (pass@1); an ungraded one counts as wrong."""
-    by_kind: Mapping[str, Estimate]
-    """The same by kind of problem."""
-    curve: tuple[SamplingCurve, ...]
-    """pass@k, pass^k and majority vote by k; empty with one sample per problem."""
-    difference: Difference | None
-    """From the first model; null for itself."""
-    unanswered: float
-    """Fraction of the completions without an answer."""
-    ungraded: float
-    """Fraction that reached a limit of the grader or made it fail."""
+    """Completions of each problem."""
+    statuses: Mapping[str, int] = {}
+    """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
+    num_unanswered: int = 0
+    """How many of them hold no answer, whether or not something is paid for them."""
     truncated: float
-    """Fraction cut off at the length limit."""
-    num_tokens: float
-    """Mean length of a completion, tokens."""
+    """Fraction of the completions cut off at the length limit."""
+    curve: tuple[SamplingCurve, ...] = ()
+    """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md)); empty for
+    greedy completions."""
+    by_kind: Mapping[str, Scores] = {}
+    """The same scores for each kind of problem."""
+    by_part: Mapping[str, Scores] | None = None
+    """The same scores for each part of a mixture; null without one."""
+    difference: Difference | None = None
+    """From the first model of a comparison; null for itself, and outside of one."""
 
     @property
     def decoding(self) -> str:
         """How the completions were chosen."""
         return decoding_name(self.temperature)
+
+    @property
+    def unanswered(self) -> float:
+        """Fraction of the completions without an answer."""
+        return self.num_unanswered / sum(self.statuses.values())
+
+    @property
+    def ungraded(self) -> float:
+        """Fraction of the completions that reached a limit of the grader or made it fail."""
+        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / sum(self.statuses.values())
+
+    def of_samples(self, k: int) -> SamplingCurve | None:
+        """Return what k samples of a problem are worth, if that was measured."""
+        return next((point for point in self.curve if point.k == k), None)
+
+    def pass_at(self, k: int) -> Estimate | None:
+        """Return pass@k, if it was measured."""
+        point = self.of_samples(k)
+        return None if point is None else point.pass_at_k
+
+    def majority_at(self, k: int) -> Estimate | None:
+        """Return the accuracy of the majority vote of k samples, if it was measured."""
+        point = self.of_samples(k)
+        return None if point is None else point.majority_at_k
 
 
 class Comparison(Record):
@@ -75,7 +115,7 @@ class Comparison(Record):
 
     def headlines(self) -> dict[str, ModelScores]:
         """Return the first row of each model: of all temperatures together, where such a row was made."""
-        found: dict[str, ModelScores] = {}
+        headlines: dict[str, ModelScores] = {}
         for row in self.rows:
-            found.setdefault(row.model, row)
-        return found
+            headlines.setdefault(row.model, row)
+        return headlines

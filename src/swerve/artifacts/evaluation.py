@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.comparison import ModelScores
 from swerve.artifacts.files import verify_file
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
-from swerve.estimates import Estimate, SamplingCurve
+from swerve.estimates import Estimate
 
 MANY_SAMPLES = 4
 """From so many samples per problem, pass@k says more than the mean of the samples does."""
-
-
-class Scores(Record):
-    """Accuracy and means over some of the problems."""
-
-    num_problems: int
-    accuracy: Estimate | None
-    """Of the greedy answers; Wilson's interval over problems."""
-    trace_right: Estimate | None
-    """Fraction of the greedy completions whose answer and steps are right; null where steps are not checked."""
-    mean_reward: Estimate | None
-    """Of the sampled completions, a failure counting 0; t interval over problems."""
-    num_tokens: Estimate | None
-    """Mean length of the greedy completions, tokens; t interval over problems."""
-    entropy: Estimate | None
-    """Mean entropy along the greedy completions, nats; t interval over problems."""
 
 
 class ResponseForm(Record):
@@ -58,29 +44,8 @@ class Diversity(Record):
     """Different right answers; null where the grader records none."""
 
 
-class HeldoutMetrics(Scores):
-    """What one checkpoint does with the held-out problems."""
-
-    truncated: float
-    """Fraction of the greedy completions cut off at the length limit."""
-    failures: int
-    """Completions, greedy and sampled, that could not be graded."""
-    statuses: Mapping[str, int] = {}
-    """How many of these completions are `graded`, `unparsed`, `timeout` and `error`."""
-    num_unanswered: int = 0
-    """How many of them hold no answer, whether or not something is paid for them."""
-    first_mistakes: Mapping[str, int] = {}
-    """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
-    by_num_samples: tuple[SamplingCurve, ...] = ()
-    """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md))."""
-    by_kind: Mapping[str, Scores] = {}
-    """The same scores for each kind of problem."""
-    by_part: Mapping[str, Scores] | None = None
-    """The same scores for each part of a mixture; null without one."""
-
-
-class Evaluation(HeldoutMetrics):
-    """The evaluation of one checkpoint."""
+class Evaluation(Record):
+    """The evaluation of one checkpoint: its scores on the held-out problems, greedily and by sampling."""
 
     checkpoint: str
     """Label, such as `rl-80`."""
@@ -90,12 +55,18 @@ class Evaluation(HeldoutMetrics):
     stage_step: int
     weights_sha256: str
     settings: Mapping[str, Any]
-    """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration, and a
+    """What the scores depend on beside the weights: seed, length limit, dtype, task and eval configuration, and a
     digest of the problems."""
     config_hash: str | None = None
     """Of the run's configuration."""
     tables: Mapping[str, str] | None = None
     """SHA-256 of each table beside it, by name within `eval/`."""
+    greedy: ModelScores
+    """Of one completion of each problem, at temperature 0."""
+    sampled: ModelScores
+    """Of the completions at the temperature of `settings.eval`."""
+    first_mistakes: Mapping[str, int] = {}
+    """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
     responses: ResponseForm | None = None
     """Form of the greedy completions; null for tasks with a vocabulary of their own."""
     diversity: Diversity | None = None
@@ -118,19 +89,15 @@ class Evaluation(HeldoutMetrics):
         """Name of its files in `eval/`, without suffix."""
         return f"step_{self.step:06d}"
 
-    def sampled(self, k: int) -> SamplingCurve | None:
-        """Return what k samples of a problem are worth, if that was measured."""
-        return next((one for one in self.by_num_samples if one.k == k), None)
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many completions, greedy and sampled, are `graded`, `unparsed`, `timeout` and `error`."""
+        return Counter(self.greedy.statuses) + Counter(self.sampled.statuses)
 
-    def pass_at(self, k: int) -> Estimate | None:
-        """Return pass@k, if it was measured."""
-        found = self.sampled(k)
-        return None if found is None else found.pass_at_k
-
-    def majority_at(self, k: int) -> Estimate | None:
-        """Return the accuracy of the majority vote of k samples, if it was measured."""
-        found = self.sampled(k)
-        return None if found is None else found.majority_at_k
+    @property
+    def num_unanswered(self) -> int:
+        """How many of them hold no answer."""
+        return self.greedy.num_unanswered + self.sampled.num_unanswered
 
 
 def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
@@ -139,18 +106,16 @@ def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
     Raises:
         ArtifactError: a file is damaged or of another version, or of another checkpoint than the one of its name.
     """
-    known = {one.step: one for one in run.checkpoints()}  # none, where they were deleted or are kept elsewhere
-    found = [read_evaluation(run, path) for path in (run.path / "eval").glob("step_*.json")]
-    for one in found:
-        checkpoint = known.get(one.step)
-        if checkpoint is not None and (checkpoint.label, checkpoint.weights_sha256) != (
-            one.checkpoint,
-            one.weights_sha256,
-        ):
+    checkpoints = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
+    evaluations = [read_evaluation(run, path) for path in (run.path / "eval").glob("step_*.json")]
+    for evaluation in evaluations:
+        checkpoint = checkpoints.get(evaluation.step)  # none where it was deleted or is kept elsewhere
+        of_weights = (evaluation.checkpoint, evaluation.weights_sha256)
+        if checkpoint is not None and (checkpoint.label, checkpoint.weights_sha256) != of_weights:
             raise ArtifactError(
                 f"{run.evaluation_path(checkpoint)} is of other weights than {checkpoint.label}; {_remedy(run)}"
             )
-    return tuple(sorted(found, key=lambda one: one.step))
+    return tuple(sorted(evaluations, key=lambda evaluation: evaluation.step))
 
 
 def read_evaluation(run: RunDirectory, path: Path) -> Evaluation:
@@ -159,9 +124,9 @@ def read_evaluation(run: RunDirectory, path: Path) -> Evaluation:
     Raises:
         ArtifactError: it is missing or damaged, of another run or step, or a table was changed.
     """
-    found = Evaluation.read(path, remedy=_remedy(run))
-    check_evaluation(run, path, found.model_dump())
-    return found
+    evaluation = Evaluation.read(path, remedy=_remedy(run))
+    check_evaluation(run, path, evaluation.model_dump())
+    return evaluation
 
 
 def check_evaluation(run: RunDirectory, path: Path, entry: Mapping[str, Any]) -> None:
@@ -188,10 +153,10 @@ def _remedy(run: RunDirectory) -> str:
 
 def largest_k(evaluations: Sequence[Evaluation]) -> int:
     """Return the largest number of samples per problem; 0 where none were evaluated."""
-    return max((one.k for entry in evaluations for one in entry.by_num_samples), default=0)
+    return max((point.k for evaluation in evaluations for point in evaluation.sampled.curve), default=0)
 
 
 def rewards_are_fractions(evaluations: Sequence[Evaluation]) -> bool:
     """Return whether no mean reward leaves 0 to 1, so that it reads as a percentage beside the accuracy."""
-    found = [entry.mean_reward for entry in evaluations if entry.mean_reward is not None]
-    return all(one.low >= 0.0 and one.high <= 1.0 for one in found)
+    rewards = [evaluation.sampled.mean_reward for evaluation in evaluations]
+    return all(reward.low >= 0.0 and reward.high <= 1.0 for reward in rewards if reward is not None)

@@ -19,7 +19,7 @@ What the one schema settles:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -403,6 +403,14 @@ def read_responses(path: Path, schema: pa.Schema) -> list[Response]:
         except (ValueError, TypeError) as error:
             raise ArtifactError(f"{path}, row {number}: {error}") from None
     return responses
+
+
+def by_problem(responses: Iterable[Response]) -> dict[str, list[Response]]:
+    """Return the responses to each problem, by its id, in their order."""
+    groups: dict[str, list[Response]] = {}
+    for response in responses:
+        groups.setdefault(response.problem.id, []).append(response)
+    return groups
 
 
 def read_provenance(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.record import Record
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, read_responses, write_responses
+from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, by_problem, read_responses, write_responses
 from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError
 from swerve.types import FinishReason, Problem, RewardStatus
@@ -104,10 +104,7 @@ class SampleFile:
 
     def by_problem(self) -> dict[str, tuple[Response, ...]]:
         """Return the samples of each problem, by its id."""
-        groups: dict[str, list[Response]] = {}
-        for sample in self.samples:
-            groups.setdefault(sample.problem.id, []).append(sample)
-        return {name: tuple(group) for name, group in groups.items()}
+        return {name: tuple(group) for name, group in by_problem(self.samples).items()}
 
 
 def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | pa.Table) -> None:

@@ -215,9 +215,8 @@ def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str
     from swerve.artifacts.run import RunDirectory
 
     of_checkpoints = [
-        {"stage": evaluation.stage, "stage_step": evaluation.stage_step, "eval_accuracy": evaluation.accuracy.mean}
-        for evaluation in read_evaluations(RunDirectory(path))
-        if evaluation.accuracy is not None
+        {"stage": one.stage, "stage_step": one.stage_step, "eval_accuracy": one.greedy.accuracy.mean}
+        for one in read_evaluations(RunDirectory(path))
     ]
     return _best([*of_checkpoints, *records], "eval_accuracy")
 

@@ -331,11 +331,11 @@ def _report_samples(
     """Write the page of files of samples: in their folder, or beside the first file."""
     options = load_settings(ProbeSettings, [file for file in rest if file not in more]).report
     from swerve.cli.sample import comparison_text
-    from swerve.eval.comparison import compare, pooled_outcomes
+    from swerve.eval.comparison import compare
     from swerve.report.samples import write_samples_page
 
-    read = [read_samples(one) for one in (*files, *map(Path, more))]
-    comparison = compare([outcomes for file in read for outcomes in pooled_outcomes(file.samples)])
+    read = [read_samples(file) for file in (*files, *map(Path, more))]
+    comparison = compare([file.samples for file in read], pooled=True)
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})

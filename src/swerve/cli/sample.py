@@ -113,13 +113,13 @@ def sample(
     )
     named = resolve_models(models, task)
     from swerve.artifacts.samples import read_samples
-    from swerve.eval.comparison import compare, outcomes_of
+    from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models
 
     paths = sample_models(named, settings, out=out, progress=main_progress())
     if not is_main_process():
         return
-    comparison = compare([one for path in paths.values() for one in outcomes_of(read_samples(path).samples)])
+    comparison = compare([read_samples(path).samples for path in paths.values()])
     files = {label: str(path) for label, path in paths.items()}
     lines = [*comparison_lines(comparison), *(f"Samples: {path}" for path in files.values())]
     print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)

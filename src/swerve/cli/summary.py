@@ -10,7 +10,7 @@ from swerve.artifacts.probe_causes import SwapSelection
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.cli.console import format_duration, one_line
-from swerve.estimates import Estimate, SkewedMean, rounded
+from swerve.estimates import Estimate, SkewedMean, hundredths, hundredths_interval
 
 NOT_MEASURED = "not measured"
 _FAILURES = {
@@ -22,19 +22,9 @@ _MIN_UNANSWERED = 0.01
 """Texts without an answer are mentioned from this fraction of the completions on."""
 
 
-def _hundredths(fraction: float) -> str:
-    """Return a fraction in percent without the percent sign; 0 and 100 only where it is that."""
-    return rounded(100 * fraction, 1, -100, 0, 100)
-
-
-def _signed(fraction: float) -> str:
-    text = _hundredths(fraction)
-    return text if text.startswith("-") else f"+{text}"
-
-
 def format_percent(value: float | None) -> str:
     """Return a fraction as a percentage with one decimal; with more where it would read as 0% or 100% and is not."""
-    return NOT_MEASURED if value is None else f"{_hundredths(value)}%"
+    return NOT_MEASURED if value is None else f"{hundredths(value)}%"
 
 
 def _mean(estimate: Estimate | None) -> str:
@@ -42,17 +32,12 @@ def _mean(estimate: Estimate | None) -> str:
 
 
 def _interval(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return NOT_MEASURED
-    return f"{_mean(estimate)} [{_hundredths(estimate.low)}, {_hundredths(estimate.high)}]"
+    return NOT_MEASURED if estimate is None else hundredths_interval(estimate, "%")
 
 
 def _points(effect: Estimate | None) -> str:
     """Return a difference of two fractions in percentage points."""
-    if effect is None:
-        return NOT_MEASURED
-    mean, low, high = (_signed(value) for value in (effect.mean, effect.low, effect.high))
-    return f"{mean} points [{low}, {high}]"
+    return NOT_MEASURED if effect is None else hundredths_interval(effect, " points", signed=True)
 
 
 def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool = False) -> list[str]:
@@ -62,16 +47,16 @@ def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool =
     shown = (
         list({evaluation.stage: evaluation for evaluation in evaluations}.values()) if last_of_stage else evaluations
     )
-    heading = f"Held-out problems: {evaluations[-1].num_problems}, answered greedily (intervals in brackets)."
+    heading = f"Held-out problems: {evaluations[-1].greedy.num_problems}, answered greedily (intervals in brackets)."
     lines = [_accuracy_line(evaluation, reward_is_fraction=rewards_are_fractions(evaluations)) for evaluation in shown]
     return [heading, *lines, *_sampling_line(shown), *_failure_line(shown)]
 
 
 def _accuracy_line(evaluation: Evaluation, *, reward_is_fraction: bool) -> str:
-    parts = [f"accuracy {_interval(evaluation.accuracy)}"]
-    if evaluation.trace_right is not None:
-        parts.append(f"trace fully right {_interval(evaluation.trace_right)}")
-    if (reward := evaluation.mean_reward) is not None:
+    parts = [f"accuracy {_interval(evaluation.greedy.accuracy)}"]
+    if evaluation.greedy.trace_right is not None:
+        parts.append(f"trace fully right {_interval(evaluation.greedy.trace_right)}")
+    if (reward := evaluation.sampled.mean_reward) is not None:
         text = f"{reward.mean:.3g} [{reward.low:.3g}, {reward.high:.3g}]"
         parts.append(f"mean reward of samples {_interval(reward) if reward_is_fraction else text}")
     return f"  {one_line(evaluation.checkpoint)}: {', '.join(parts)}"
@@ -83,9 +68,9 @@ def _sampling_line(evaluations: Sequence[Evaluation]) -> list[str]:
     if k < MANY_SAMPLES:
         return []
     shares = [
-        f"{one_line(evaluation.checkpoint)} {_interval(evaluation.pass_at(k))}"
+        f"{one_line(evaluation.checkpoint)} {_interval(evaluation.sampled.pass_at(k))}"
         for evaluation in evaluations
-        if evaluation.sampled(k)
+        if evaluation.sampled.of_samples(k)
     ]
     return [f"One of {k} samples is right (pass@{k}): {', '.join(shares)}."]
 
@@ -95,7 +80,7 @@ def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
     failures = []
     for evaluation in evaluations:
         num = {**dict.fromkeys(_FAILURES, 0), **evaluation.statuses, "unanswered": evaluation.num_unanswered}
-        total = sum(evaluation.statuses.values())
+        total = evaluation.statuses.total()
         if num["timeout"] + num["error"] or num["unanswered"] >= max(1, _MIN_UNANSWERED * total):
             parts = [f"{num[key]} {words}" for key, words in _FAILURES.items() if num[key]]
             failures.append(f"{one_line(evaluation.checkpoint)} {', '.join(parts)}, of {total}")

@@ -1,220 +1,187 @@
-"""Compare models on the same problems: accuracy by kind, pass@k, paired differences; as text, Markdown, CSV, LaTeX."""
+"""Score models on the same problems and compare them: accuracy, pass@k, paired differences; as text, CSV, LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
+from typing import get_args
 
-from swerve.artifacts.comparison import Comparison, Difference, ModelScores, decoding_name
-from swerve.artifacts.responses import Response
+from swerve.artifacts.comparison import Comparison, Difference, ModelScores, Scores
+from swerve.artifacts.responses import Response, by_problem
 from swerve.errors import MismatchError
-from swerve.estimates import Estimate, rounded
-from swerve.formats.text_tables import latex_table, markdown_table
-from swerve.statistics import accuracy_interval, benjamini_hochberg, mcnemar, mean_interval, sign_flip_test
+from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.formats.text_tables import by_number, latex_table, markdown_table
+from swerve.statistics import accuracy_interval, benjamini_hochberg, mcnemar, mean_interval, share, sign_flip_test
+from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
+from swerve.types import Problem, RewardStatus
 
 _DIFFERENCE = (-1.0, 1.0)
+AT_LEAST_0 = (0.0, float("inf"))
+
+Groups = Sequence[Sequence[Response]]
+"""One model's responses at one temperature, problem by problem."""
+
+_ByProblem = Mapping[str, Sequence[Response]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemOutcome:
-    """What a model made of one problem."""
+def model_scores(
+    groups: Groups,
+    *,
+    model: str,
+    temperature: float | None,
+    confidence: float,
+    part_of: Callable[[Problem], str] | None = None,
+) -> ModelScores:
+    """Return the scores of a model's responses, over all problems and by kind.
 
-    kind: str
-    right: tuple[bool, ...]
-    """One per sample."""
-    answers: tuple[str | None, ...]
-    """As the grader read them; None: without an answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcomes:
-    """What one model made of the problems at one temperature."""
-
-    model: str
-    temperature: float | None
-    """0: greedy; None: the samples of all temperatures."""
-    problems: Mapping[str, ProblemOutcome]
-    """By id."""
-    statuses: Mapping[str, int]
-    """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
-    num_unanswered: int
-    """How many of them hold no answer."""
-    num_truncated: int
-    """Completions cut off at the length limit."""
-    num_tokens: int
-    """Of all completions."""
-
-
-def outcomes_of(samples: Sequence[Response]) -> list[Outcomes]:
-    """Return the outcomes of one model's samples, by temperature."""
-    temperatures = dict.fromkeys(sample.temperature for sample in samples)
-    return [_outcomes([one for one in samples if one.temperature == value], value) for value in temperatures]
-
-
-def pooled_outcomes(samples: Sequence[Response]) -> list[Outcomes]:
-    """Return the outcomes of one model's samples: of all temperatures together, if there are several, and of each."""
-    found = outcomes_of(samples)
-    return found if len(found) == 1 else [_outcomes(samples, None), *found]
-
-
-def _outcomes(samples: Sequence[Response], temperature: float | None) -> Outcomes:
-    grouped: dict[str, list[Response]] = {}
-    for sample in samples:
-        grouped.setdefault(sample.problem.id, []).append(sample)
-    return Outcomes(
-        model=samples[0].label or "",
+    Args:
+        groups: the responses to each problem.
+        model: its label.
+        temperature: of the responses; 0: greedy; None: of all temperatures.
+        confidence: coverage of the intervals.
+        part_of: the part of a mixture that a problem is of; None: it is no mixture.
+    """
+    responses = list(chain.from_iterable(groups))
+    statuses = Counter(response.status for response in responses)
+    sampled = [
+        SampledProblem(answers=[response.extracted for response in group], right=_verdicts(group)) for group in groups
+    ]
+    return ModelScores(
+        **dict(_scores(groups, confidence)),
+        model=model,
         temperature=temperature,
-        problems={
-            name: ProblemOutcome(
-                kind=group[0].problem.kind,
-                right=tuple(bool(sample.correct) for sample in group),
-                answers=tuple(sample.extracted for sample in group),
-            )
-            for name, group in grouped.items()
-        },
-        statuses=Counter(sample.status or "" for sample in samples),
-        num_unanswered=sum(not sample.answered for sample in samples),
-        num_truncated=sum(sample.finish_reason == "length" for sample in samples),
-        num_tokens=sum(len(sample.completion_ids) for sample in samples),
+        num_samples=max(map(len, groups)),
+        statuses={name: statuses[name] for name in get_args(RewardStatus)},
+        num_unanswered=sum(not response.answered for response in responses),
+        truncated=sum(response.finish_reason == "length" for response in responses) / len(responses),
+        curve=() if temperature == 0 else tuple(sampling_curve(sampled, confidence=confidence)),
+        by_kind=_scores_by(groups, lambda problem: problem.kind, confidence),
+        by_part=_scores_by(groups, part_of, confidence) if part_of else None,
     )
 
 
-def compare(outcomes: Sequence[Outcomes], *, confidence: float = 0.95) -> Comparison:
-    """Compare models with the first one on the same problems.
+def _scores_by(groups: Groups, name_of: Callable[[Problem], str], confidence: float) -> dict[str, Scores]:
+    """Return the scores of the problems of each name, numbers in names counting as numbers."""
+    named: dict[str, list[Sequence[Response]]] = {}
+    for group in groups:
+        named.setdefault(name_of(group[0].problem), []).append(group)
+    return {name: _scores(named[name], confidence) for name in sorted(named, key=by_number)}
+
+
+def _scores(groups: Groups, confidence: float) -> Scores:
+    responses = list(chain.from_iterable(groups))
+    checked = [response.trace_right for response in responses if response.trace_right is not None]
+    entropies = [response.entropy for response in responses if response.entropy is not None]
+    # Means over the responses to each problem.
+    rewards = [sum(response.reward or 0.0 for response in group) / len(group) for group in groups]
+    lengths = [sum(len(response.completion_ids) for response in group) / len(group) for group in groups]
+    are_fractions = all(0.0 <= reward <= 1.0 for reward in rewards)
+    accuracy = accuracy_interval(list(map(_verdicts, groups)), confidence=confidence)
+    assert accuracy is not None  # there is a problem
+    return Scores(
+        num_problems=len(groups),
+        accuracy=accuracy,
+        mean_reward=mean_interval(rewards, confidence=confidence, bounds=(0.0, 1.0) if are_fractions else UNBOUNDED),
+        num_tokens=mean_interval(lengths, confidence=confidence, bounds=AT_LEAST_0),
+        entropy=mean_interval(entropies, confidence=confidence, bounds=AT_LEAST_0),
+        trace_right=share(sum(checked), len(checked), confidence=confidence),
+    )
+
+
+def _verdicts(group: Sequence[Response]) -> list[bool]:
+    return [bool(response.correct) for response in group]
+
+
+def compare(models: Groups, *, pooled: bool = False, confidence: float = 0.95) -> Comparison:
+    """Compare models with the first one on the same problems, at each temperature.
 
     A row is compared with the first model's row of the same temperature or, where it has none, with its first row.
+
+    Args:
+        models: the graded responses of each model, whose label they have; a model may come several times.
+        pooled: of a model with several temperatures also a row of all of them, before the others.
+        confidence: coverage of the intervals.
 
     Raises:
         MismatchError: two models have different problems.
     """
-    first = outcomes[0]
-    for other in outcomes:
-        if other.problems.keys() != first.problems.keys():
-            raise MismatchError(
-                f"'{other.model}' and '{first.model}' have different problems; sample both with the same task, split "
-                "and limit"
-            )
-    own = [one for one in outcomes if one.model == first.model]
-    found: list[Difference | None] = []
-    for one in outcomes:
-        base = next((known for known in own if known.temperature == one.temperature), first)
-        found.append(None if one.model == first.model else _difference(base, one, confidence))
-    adjusted, _ = benjamini_hochberg([None if one is None else one.p_value for one in found])
-    differences = [
-        None if one is None else one.model_copy(update={"p_adjusted": p})
-        for one, p in zip(found, adjusted, strict=True)
-    ]
-    kinds = Counter(one.kind for one in first.problems.values())
-    return Comparison(
-        kinds={kind: kinds[kind] for kind in sorted(kinds, key=_natural)},
-        confidence=confidence,
-        rows=tuple(_scores(*row, confidence) for row in zip(outcomes, differences, strict=True)),
-    )
+    # Each model's responses by temperature and problem.
+    rows: list[ModelScores] = []
+    answered: list[dict[str, list[Response]]] = []
+    for responses in models:
+        label = responses[0].label or ""
+        temperatures = list(dict.fromkeys(response.temperature for response in responses))
+        if pooled and len(temperatures) > 1:
+            temperatures.insert(0, None)
+        for temperature in temperatures:
+            problems = by_problem(response for response in responses if temperature in (None, response.temperature))
+            if answered and problems.keys() != answered[0].keys():
+                raise MismatchError(
+                    f"'{label}' and '{rows[0].model}' have different problems; sample both with the same task, split "
+                    "and limit"
+                )
+            groups = list(problems.values())
+            rows.append(model_scores(groups, model=label, temperature=temperature, confidence=confidence))
+            answered.append(problems)
+
+    # Each other model's difference from the first, the p-values adjusted for their number.
+    first: dict[float | None, int] = {}
+    for number, row in enumerate(rows):
+        if row.model == rows[0].model:
+            first.setdefault(row.temperature, number)
+    others = [number for number, row in enumerate(rows) if row.model != rows[0].model]
+    differences = []
+    for number in others:
+        base = first.get(rows[number].temperature, 0)
+        label = f"{rows[base].model} {rows[base].decoding}"
+        differences.append(_difference(answered[base], answered[number], label, confidence))
+    adjusted, _ = benjamini_hochberg([difference.p_value for difference in differences])
+    for number, difference, p in zip(others, differences, adjusted, strict=True):
+        difference = difference.model_copy(update={"p_adjusted": p})
+        rows[number] = rows[number].model_copy(update={"difference": difference})
+    kinds = {kind: scores.num_problems for kind, scores in rows[0].by_kind.items()}
+    return Comparison(kinds=kinds, confidence=confidence, rows=tuple(rows))
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Return a key by which numbers in texts count as numbers.
-
-    >>> sorted(["10 people", "2 people"], key=_natural)
-    ['2 people', '10 people']
-    """
-    return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", text)]
-
-
-def _fraction(problem: ProblemOutcome) -> float:
-    return sum(problem.right) / len(problem.right)
-
-
-def _difference(first: Outcomes, second: Outcomes, confidence: float) -> Difference:
-    pairs = [(one, second.problems[name]) for name, one in first.problems.items()]
-    label = f"{first.model} {decoding_name(first.temperature)}"
-    before, after = ([_fraction(pair[place]) for pair in pairs] for place in (0, 1))
-    if all(len(one.right) == len(other.right) == 1 for one, other in pairs):
-        found = mcnemar([value == 1 for value in before], [value == 1 for value in after], confidence=confidence)
-        estimate, p_value = found.difference, found.p_value
+def _difference(first: _ByProblem, second: _ByProblem, compared_with: str, confidence: float) -> Difference:
+    pairs = [(_verdicts(group), _verdicts(second[name])) for name, group in first.items()]
+    before = [sum(early) / len(early) for early, _ in pairs]
+    after = [sum(late) / len(late) for _, late in pairs]
+    if all(len(early) == len(late) == 1 for early, late in pairs):
+        test = mcnemar([early[0] for early, _ in pairs], [late[0] for _, late in pairs], confidence=confidence)
+        estimate, p_value = test.difference, test.p_value
     else:
         changes = [late - early for early, late in zip(before, after, strict=True)]
         estimate = mean_interval(changes, confidence=confidence, bounds=_DIFFERENCE)
         p_value = sign_flip_test(before, after)
     assert estimate is not None
-    return Difference(compared_with=label, estimate=estimate, p_value=p_value)
-
-
-def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float) -> ModelScores:
-    problems = list(outcomes.problems.values())
-    num = sum(len(one.right) for one in problems)
-    num_samples = max(len(one.right) for one in problems)
-
-    def accuracy(chosen: Sequence[ProblemOutcome]) -> Estimate:
-        found = accuracy_interval([one.right for one in chosen], confidence=confidence)
-        assert found is not None
-        return found
-
-    sampled = [SampledProblem(answers=one.answers, right=one.right) for one in problems]
-    kinds = sorted({one.kind for one in problems}, key=_natural)
-    return ModelScores(
-        model=outcomes.model,
-        temperature=outcomes.temperature,
-        num_problems=len(problems),
-        num_samples=num_samples,
-        accuracy=accuracy(problems),
-        by_kind={kind: accuracy([one for one in problems if one.kind == kind]) for kind in kinds},
-        curve=tuple(sampling_curve(sampled, confidence=confidence)) if num_samples > 1 else (),
-        difference=difference,
-        unanswered=outcomes.num_unanswered / num,
-        ungraded=(outcomes.statuses.get("timeout", 0) + outcomes.statuses.get("error", 0)) / num,
-        truncated=outcomes.num_truncated / num,
-        num_tokens=outcomes.num_tokens / num,
-    )
+    return Difference(compared_with=compared_with, estimate=estimate, p_value=p_value)
 
 
 def comparison_table(comparison: Comparison) -> list[list[str]]:
     """Return the table for people, the heading first; fractions in percent, intervals in brackets."""
     kinds = list(comparison.kinds) if len(comparison.kinds) > 1 else []
-    ks = sorted({row.curve[-1].k for row in comparison.rows if row.curve})
+    ks = sorted({row.curve[-1].k for row in comparison.rows if row.num_samples > 1 and row.curve})
     compared = any(row.difference is not None for row in comparison.rows)
-    counted = [f"{kind} ({comparison.kinds[kind]})" for kind in kinds]
-    ends = ["no answer", "cut off", "tokens"]
-    heading = ["model", "decoding", "samples", *counted, f"all ({comparison.rows[0].num_problems})"]
-    heading += [*(f"pass@{k}" for k in ks), *(["difference", "p"] if compared else []), *ends]
-    rows = [
-        [
-            row.model,
-            row.decoding,
-            str(row.num_samples),
-            *(_percent(row.by_kind[kind].mean) for kind in kinds),
-            _interval(row.accuracy),
-            *(_pass_at(row, k) for k in ks),
-            *(_difference_cells(row) if compared else []),
-            _percent(row.unanswered),
-            _percent(row.truncated),
-            f"{row.num_tokens:.0f}",
-        ]
-        for row in comparison.rows
-    ]
-    return [heading, *rows]
-
-
-def _percent(fraction: float, *, signed: bool = False) -> str:
-    text = rounded(100 * fraction, 1, -100, 0, 100)
-    return f"+{text}" if signed and not text.startswith("-") else text
-
-
-def _interval(estimate: Estimate | None, *, signed: bool = False) -> str:
-    if estimate is None:
-        return ""
-    mean, low, high = (_percent(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def _pass_at(row: ModelScores, k: int) -> str:
-    return next((_interval(one.pass_at_k) for one in row.curve if one.k == k), "")
+    # The heading says how many problems there are of each kind.
+    heading = ["model", "decoding", "samples", *(f"{kind} ({comparison.kinds[kind]})" for kind in kinds)]
+    heading += [f"all ({comparison.rows[0].num_problems})", *(f"pass@{k}" for k in ks)]
+    heading += ["difference", "p"] if compared else []
+    rows = [[*heading, "no answer", "cut off", "tokens"]]
+    for row in comparison.rows:
+        cells = [row.model, row.decoding, str(row.num_samples)]
+        cells += [hundredths(row.by_kind[kind].accuracy.mean) for kind in kinds]
+        cells.append(hundredths_interval(row.accuracy))
+        cells += ["" if (rate := row.pass_at(k)) is None else hundredths_interval(rate) for k in ks]
+        cells += _difference_cells(row) if compared else []
+        tokens = "" if row.num_tokens is None else f"{row.num_tokens.mean:.0f}"
+        rows.append([*cells, hundredths(row.unanswered), hundredths(row.truncated), tokens])
+    return rows
 
 
 def _difference_cells(row: ModelScores) -> list[str]:
@@ -223,59 +190,59 @@ def _difference_cells(row: ModelScores) -> list[str]:
     if difference is None:
         return ["", ""]
     p, other = difference.p_adjusted, difference.compared_with
-    found = _interval(difference.estimate, signed=True)
+    said = hundredths_interval(difference.estimate, signed=True)
     return [
-        found if other.endswith(f" {row.decoding}") else f"{found} from {other}",
+        said if other.endswith(f" {row.decoding}") else f"{said} from {other}",
         "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
     ]
 
 
-def _markdown(comparison: Comparison) -> str:
-    return markdown_table(comparison_table(comparison), num_names=2)
-
-
-def _latex(comparison: Comparison) -> str:
-    return latex_table(comparison_table(comparison), num_names=2)
-
-
 def _csv(comparison: Comparison) -> str:
     """Return one line per model, decoding and kind, with fractions as numbers; `all` is the line of all problems."""
+    ks = sorted({point.k for row in comparison.rows for point in row.curve})
+    columns = ["model", "decoding", "temperature", "num_samples", "kind", "num_problems", "accuracy", "low", "high"]
+    columns += [column for k in ks for column in _ends(f"pass_at_{k}")]
+    columns += [*_ends("difference"), "p_value", "p_adjusted", "compared_with"]
     stream = io.StringIO()
-    write = csv.writer(stream, lineterminator="\n").writerow
-    ks = sorted({one.k for row in comparison.rows for one in row.curve})
-    changes = ("difference", "difference_low", "difference_high", "p_value", "p_adjusted", "compared_with")
-    write(
-        ["model", "decoding", "temperature", "num_samples", "kind", "num_problems", "accuracy", "low", "high"]
-        + [f"pass_at_{k}{end}" for k in ks for end in ("", "_low", "_high")]
-        + list(changes)
-    )
+    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+    writer.writeheader()
     for row in comparison.rows:
-        same = [row.model, row.decoding, row.temperature, row.num_samples]
-        for kind, estimate in row.by_kind.items():
-            write([*same, kind, comparison.kinds[kind], *_numbers(estimate)] + [""] * (3 * len(ks) + len(changes)))
-        passed = {one.k: one.pass_at_k for one in row.curve}
-        change = row.difference
-        said = ["", "", "", "", "", ""]
-        if change is not None:
-            said = [*_numbers(change.estimate), _cell(change.p_value), _cell(change.p_adjusted), change.compared_with]
-        cells = [number for k in ks for number in _numbers(passed.get(k))]
-        write([*same, "all", row.num_problems, *_numbers(row.accuracy), *cells, *said])
+        for kind, scores in (*row.by_kind.items(), ("all", row)):
+            same = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
+            line = {**same, "kind": kind, "num_problems": scores.num_problems}
+            line |= _numbers(scores.accuracy, "accuracy", "low", "high")
+            # pass@k and the difference are of all problems together.
+            if scores is row:
+                for point in row.curve:
+                    line |= _numbers(point.pass_at_k, *_ends(f"pass_at_{point.k}"))
+                if row.difference is not None:
+                    line |= _numbers(row.difference.estimate, *_ends("difference"))
+                    line |= {name: _number(getattr(row.difference, name)) for name in ("p_value", "p_adjusted")}
+                    line["compared_with"] = row.difference.compared_with
+            writer.writerow(line)
     return stream.getvalue()
 
 
-def _numbers(estimate: Estimate | None) -> list[str]:
-    return ["", "", ""] if estimate is None else [_cell(estimate.mean), _cell(estimate.low), _cell(estimate.high)]
+def _ends(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
 
 
-def _cell(value: float | None) -> str:
+def _numbers(estimate: Estimate | None, *columns: str) -> dict[str, str]:
+    """Return mean and ends of an interval in three columns."""
+    values = () if estimate is None else (estimate.mean, estimate.low, estimate.high)
+    return {column: _number(value) for column, value in zip(columns, values, strict=False)}
+
+
+def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _json(comparison: Comparison) -> str:
-    return comparison.model_dump_json(indent=2) + "\n"
-
-
 FORMATS: Mapping[str, Callable[[Comparison], str]] = MappingProxyType(
-    {"md": _markdown, "csv": _csv, "latex": _latex, "json": _json}
+    {
+        "md": lambda comparison: markdown_table(comparison_table(comparison), num_names=2),
+        "csv": _csv,
+        "latex": lambda comparison: latex_table(comparison_table(comparison), num_names=2),
+        "json": lambda comparison: comparison.model_dump_json(indent=2) + "\n",
+    }
 )
 """The forms of a comparison beside the table for the terminal."""

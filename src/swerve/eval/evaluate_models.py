@@ -13,7 +13,7 @@ from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
 from swerve.config.sampling import SampleSettings
-from swerve.eval.comparison import FORMATS, Outcomes, compare, outcomes_of
+from swerve.eval.comparison import FORMATS, compare
 from swerve.eval.sampling import SampleJob, run_jobs
 from swerve.progress import Progress
 
@@ -56,7 +56,7 @@ def evaluate_models(
     ]
     if not run_jobs(jobs, progress):
         return None
-    comparison = compare([one for job in jobs for one in outcomes_of(read_samples(job.path).samples)])
+    comparison = compare([read_samples(job.path).samples for job in jobs])
     for name, form in FORMATS.items():
         write_text(out / f"comparison.{_ENDINGS[name]}", form(comparison))
     return comparison
@@ -75,8 +75,8 @@ def compare_checkpoints(run: RunDirectory) -> Comparison:
     Raises:
         ArtifactError: none is evaluated, or a table is damaged.
     """
-    found: list[Outcomes] = []
+    checkpoints = []
     for evaluation in read_evaluations(run):
         responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
-        found += outcomes_of([replace(response, label=evaluation.checkpoint) for response in responses])
-    return compare(found)
+        checkpoints.append([replace(response, label=evaluation.checkpoint) for response in responses])
+    return compare(checkpoints)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.behaviours.label_summary import Embedder, summarise
 from swerve.behaviours.response_rows import Lexicon, Row
@@ -122,11 +122,8 @@ def _prompt_prefix(task: TaskConfig) -> str:
 
 def _sampling(responses: Sequence[Response]) -> list[dict[str, Any]]:
     """Return pass@k, pass^k and maj@k over the problems whose samples all have a verdict."""
-    problems: dict[str, list[Response]] = {}
-    for response in responses:
-        problems.setdefault(response.problem.id, []).append(response)
     sampled: list[SampledProblem] = []
-    for group in problems.values():
+    for group in by_problem(responses).values():
         verdicts = [response.verdict for response in group]
         if None not in verdicts:
             answers = [None if one.extracted is None else " ".join(one.extracted.split()) for one in group]

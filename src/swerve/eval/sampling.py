@@ -32,18 +32,17 @@ from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError
-from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
+from swerve.eval.responses import sample_responses
+from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.positions import limit_said, max_sampled
 from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
-from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.cache import check_samples
-from swerve.rollout.engine import Engine, SamplingParams, make_engine
-from swerve.rollout.groups import rollout_groups
+from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt
 from swerve.version import __version__
@@ -391,8 +390,9 @@ def _sampled(
     plan: _Plan, chunk: Sequence[int], loaded: LoadedModel, engine: Engine, task: ProgressTask
 ) -> list[Response]:
     """Return the samples of some problems, by problem and number."""
-    settings, samples = plan.settings, list[Response]()
+    settings, samples = plan.settings, list[tuple[int, int, Response]]()
     for place, temperature in enumerate(settings.temperatures):
+        # Every sample has a seed of its own, so that their number changes none of them.
         numbers = range(place, settings.num_samples, len(settings.temperatures))
         wanted = [(problem, number) for problem in chunk for number in numbers]
         prompts = [plan.model.prompts[problem] for problem, _ in wanted]
@@ -400,20 +400,11 @@ def _sampled(
             derive_seed(settings.seed, "sample", prompt.problem.id, number)
             for prompt, (_, number) in zip(prompts, wanted, strict=True)
         ]
-        params = SamplingParams(
-            num_samples=1,
-            max_new_tokens=plan.info.max_new_tokens,
-            temperature=temperature,
-            stop_ids=stop_ids(loaded.model, loaded.tokenizer),
-        )
-        groups = rollout_groups(
-            engine, loaded.tokenizer, prompts, params, seeds=seeds, grade=grade_all, on_finished=task.advance
-        )
-        for group, (problem, number), seed in zip(groups, wanted, seeds, strict=True):
-            known = {"label": plan.model.source.label, "prompt": plan.model.texts[problem]}
-            (rollout,) = group.rollouts
-            samples.append(
-                Response.of(group.prompt, rollout, sample=number, temperature=temperature, seed=seed, **known)
-            )
-    places = {plan.model.prompts[problem].problem.id: problem for problem in chunk}
-    return sorted(samples, key=lambda sample: (places[sample.problem.id], sample.sample))
+        groups = sample_responses(
+            loaded, engine, prompts, seeds=seeds, num_samples=1, temperature=temperature,
+            max_new_tokens=plan.info.max_new_tokens, on_finished=task.advance,
+        )  # fmt: skip
+        for (response,), (problem, number), seed in zip(groups, wanted, seeds, strict=True):
+            known: Any = {"sample": number, "seed": seed, "prompt": plan.model.texts[problem]}
+            samples.append((problem, number, replace(response, label=plan.model.source.label, **known)))
+    return [response for _, _, response in sorted(samples, key=lambda each: each[:2])]

@@ -1,8 +1,10 @@
-"""Tables of finished strings as Markdown and LaTeX."""
+"""Tables of finished strings as Markdown and LaTeX, and the order of names with numbers in them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$"}
 _LATEX |= {character: f"\\{character}" for character in "&%$#_{}"} | {"\N{MINUS SIGN}": "$-$"}
@@ -41,3 +43,13 @@ def latex_table(rows: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
 
 def _escaped(cell: str) -> str:
     return "".join(_LATEX.get(one, one) for one in cell)
+
+
+def by_number(name: str) -> list[Any]:
+    """Return a key by which names are sorted with their numbers as numbers.
+
+    >>> sorted(["10 people", "2 people"], key=by_number)
+    ['2 people', '10 people']
+    """
+    # Every second part is a number, so that equal places of two keys compare.
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", name))]

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from swerve.artifacts.evaluation import Evaluation, Scores, read_evaluation
+from swerve.artifacts.comparison import Scores
+from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import PretrainedModel
-from swerve.estimates import Estimate, rounded
+from swerve.estimates import Estimate, hundredths_interval
 from swerve.recipes.loader import load_config
 from swerve.version import __version__
 
@@ -149,11 +150,11 @@ def _evaluation(origin: Origin, dtype: str) -> Iterator[str]:
     measured = str(evaluation.settings.get("dtype", "float32"))
     cast = f", with weights in {measured}: those of this folder are rounded to {dtype}" if measured != dtype else ""
     level = "" if evaluation.confidence is None else f" with {100 * evaluation.confidence:g}% intervals"
-    samples = max((rate.k for rate in evaluation.by_num_samples), default=0)
+    samples = max((point.k for point in evaluation.sampled.curve), default=0)
     yield f"## Evaluation\n\nHeld-out problems of the task, answered greedily and sampled{level}{cast}."
-    rows: list[tuple[str, Scores, Estimate | None]] = [("all", evaluation, evaluation.pass_at(samples))]
-    if len(evaluation.by_kind) > 1:
-        rows += [(kind, scores, None) for kind, scores in evaluation.by_kind.items()]
+    rows: list[tuple[str, Scores, Estimate | None]] = [("all", evaluation.greedy, evaluation.sampled.pass_at(samples))]
+    if len(evaluation.greedy.by_kind) > 1:
+        rows += [(kind, scores, None) for kind, scores in evaluation.greedy.by_kind.items()]
     lines = [f"| problems | number | accuracy (greedy) | pass@{samples} |", "|---|---|---|---|"]
     for name, scores, best in rows:
         lines.append(f"| {name} | {scores.num_problems} | {_percent(scores.accuracy)} | {_percent(best)} |")
@@ -161,7 +162,4 @@ def _evaluation(origin: Origin, dtype: str) -> Iterator[str]:
 
 
 def _percent(value: Estimate | None) -> str:
-    if value is None:
-        return ""
-    mean, low, high = (rounded(100 * number, 1, 0, 100) for number in (value.mean, value.low, value.high))
-    return f"{mean}% [{low}, {high}]"
+    return "" if value is None else hundredths_interval(value, "%")

@@ -88,20 +88,20 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
     names = [f"{row.model}, {row.decoding}" for row in rows]
     values = [percent_interval(row.accuracy) for row in rows]
     dots = [dot_row(name, value, row.accuracy, None) for name, value, row in zip(names, values, rows, strict=True)]
-    k = max((point.k for row in rows for point in row.curve), default=0)
+    k = max((point.k for row in rows if row.num_samples > 1 for point in row.curve), default=0)
     spread = ("No answer", "Not graded", "Cut off", "Tokens")
     header = ("Model", "Accuracy", f"pass@{k}", "Difference (points)", "p, adjusted", *spread)
     cells = [
         (
             name,
             value,
-            next((percent_interval(point.pass_at_k) for point in row.curve if point.k == k), NOT_MEASURED),
+            percent_interval(row.pass_at(k)),
             points_interval(row.difference.estimate if row.difference else None),
             p_value(row.difference.p_adjusted if row.difference else None),
             percent(row.unanswered),
             percent(row.ungraded),
             percent(row.truncated),
-            count(row.num_tokens),
+            count(row.num_tokens.mean if row.num_tokens else None),
         )
         for name, value, row in zip(names, values, rows, strict=True)
     ]
@@ -117,7 +117,7 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
         caption="Accuracy by kind of problem",
         header=("Model", *(f"{kind} [{count(num)}]" for kind, num in comparison.kinds.items())),
         rows=tuple(
-            (name, *(percent_interval(row.by_kind.get(kind)) for kind in comparison.kinds))
+            (name, *(percent_interval(row.by_kind[kind].accuracy) for kind in comparison.kinds))
             for name, row in zip(names, rows, strict=True)
         ),
     )

@@ -17,6 +17,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError
+from swerve.estimates import Estimate
 from swerve.report.read import right_answers
 
 ByProblem = Mapping[str, float]
@@ -122,7 +123,7 @@ def _values(
         return {}
     last = evaluations[-1]
     values = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
-    values["truncated"] = last.truncated
+    values["truncated"] = last.greedy.truncated
     if last.diversity is not None and last.diversity.ngram_similarity is not None:
         values["similarity"] = last.diversity.ngram_similarity.mean
 
@@ -133,16 +134,13 @@ def _values(
     if form is not None and form.dummy_thinking_share is not None:
         values["empty_thinking"] = form.dummy_thinking_share
     if last.statuses:
-        values["unanswered"] = last.num_unanswered / sum(last.statuses.values())
+        values["unanswered"] = last.num_unanswered / last.statuses.total()
 
     # How good it ever was, and when.
-    greedy = [evaluation for evaluation in evaluations if evaluation.accuracy is not None]
-    if greedy:
-        best = max(greedy, key=lambda evaluation: evaluation.accuracy.mean if evaluation.accuracy else 0.0)
-        assert best.accuracy is not None
-        if evaluations[0].accuracy is not None and len(evaluations) > 1:
-            values["first_accuracy"] = evaluations[0].accuracy.mean
-        values |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
+    best = max(evaluations, key=lambda evaluation: evaluation.greedy.accuracy.mean)
+    if len(evaluations) > 1:
+        values["first_accuracy"] = evaluations[0].greedy.accuracy.mean
+    values |= {"best_accuracy": best.greedy.accuracy.mean, "peak_step": float(best.step)}
 
     # The last value that training recorded.
     for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
@@ -153,16 +151,14 @@ def _values(
 
 
 def _by_kind(evaluation: Evaluation) -> dict[str, float]:
-    accuracies = {
-        kind: scores.accuracy.mean for kind, scores in evaluation.by_kind.items() if scores.accuracy is not None
-    }
+    accuracies = {kind: scores.accuracy.mean for kind, scores in evaluation.greedy.by_kind.items()}
     return accuracies if len(accuracies) > 1 else {}
 
 
-_OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], float | None]] = {
-    "accuracy": lambda one: None if one.accuracy is None else one.accuracy.mean,
-    "sampled_accuracy": lambda one: None if (found := one.pass_at(1)) is None else found.mean,
-    "entropy": lambda one: None if one.entropy is None else one.entropy.mean,
+_OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], Estimate | None]] = {
+    "accuracy": lambda evaluation: evaluation.greedy.accuracy,
+    "sampled_accuracy": lambda evaluation: evaluation.sampled.pass_at(1),
+    "entropy": lambda evaluation: evaluation.greedy.entropy,
 }
 _OF_METRICS = {
     "reward": "reward",
@@ -175,10 +171,10 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    curves = {
-        name: {evaluation.step: read(evaluation) for evaluation in evaluations}
-        for name, read in _OF_EVALUATIONS.items()
-    }
+    curves: dict[str, dict[int, float | None]] = {}
+    for name, read in _OF_EVALUATIONS.items():
+        estimates = {evaluation.step: read(evaluation) for evaluation in evaluations}
+        curves[name] = {step: None if estimate is None else estimate.mean for step, estimate in estimates.items()}
     curves |= {name: {metric.step: getattr(metric, key) for metric in metrics} for name, key in _OF_METRICS.items()}
     return {
         name: {step: value for step, value in values.items() if value is not None} for name, values in curves.items()

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenBatch, TokenSequence
 from swerve.config import Config, StageConfig
 from swerve.config.engines import TorchEngineConfig
 from swerve.errors import ConfigError, MismatchError
-from swerve.eval.heldout import EvaluatedProblem, evaluate_problems, heldout_problems, summarise, write_evaluation
+from swerve.eval.heldout import evaluate_problems, heldout_problems, heldout_scores, write_evaluation
 from swerve.functional.head_divergence import head_divergence
 from swerve.functional.head_logits import LinearHead
 from swerve.models.head import Head
@@ -81,39 +82,39 @@ class LiveEvaluation:
     def __init__(self, stage: StageConfig, context: StageContext) -> None:
         self._stage, self._context = stage, context
         self._problems: list[Problem] = []
-        self._evaluated: tuple[int, list[EvaluatedProblem]] = (0, [])
-        """Step of the stage and what was measured after it."""
+        self._evaluated: tuple[int, list[list[Response]]] = (0, [])
+        """Step of the stage and the responses of the policy after it."""
 
     def measure(self, stage_step: int) -> Metrics:
         """Return what to log of the policy after a step of the stage, counted from 1; nothing where it is not due."""
         if not is_evaluated(self._context.config, self._stage, stage_step):
             return {}
-        self._evaluated = (stage_step, self._evaluate(stage_step))
-        summary = summarise(self._evaluated[1], confidence=self._context.config.eval.confidence)
-        means = {
-            "eval_accuracy": summary.accuracy,
-            "eval_reward": summary.mean_reward,
-            "eval_num_tokens": summary.num_tokens,
-            "eval_entropy": summary.entropy,
-        }
-        values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
-        return {**values, "eval_truncated": summary.truncated}
-
-    def _evaluate(self, stage_step: int) -> list[EvaluatedProblem]:
+        # Sample from the model in training.
         context = self._context
         model, config = context.learner.model, context.config
         self._problems = self._problems or heldout_problems(config, context.family)
         loaded = LoadedModel(model=model, tokenizer=context.learner.tokenizer)
         whole = context.learner.weights.gathered
         with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, whole():
-            return evaluate_problems(config, loaded, engine, context.family, self._problems, context.world)
+            responses = evaluate_problems(config, loaded, engine, self._problems, context.world)
+        self._evaluated = (stage_step, responses)
+        # Log the means.
+        greedy, sampled = heldout_scores(responses, confidence=config.eval.confidence)
+        means = {
+            "eval_accuracy": greedy.accuracy,
+            "eval_reward": sampled.mean_reward,
+            "eval_num_tokens": greedy.num_tokens,
+            "eval_entropy": greedy.entropy,
+        }
+        values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
+        return {**values, "eval_truncated": greedy.truncated}
 
     def write(self, checkpoint: CheckpointRef) -> None:
         """Write what was measured as the evaluation of a checkpoint, if it was measured of its weights."""
-        step, evaluated = self._evaluated
+        step, responses = self._evaluated
         context = self._context
         if checkpoint.scheduled and checkpoint.stage_step == step and is_that_of_files(context.config):
-            write_evaluation(context.config, context.run, checkpoint, context.family, self._problems, evaluated)
+            write_evaluation(context.config, context.run, checkpoint, context.family, self._problems, responses)
 
 
 class LiveDivergence:

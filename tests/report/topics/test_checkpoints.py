@@ -28,9 +28,13 @@ def panel(inputs: ReportInputs, title: str) -> Panel:
     return found
 
 
-def with_entries(inputs: ReportInputs, **changes: Any) -> ReportInputs:
-    changed = [one.model_dump() | changes for one in inputs.evaluations]
-    return replace(inputs, evaluations=tuple(map(Evaluation.model_validate, changed)))
+def with_entries(inputs: ReportInputs, *, greedy: Any = None, sampled: Any = None, **changes: Any) -> ReportInputs:
+    changed = []
+    for one in inputs.evaluations:
+        record = one.model_dump() | changes
+        halves = {"greedy": record["greedy"] | (greedy or {}), "sampled": record["sampled"] | (sampled or {})}
+        changed.append(Evaluation.model_validate(record | halves))
+    return replace(inputs, evaluations=tuple(changed))
 
 
 def test_a_column_that_was_measured_nowhere_is_left_out(inputs: ReportInputs, inputs_of: Any) -> None:
@@ -46,7 +50,8 @@ def test_outcomes_have_the_statuses_that_occur_with_their_shares(inputs: ReportI
 
 @pytest.mark.parametrize("statuses", [{"graded": 5, "unparsed": 0, "timeout": 0, "error": 0}, {}])
 def test_no_outcomes_where_all_were_graded_or_nothing_tells(inputs: ReportInputs, statuses: Any) -> None:
-    assert "outcomes" not in parts(with_entries(inputs, statuses=statuses, num_unanswered=0))
+    changes = {"statuses": statuses, "num_unanswered": 0}
+    assert "outcomes" not in parts(with_entries(inputs, greedy=changes, sampled=changes))
 
 
 def test_reasons_are_added_up_over_the_steps(inputs: ReportInputs) -> None:
@@ -79,8 +84,8 @@ def test_different_right_answers_need_a_problem_with_two(inputs: ReportInputs) -
 def test_one_sample_a_problem_is_no_table(inputs: ReportInputs) -> None:
     share = {"mean": 0.5, "low": 0.4, "high": 0.6}
     one = [{"k": 1, "num_problems": 400, "pass_at_k": share, "pass_hat_k": share, "majority_at_k": None}]
-    assert "sampling" not in parts(with_entries(inputs, by_num_samples=one))
-    assert "sampling" not in parts(with_entries(inputs, by_num_samples=()))
+    assert "sampling" not in parts(with_entries(inputs, sampled={"curve": one}))
+    assert "sampling" not in parts(with_entries(inputs, sampled={"curve": ()}))
 
 
 def test_responses_leave_out_what_never_occurs_but_not_the_format(inputs: ReportInputs) -> None:
@@ -112,7 +117,7 @@ def scores(num_problems: int, accuracy: Any) -> dict[str, Any]:
 
 def test_many_kinds_are_a_table_alone(inputs: ReportInputs) -> None:
     kinds = {f"kind {i}": scores(2, {"mean": 0.5, "low": 0.1, "high": 0.9}) for i in range(25)}
-    found = panel(with_entries(inputs, by_kind=kinds), "Which kinds of problems were learned?")
+    found = panel(with_entries(inputs, greedy={"by_kind": kinds}), "Which kinds of problems were learned?")
     (table,) = found.parts
     assert isinstance(table, Table)
     assert not table.folded
@@ -120,12 +125,13 @@ def test_many_kinds_are_a_table_alone(inputs: ReportInputs) -> None:
 
 
 def test_one_kind_is_the_accuracy_once_more(inputs: ReportInputs) -> None:
-    assert "kinds" not in parts(with_entries(inputs, by_kind={"all": scores(400, None)}))
+    share = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    assert "kinds" not in parts(with_entries(inputs, greedy={"by_kind": {"all": scores(400, share)}}))
 
 
 def test_rewards_that_leave_the_unit_interval_are_numbers(inputs: ReportInputs) -> None:
     assert parts(inputs)["evaluation"].rows[0][3].startswith("42.0% (")
-    changed = with_entries(inputs, mean_reward={"mean": -1.0, "low": -1.75, "high": -0.25})
+    changed = with_entries(inputs, sampled={"mean_reward": {"mean": -1.0, "low": -1.75, "high": -0.25}})
     assert parts(changed)["evaluation"].rows[0][3].replace("\N{MINUS SIGN}", "-") == "-1.00 (-1.75 to -0.250)"
 
 

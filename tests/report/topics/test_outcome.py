@@ -9,13 +9,13 @@ import pytest
 BEFORE = {
     "checkpoint": "dpo-8",
     "step": 508,
-    "num_problems": 400,
-    "accuracy": {"mean": 0.465, "low": 0.417, "high": 0.514},
+    "greedy": {"num_problems": 400, "accuracy": {"mean": 0.465, "low": 0.417, "high": 0.514}},
 }
 
 
 def after(mean: float, low: float, high: float) -> dict[str, Any]:
-    return {**BEFORE, "checkpoint": "rl-80", "step": 588, "accuracy": {"mean": mean, "low": low, "high": high}}
+    greedy = {"num_problems": 400, "accuracy": {"mean": mean, "low": low, "high": high}}
+    return {"checkpoint": "rl-80", "step": 588, "greedy": greedy}
 
 
 def test_overlapping_accuracies_are_no_change(said: Any) -> None:
@@ -36,7 +36,7 @@ def test_a_loss_of_accuracy_is_called_a_fall(said: Any) -> None:
 
 def passing(mean: float) -> dict[str, Any]:
     estimate = {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
-    return {"by_num_samples": [{"k": 1, "pass_at_k": estimate}, {"k": 4, "pass_at_k": estimate}]}
+    return {"sampled": {"curve": [{"k": 1, "pass_at_k": estimate}, {"k": 4, "pass_at_k": estimate}]}}
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_whether_one_of_many_samples_is_right_more_often(later: float, ending: s
     (sentence,) = [one for one in said((first, last), None) if "pass@4" in one]
     assert sentence.startswith("The chance that one of 4 samples is right (pass@4) ")
     assert ending in sentence.replace(" at dpo-8", "").replace(" at rl-80", "")
-    few = [{**entry, "by_num_samples": entry["by_num_samples"][:1]} for entry in (first, last)]
+    few = [{**entry, "sampled": {"curve": entry["sampled"]["curve"][:1]}} for entry in (first, last)]
     assert not any("pass@" in one for one in said(tuple(few), None))

@@ -110,7 +110,10 @@ def test_samples_have_a_chart_where_they_are_many(inputs: ReportInputs, inputs_o
     (chart,) = [chart for chart in all_charts(inputs) if chart.id == "sampling"]
     assert [curve.name for curve in chart.curves] == ["pass@1", "pass@4", "maj@4"]
     assert means(chart, "pass@4")[:2] == pytest.approx([0.6, 0.63])
-    two = tuple(one.model_copy(update={"by_num_samples": one.by_num_samples[:2]}) for one in inputs.evaluations)
+    two = tuple(
+        one.model_copy(update={"sampled": one.sampled.model_copy(update={"curve": one.sampled.curve[:2]})})
+        for one in inputs.evaluations
+    )
     assert "sampling" not in [chart.id for chart in all_charts(replace(inputs, evaluations=two))]
     assert "sampling" not in [chart.id for chart in all_charts(inputs_of())]
 
@@ -120,7 +123,10 @@ def test_rewards_on_another_scale_have_a_chart_of_their_own(inputs: ReportInputs
     changed = replace(
         inputs,
         evaluations=tuple(
-            Evaluation.model_validate(one.model_dump() | {"mean_reward": reward}) for one in inputs.evaluations
+            Evaluation.model_validate(
+                one.model_dump() | {"sampled": one.sampled.model_dump() | {"mean_reward": reward}}
+            )
+            for one in inputs.evaluations
         ),
     )
     charts = {chart.id: chart for chart in all_charts(changed)}
@@ -156,12 +162,13 @@ def test_a_collapse_is_said_with_what_followed(said: Any) -> None:
 
 
 def test_what_graders_could_not_judge_is_a_caution(said: Any) -> None:
-    entry = {"checkpoint": "rl-80", "step": 88, "statuses": {"graded": 1990, "unparsed": 5, "timeout": 4, "error": 1}}
+    statuses = {"graded": 1990, "unparsed": 5, "timeout": 4, "error": 1}
+    entry = {"checkpoint": "rl-80", "step": 88, "sampled": {"statuses": statuses}}
     record = {"step": 20, "stage": "rl", "stage_step": 12, "stopped_error_share": 0.625}
     assert said((entry, entry), None, (record,))[-2:] == (
         "In the evaluations, 8 of 4,000 completions reached a limit of the grader and 2 made it fail; they count as "
         "wrong.",
         "Stage rl stopped at its step 12, as 62.5% of its last completions could not be graded.",
     )
-    answered = {**entry, "statuses": {"graded": 10, "unparsed": 5, "timeout": 0, "error": 0}}
+    answered = {**entry, "sampled": {"statuses": {"graded": 10, "unparsed": 5, "timeout": 0, "error": 0}}}
     assert not any("grader" in one for one in said((answered,), None))

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.evaluation import check_evaluation
 from swerve.artifacts.files import read_json, read_sealed
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, read_responses
+from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
@@ -26,7 +26,7 @@ class Evaluated:
 
     label: str
     greedy: tuple[Response, ...]
-    samples: Mapping[str, tuple[Response, ...]]
+    samples: Mapping[str, Sequence[Response]]
     """By problem id."""
 
 
@@ -46,17 +46,11 @@ def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
     if entry.get("weights_sha256", "") != checkpoint.weights_sha256:
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
     # One table holds the greedy completions and the sampled ones.
-    greedy: list[Response] = []
-    samples: dict[str, list[Response]] = {}
-    for response in read_responses(table, EVALUATION_SCHEMA):
-        if response.temperature == 0:
-            greedy.append(response)
-        else:
-            samples.setdefault(response.problem.id, []).append(response)
+    responses = read_responses(table, EVALUATION_SCHEMA)
     return Evaluated(
         label=checkpoint.label,
-        greedy=tuple(greedy),
-        samples={name: tuple(responses) for name, responses in samples.items()},
+        greedy=tuple(response for response in responses if response.temperature == 0),
+        samples=by_problem(response for response in responses if response.temperature != 0),
     )
 
 

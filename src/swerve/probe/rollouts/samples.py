@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from swerve.artifacts.responses import Response
+from swerve.artifacts.responses import Response, by_problem
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.formats.conditions import LENGTH, Condition, field_of
@@ -45,7 +45,7 @@ def choose_rollouts(
         ConfigError: no problem or no rollout is left.
     """
     # Of the problems that both files have, those that the conditions leave.
-    before, after = _by_problem(reference), _by_problem(final)
+    before, after = by_problem(reference), by_problem(final)
     shared = _shared((before, after), labels)
     of_problems = [condition for condition in where if condition.field != LENGTH]
     left = [name for name in shared if _all_hold(before[name][0].problem, of_problems, before)]
@@ -84,13 +84,6 @@ def table_line(counts: Sequence[int], labels: tuple[str, str]) -> str:
         f"of {sum(counts)} problems {both} are right with both, {first} with {labels[0]} alone, {second} with "
         f"{labels[1]} alone, {neither} with neither"
     )
-
-
-def _by_problem(sequences: Sequence[Response]) -> dict[str, list[Response]]:
-    found: dict[str, list[Response]] = {}
-    for one in sequences:
-        found.setdefault(one.problem.id, []).append(one)
-    return found
 
 
 def _shared(groups: Sequence[Mapping[str, Sequence[Response]]], labels: tuple[str, str]) -> list[str]:

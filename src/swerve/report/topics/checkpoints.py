@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from swerve.artifacts.evaluation import Evaluation, Scores, rewards_are_fractions
+from swerve.artifacts.comparison import ModelScores, Scores
+from swerve.artifacts.evaluation import Evaluation, rewards_are_fractions
 from swerve.artifacts.metrics import StepMetrics
+from swerve.formats.text_tables import by_number
 from swerve.report.draw.curves import Chart, over_checkpoints
 from swerve.report.draw.figures import Drawing, numbers, set_title, shades, side_by_side
 from swerve.report.draw.panels import (
@@ -50,11 +51,11 @@ def _section(inputs: ReportInputs) -> Section | None:
         _mistake_panel(inputs.evaluations),
         _response_panel(inputs.evaluations),
         _kind_panel(
-            inputs, lambda evaluation: evaluation.by_part or {}, title="Which parts of the mixture were learned?",
-            id="parts", column="Part",
+            inputs, lambda greedy: greedy.by_part or {}, title="Which parts of the mixture were learned?", id="parts",
+            column="Part",
         ),
         _kind_panel(
-            inputs, lambda evaluation: evaluation.by_kind, title="Which kinds of problems were learned?", id="kinds",
+            inputs, lambda greedy: greedy.by_kind, title="Which kinds of problems were learned?", id="kinds",
             column="Kind",
         ),
     ]  # fmt: skip
@@ -69,13 +70,13 @@ def _evaluation_table(evaluations: Sequence[Evaluation]) -> Table:
         (
             evaluation.checkpoint,
             count(evaluation.step),
-            percent_interval(evaluation.accuracy),
-            reward(evaluation.mean_reward),
-            percent_interval(evaluation.trace_right),
-            number_interval(evaluation.num_tokens),
-            number_interval(evaluation.entropy),
-            percent(evaluation.truncated),
-            count(evaluation.failures),
+            percent_interval(evaluation.greedy.accuracy),
+            reward(evaluation.sampled.mean_reward),
+            percent_interval(evaluation.greedy.trace_right),
+            number_interval(evaluation.greedy.num_tokens),
+            number_interval(evaluation.greedy.entropy),
+            percent(evaluation.greedy.truncated),
+            count(evaluation.statuses.total() - evaluation.statuses["graded"]),
         )
         for evaluation in evaluations
     )
@@ -105,7 +106,7 @@ def _outcome_table(evaluations: Sequence[Evaluation]) -> Table | None:
         return None
     rows = []
     for evaluation in shown:
-        total, own = sum(evaluation.statuses.values()), counts[evaluation.checkpoint]
+        total, own = evaluation.statuses.total(), counts[evaluation.checkpoint]
         rows.append((evaluation.checkpoint, count(total), *(_counted(own.get(name, 0), total) for name in names)))
     return Table(
         id="outcomes",
@@ -147,16 +148,16 @@ _SAMPLING_TERMS = {
 
 def _sampling_panel(inputs: ReportInputs) -> Panel | None:
     """Return what several samples of a problem are worth; None where there was at most one sample."""
-    ks = sorted({sample.k for entry in inputs.evaluations for sample in entry.by_num_samples})
+    ks = sorted({point.k for evaluation in inputs.evaluations for point in evaluation.sampled.curve})
     if not ks or ks[-1] < 2:
         return None
     most = ks[-1]
     rows = []
     for entry in inputs.evaluations:
-        last = entry.sampled(most)
-        cells = [percent_interval(entry.pass_at(k)) for k in ks]
+        last = entry.sampled.of_samples(most)
+        cells = [percent_interval(entry.sampled.pass_at(k)) for k in ks]
         # The majority of two is one of the two.
-        cells += [percent_interval(entry.majority_at(most))] if most > 2 else []
+        cells += [percent_interval(entry.sampled.majority_at(most))] if most > 2 else []
         cells.append(percent_interval(None if last is None else last.pass_hat_k))
         rows.append((entry.checkpoint, *cells, number_interval(inputs.distinct_right.get(entry.checkpoint))))
     majority = (f"maj@{most}",) if most > 2 else ()
@@ -251,12 +252,12 @@ def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
     )
 
 
-Grouped = Callable[[Evaluation], Mapping[str, Scores]]
+Grouped = Callable[[ModelScores], Mapping[str, Scores]]
 
 
 def _kind_panel(inputs: ReportInputs, grouped: Grouped, *, title: str, id: str, column: str) -> Panel | None:
     """Return accuracy by part of a mixture or by kind of problem: reference against final, and every checkpoint."""
-    shown = [(evaluation.checkpoint, scores) for evaluation in inputs.evaluations if (scores := grouped(evaluation))]
+    shown = [(one.checkpoint, scores) for one in inputs.evaluations if (scores := grouped(one.greedy))]
     kinds = sorted({kind for _, scores in shown for kind in scores}, key=by_number)
     if len(kinds) < 2:
         return None
@@ -284,26 +285,15 @@ def _kind_panel(inputs: ReportInputs, grouped: Grouped, *, title: str, id: str, 
     )
 
 
-def by_number(name: str) -> list[Any]:
-    """Return a key by which names are sorted with their numbers as numbers.
-
-    >>> sorted(["10 people", "2 people"], key=by_number)
-    ['2 people', '10 people']
-    """
-    # Every second part is a number, so that equal places of two keys compare.
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", name))]
-
-
 def _kind_dots(inputs: ReportInputs, grouped: Grouped, kinds: Sequence[str]) -> tuple[DotRow, ...]:
     first, last = inputs.reference, inputs.final
     if last is None or len(kinds) > _MAX_DOTS:
         return ()
-    before = {} if first is None or first is last else grouped(first)
+    before = {} if first is None or first is last else grouped(first.greedy)
     rows = []
-    for kind, scores in grouped(last).items():
-        if scores.accuracy is not None:
-            old = before[kind].accuracy if kind in before else None
-            rows.append(dot_row(kind, percent_interval(scores.accuracy), scores.accuracy, old.mean if old else None))
+    for kind, scores in grouped(last.greedy).items():
+        old = before[kind].accuracy.mean if kind in before else None
+        rows.append(dot_row(kind, percent_interval(scores.accuracy), scores.accuracy, old))
     return tuple(sorted(rows, key=lambda row: by_number(row.name)))
 
 
@@ -317,25 +307,25 @@ def _dots_note(inputs: ReportInputs) -> str:
 def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     entries = inputs.evaluations
     if entries or not inputs.is_imported:
-        entropy = {"Mean entropy of a token": lambda evaluation: evaluation.entropy}
+        entropy = {"Mean entropy of a token": lambda evaluation: evaluation.greedy.entropy}
         yield over_checkpoints(entries, entropy, id="entropy", title="Token entropy", unit="nats")
-        length = {"Mean length": lambda evaluation: evaluation.num_tokens}
+        length = {"Mean length": lambda evaluation: evaluation.greedy.num_tokens}
         yield over_checkpoints(entries, length, id="length", title="Response length", unit="tokens")
 
 
 def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     """Yield the accuracy by kind of problem, the kinds in the order of the numbers in their names."""
-    shown = [evaluation for evaluation in inputs.evaluations if evaluation.by_kind]
-    kinds = sorted({kind for evaluation in shown for kind in evaluation.by_kind}, key=by_number)
+    shown = [evaluation for evaluation in inputs.evaluations if evaluation.greedy.by_kind]
+    kinds = sorted({kind for evaluation in shown for kind in evaluation.greedy.by_kind}, key=by_number)
 
     # A bar for each kind that a checkpoint was asked about.
     measured = [
-        (evaluation, kind, evaluation.by_kind[kind])
+        (evaluation, kind, evaluation.greedy.by_kind[kind])
         for evaluation in shown
         for kind in kinds
-        if kind in evaluation.by_kind
+        if kind in evaluation.greedy.by_kind
     ]
-    if len(kinds) > 1 and any(scores.accuracy is not None for _, _, scores in measured):
+    if len(kinds) > 1:
         yield Drawing(
             name="accuracy_by_difficulty",
             draw=partial(_draw_kinds, evaluations=shown, kinds=kinds),
@@ -356,7 +346,7 @@ def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
 def _draw_kinds(axes: Axes, *, evaluations: Sequence[Evaluation], kinds: Sequence[str]) -> None:
     series = {
         evaluation.checkpoint: [
-            evaluation.by_kind[kind].accuracy if kind in evaluation.by_kind else None for kind in kinds
+            evaluation.greedy.by_kind[kind].accuracy if kind in evaluation.greedy.by_kind else None for kind in kinds
         ]
         for evaluation in evaluations
     }

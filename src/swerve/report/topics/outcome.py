@@ -18,8 +18,9 @@ def _sentences(inputs: ReportInputs) -> Iterator[str]:
     yield _accuracy(inputs)
     yield _samples(inputs)
     last = inputs.final
-    if last is not None and last.trace_right is not None:
-        yield f"Of the traces of {last.checkpoint}, {percent_interval(last.trace_right)} have no wrong step at all."
+    right = None if last is None else last.greedy.trace_right
+    if last is not None and right is not None:
+        yield f"Of the traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
     if inputs.summary is None:
         yield "Where the checkpoints differ from the reference was not measured."
 
@@ -40,13 +41,13 @@ class _Accuracies:
 def _measured(inputs: ReportInputs) -> _Accuracies | None:
     """Return the greedy accuracies of the evaluations; without them those of the samples that rollouts are from."""
     first, last, summary = inputs.reference, inputs.final, inputs.summary
-    if first is not None and last is not None and first.accuracy is not None and last.accuracy is not None:
+    if first is not None and last is not None:
         return _Accuracies(
             name="greedy accuracy",
-            problems=f"{count(last.num_problems)} held-out problems",
+            problems=f"{count(last.greedy.num_problems)} held-out problems",
             labels=(first.checkpoint, last.checkpoint),
-            first=first.accuracy,
-            last=last.accuracy,
+            first=first.greedy.accuracy,
+            last=last.greedy.accuracy,
         )
 
     # Without evaluations, the samples that rollouts were selected from.
@@ -82,7 +83,7 @@ def _samples(inputs: ReportInputs) -> str:
     first, last = inputs.reference, inputs.final
     if first is None or last is None or first is last or k < MANY_SAMPLES:
         return ""
-    before, after = first.pass_at(k), last.pass_at(k)
+    before, after = first.sampled.pass_at(k), last.sampled.pass_at(k)
     if before is None or after is None:
         return ""
     said = change(before, after, at=(first.checkpoint, last.checkpoint))
@@ -108,11 +109,11 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     if not entries and inputs.is_imported:
         return
     is_fraction = rewards_are_fractions(entries)
-    reward = {"Sampled reward": attrgetter("mean_reward")}
+    reward = {"Sampled reward": attrgetter("sampled.mean_reward")}
     curves = {
-        "Greedy accuracy": attrgetter("accuracy"),
+        "Greedy accuracy": attrgetter("greedy.accuracy"),
         **(reward if is_fraction else {}),
-        "Fully right traces": attrgetter("trace_right"),
+        "Fully right traces": attrgetter("greedy.trace_right"),
     }
     yield over_checkpoints(entries, curves, id="accuracy", title="Accuracy on held-out problems", unit="share")
     if not is_fraction:
@@ -128,9 +129,9 @@ def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
         return
 
     curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
-        "pass@1": lambda evaluation: evaluation.pass_at(1),
-        f"pass@{k}": lambda evaluation: evaluation.pass_at(k),
-        f"maj@{k}": lambda evaluation: evaluation.majority_at(k),
+        "pass@1": lambda evaluation: evaluation.sampled.pass_at(1),
+        f"pass@{k}": lambda evaluation: evaluation.sampled.pass_at(k),
+        f"maj@{k}": lambda evaluation: evaluation.sampled.majority_at(k),
     }
     yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
 
