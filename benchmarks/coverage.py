@@ -1,7 +1,6 @@
 """Coverage of every interval and size of every test of `swerve.statistics`, by simulation on the functions themselves.
 
-    python -m benchmarks.coverage [--draws 4000] [--seed 1]    measure, write results/coverage.jsonl and the table
-    python -m benchmarks.coverage --table                       write the table of docs/statistics.md from the results
+    python -m benchmarks.coverage [--draws 4000] [--seed 1] > benchmarks/results/coverage.jsonl
 
 A cell is a function, what is drawn and a number of problems. Coverage is the fraction of drawn samples whose 95%
 interval holds the truth, size the fraction of samples with nothing in them that a test rejects at 5%.
@@ -10,16 +9,15 @@ interval holds the truth, size the fraction of samples with nothing in them that
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from benchmarks.process import print_line
 from swerve.estimates import Estimate
 from swerve.statistics import (
     auc_interval,
@@ -36,9 +34,6 @@ from swerve.statistics import (
 )
 
 SIZES = (20, 50, 100, 400)
-RESULTS = Path(__file__).parent / "results" / "coverage.jsonl"
-PAGE = Path(__file__).parent.parent / "docs" / "statistics.md"
-_MARKS = ("<!-- coverage: begin -->\n", "<!-- coverage: end -->\n")
 
 Rng = np.random.Generator
 
@@ -287,45 +282,14 @@ def measure(cell: Cell, draws: int, seed: int) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the Markdown table: for each method and number of problems the worst family, and its rate."""
-    lines = ["| method | measured | " + " | ".join(f"{num} problems" for num in SIZES) + " | worst family |"]
-    lines.append("|---|---|" + "---|" * (len(SIZES) + 1))
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method and row["num_counted"] >= 0.1 * row["num_draws"]]
-        is_test = own[0]["is_test"]
-        worst = max if is_test else min
-        shown = [
-            f"{worst((row['rate'] for row in own if row['num_problems'] == num), default=math.nan):.3f}".replace(
-                "nan", "none called reliable"
-            )
-            for num in SIZES
-        ]
-        family = worst(own, key=lambda row: row["rate"])["family"]
-        lines.append(f"| {method} | {'size' if is_test else 'coverage'} | {' | '.join(shown)} | {family} |")
-    return "\n".join(lines) + "\n"
-
-
-def write_table() -> None:
-    """Write the table of the kept results into the page."""
-    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
-    before, rest = PAGE.read_text(encoding="utf-8").split(_MARKS[0])
-    _, after = rest.split(_MARKS[1])
-    counted = f"{rows[0]['num_draws']:,} draws per cell.\n"
-    PAGE.write_text(f"{before}{_MARKS[0]}\n{table(rows)}\n{counted}\n{_MARKS[1]}{after}", encoding="utf-8")
-
-
 def main() -> None:
-    """Measure every cell, or only write the table."""
+    """Measure every cell; print JSON lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--table", action="store_true", help="only write the table of the kept results")
     options = parser.parse_args()
-    if not options.table:
-        rows = [measure(cell, options.draws, options.seed) for cell in cells()]
-        RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    write_table()
+    for cell in cells():
+        print_line(measure(cell, options.draws, options.seed))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """How well answers of mathematics are judged: published equivalence cases, recorded scores, time, random text.
 
-    python -m benchmarks.equivalence DATA [--fuzz 0] [--out FILE]
+    python -m benchmarks.equivalence DATA [--fuzz 0] > benchmarks/results/equivalence.jsonl
 
 DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
 conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
-`rollouts/gsm8k_tora_70b.jsonl.gz`. `python -m benchmarks` puts what is kept in `results/equivalence.jsonl` into
+`rollouts/gsm8k_tora_70b.jsonl.gz`. `python -m studies benchmarks` puts the result into
 `docs/maths-answers.md`. Golds and answers are graded as they are published, by the default policies, but by
 `extraction: boxed` where the responses were asked for a box.
 """
@@ -21,18 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import header
-from studies.markdown import code, percent, table
+from benchmarks.process import print_header, print_line
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
 
 _SHOWN = 60  # characters of a text's end
-REASONS = {
-    r"\beginboxed{8\sqrt{6}}": "no box in LaTeX: the command is misspelt",
-    r"\boxed{9} \boxed{42}": "boxes side by side are one answer, the list 9, 42",
-    "not it's not 10": "a sentence that negates a value states none",
-}
-"""Why an answer of the equivalence cases is judged otherwise, by a part of its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,62 +153,22 @@ def _fuzz(count: int) -> Result:
     )
 
 
-def shown(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tables of the kept lines: the counts of every set, and the cases that are judged otherwise."""
-    rows = [
-        [
-            line["name"],
-            str(line["cases"]),
-            f"{line['agree']} ({percent(line['agree'] / line['cases'])})",
-            str(line["wrong_accepts"]),
-            percent(line["quick"] / line["cases"], 0),
-            str(line["mean_ms"]),
-            str(line["most_ms"]),
-        ]
-        for line in lines
-        if "name" in line
-    ]
-    counts = table(
-        ["cases", "number", "agree", "wrong accepts", "decided quickly", "CPU ms, mean", "CPU ms, most"], rows
-    )
-    cases = [
-        [
-            code(line["gold"]),
-            code(line["text"]),
-            "accept" if line["expected"] else "reject",
-            code(line["read"][-_SHOWN:]),
-            next((reason for part, reason in REASONS.items() if part in line["text"]), "not explained"),
-        ]
-        for line in lines
-        if "read" in line
-    ]
-    head = ["gold", "end of the text", "expected", "answer read", "reason"]
-    return f"{counts}\n\nEvery case of `equivalence` that is judged otherwise:\n\n{table(head, cases)}"
-
-
 def main() -> None:
-    """Judge every case; print the tables, keep the results where asked."""
+    """Judge every case; print JSON lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--fuzz", type=int, default=0, help="number of random strings")
-    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    results: list[Result] = []
-    unequal: list[tuple[Case, str]] = []
+    print_header("math-verify")
+    differ: list[tuple[Case, str]] = []
     for name, cases in _case_sets(arguments.data):
-        result, differ = _judge(name, cases)
-        results.append(result)
-        unequal += differ if name == "equivalence" else []
+        result, others = _judge(name, cases)
+        print_line(asdict(result))
+        differ += others if name == "equivalence" else []
     if arguments.fuzz:
-        results.append(_fuzz(arguments.fuzz))
-    lines = [header("math-verify"), *map(asdict, results)]
-    lines += [
-        {"gold": case.golds[0], "text": case.text[-_SHOWN:], "expected": case.expected, "read": read}
-        for case, read in unequal
-    ]
-    print(shown(lines))
-    if arguments.out:
-        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        print_line(asdict(_fuzz(arguments.fuzz)))
+    for case, read in differ:
+        print_line({"gold": case.golds[0], "text": case.text[-_SHOWN:], "expected": case.expected, "read": read})
 
 
 if __name__ == "__main__":

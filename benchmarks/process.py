@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from studies.study import processor
+from studies.records import processor
 from swerve.version import __version__
 
 MIB = 2**20

@@ -1,6 +1,6 @@
 r"""How well the grader of mathematics reads answers in other words: 300 golds, each written in 20 ways.
 
-    python -m benchmarks.rewritten_golds [--half development|held_out] [--out FILE] [--failures]
+    python -m benchmarks.rewritten_golds [--failures] > benchmarks/results/rewritten_golds.jsonl
 
 The golds are those of `gold_answers.jsonl`: answers of the kinds that mathematical data sets have, each with a wrong
 one of its kind beside it (a sign, a digit, a term, an end of an interval, the order of a pair is another). A writing is
@@ -15,15 +15,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.process import header
-from studies.markdown import percent, table
+from benchmarks.process import print_header, print_line
 from swerve.rewards.maths import grade_math
 from swerve.types import Problem
 
@@ -275,43 +275,20 @@ def measure(half: Half, chosen: Sequence[Case]) -> tuple[Result, list[tuple[Case
     ), failures
 
 
-def shown(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of the kept lines."""
-    rows = [
-        [
-            line["half"].replace("_", " "),
-            str(line["golds"]),
-            f"{line['accepted']:,} of {line['right']:,} ({percent(line['accepted'] / line['right'])})",
-            f"{line['wrong_accepts']} of {line['wrong']:,}",
-            str(line["mean_ms"]),
-            str(line["most_ms"]),
-        ]
-        for line in lines
-        if "half" in line
-    ]
-    return table(["half", "golds", "right ones accepted", "wrong ones accepted", "CPU ms, mean", "CPU ms, most"], rows)
-
-
 def main() -> None:
-    """Judge the halves; print the table, and the failures of the development half where asked."""
+    """Judge the halves; print JSON lines, and the failures of the development half where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=["development", "held_out"], action="append")
-    parser.add_argument("--failures", action="store_true", help="print those of the development half")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--failures", action="store_true", help="print those of the development half on stderr")
     arguments = parser.parse_args()
-    halves: list[Half] = arguments.half or ["development", "held_out"]
-    results = []
+    print_header()
+    halves: tuple[Half, Half] = ("development", "held_out")
     for half in halves:
         result, failures = measure(half, list(cases(half)))
-        results.append(result)
-        if arguments.failures and half == "development":
-            for case, read, status in failures:
-                verdict = "right, not accepted" if case.is_right else "WRONG, ACCEPTED"
-                print(f"{verdict}: {case.kind} {case.gold}, {case.writing}: {case.texts} read {read!r} ({status})")
-    lines = [header(), *map(asdict, results)]
-    print(shown(lines))
-    if arguments.out:
-        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        print_line(asdict(result))
+        for case, read, status in failures if arguments.failures and half == "development" else ():
+            verdict = "right, not accepted" if case.is_right else "WRONG, ACCEPTED"
+            said = f"{verdict}: {case.kind} {case.gold}, {case.writing}: {case.texts} read {read!r} ({status})"
+            print(said, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from studies.study import Record
+from studies.pages import Record
 
 plt.switch_backend("agg")
 SELECTOR_COLORS = {"js": "tab:blue", "logprob_drop": "tab:green", "entropy": "tab:orange", "random": "tab:gray"}

@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -62,55 +63,60 @@ def test_whatever_a_script_imports_from_this_repository_is_there():
 def test_an_import_of_what_moved_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     (tmp_path / "studies").mkdir()
-    (tmp_path / "studies" / "markdown.py").write_text("def table(): ...\nnumber = 1\n")
+    (tmp_path / "studies" / "pages.py").write_text("def table(): ...\nnumber = 1\n")
     script = tmp_path / "studies" / "moved.py"
     script.write_text(
-        "from studies.markdown import number, percent, table\n"
+        "from studies.pages import number, percent, table\n"
         "from swerve.nowhere import name\n"
         "from swerve import version\n"
         "from swerve.types import Problem, Gone\n"
     )
     assert _missing(script) == [
-        "studies/moved.py:1: studies.markdown has no percent",
+        "studies/moved.py:1: studies.pages has no percent",
         "studies/moved.py:2: swerve.nowhere has no name",
         "studies/moved.py:4: swerve.types has no Gone",
     ]
 
 
-STUDIES = sorted(path.parent.name for path in (ROOT / "studies").glob("*/__main__.py"))
+STUDIES = ("any_model", "benchmarks", "demo", "experiments", "grading", "objectives", "planted", "selectors", "stories")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def _texts(name):
-    """Return the pages of a study, its tables and its numbers, of the kept results."""
-    study = importlib.import_module(f"studies.{name}.__main__").STUDY
-    return study.pages, *study.texts(importlib.import_module("studies.study").read_records(study.results_path))
+    """Return the tables and numbers of a study, of the kept results."""
+    return importlib.import_module("studies.__main__").texts(name)
+
+
+def test_all_studies_are_known():
+    assert set(importlib.import_module("studies.__main__").NAMES) == set(STUDIES)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_pages_are_made_from_the_results(name):
-    markdown = importlib.import_module("studies.markdown")
-    pages, tables, numbers = _texts(name)
-    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    pages = importlib.import_module("studies.pages")
+    tables, numbers = _texts(name)
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
     assert tables
-    assert set(tables) <= {place for text in texts.values() for place in markdown.places(text)}
-    for page, text in texts.items():
-        assert markdown.filled(text, {**tables, **numbers}) == text, page.name
+    assert set(tables) <= {place for text in texts for place in pages.places(text)}
+    for text in texts:
+        assert pages.filled(text, {**tables, **numbers}) == text
 
 
-def test_every_place_of_a_page_is_filled_by_one_study_that_has_the_page():
-    markdown = importlib.import_module("studies.markdown")
-    by_page = {page: [] for page in PAGES}
-    for pages, tables, numbers in map(_texts, STUDIES):
-        for page in pages:
-            by_page[page] += [*tables, *numbers]
-    benchmarks = importlib.import_module("benchmarks.__main__")
-    for page in benchmarks.PAGES:
-        by_page[page] += benchmarks.texts()
-        text = page.read_text(encoding="utf-8")
-        assert markdown.filled(text, benchmarks.texts()) == text
-    places = [(page, place) for page in PAGES for place in markdown.places(page.read_text(encoding="utf-8"))]
-    assert [(page.name, place) for page, place in places if by_page[page].count(place) != 1] == []
+def test_every_place_of_a_page_is_filled_by_one_study():
+    pages = importlib.import_module("studies.pages")
+    names = Counter(name for study in STUDIES for texts in _texts(study) for name in texts)
+    places = [(page, place) for page in PAGES for place in pages.places(page.read_text(encoding="utf-8"))]
+    assert len(places) > 300
+    assert [(page.name, place) for page, place in places if names[place] != 1] == []
+
+
+def test_the_studies_that_make_the_results_can_be_planned(tmp_path):
+    plan = importlib.import_module("swerve.study.plan")
+    files = sorted((ROOT / "studies").glob("*/*.yaml"))
+    studies = [path for path in files if "variants:" in path.read_text(encoding="utf-8")]
+    jobs = [job for path in studies for job in plan.plan_study(str(path), ["seeds=1"], out=None, runs=tmp_path).jobs]
+    kept = importlib.import_module("studies.records").read_records(ROOT / "studies" / "results" / "objectives.jsonl")
+    assert {record["name"] for record in kept if record["kind"] == "run"} <= {job.variant for job in jobs}
 
 
 def test_no_line_begins_with_a_number_that_is_filled_in():
@@ -136,7 +142,7 @@ def grading():
 
 @pytest.fixture
 def records():
-    return importlib.import_module("studies.study").read_records(ROOT / "studies" / "results" / "grading.jsonl")
+    return importlib.import_module("studies.records").read_records(ROOT / "studies" / "results" / "grading.jsonl")
 
 
 def test_every_disagreement_was_looked_at(grading, records):
@@ -159,61 +165,59 @@ def test_a_new_disagreement_is_shown_as_not_looked_at(grading, records):
 
 
 def test_numbers_tables_and_code_in_markdown():
-    markdown = importlib.import_module("studies.markdown")
+    pages = importlib.import_module("studies.pages")
     estimate = {"mean": 0.0625, "low": 0.01234, "high": 0.1}
-    assert [markdown.percent(None), markdown.percent(0.0625, 0), markdown.percent(estimate)] == [
+    assert [pages.percent(None), pages.percent(0.0625, 0), pages.percent(estimate)] == [
         "-",
         "6%",
         "6.2% [1.2, 10.0]",
     ]
-    assert [markdown.number(0.0625, 2), markdown.number(estimate)] == ["0.06", "0.062 [0.012, 0.100]"]
+    assert [pages.number(0.0625, 2), pages.number(estimate)] == ["0.06", "0.062 [0.012, 0.100]"]
     near = {"mean": 0.9975, "low": 0.98602, "high": 0.99956}
-    assert [markdown.percent(near), markdown.percent(1.0), markdown.percent(0.0)] == [
+    assert [pages.percent(near), pages.percent(1.0), pages.percent(0.0)] == [
         "99.8% [98.6, 99.96]",
         "100.0%",
         "0.0%",
     ]
-    assert [markdown.points(0.0625), markdown.points(-0.0004), markdown.points(estimate), markdown.points(0.0)] == [
+    assert [pages.points(0.0625), pages.points(-0.0004), pages.points(estimate), pages.points(0.0)] == [
         "+6.2",
         "-0.04",
         "+6.2 [+1.2, +10.0]",
         "0.0",
     ]
-    assert [markdown.number(near), markdown.number(0.99961)] == ["0.998 [0.986, 0.9996]", "0.9996"]
-    assert [markdown.size(0.0012345), markdown.size(529.3), markdown.size(estimate)] == [
+    assert [pages.number(near), pages.number(0.99961)] == ["0.998 [0.986, 0.9996]", "0.9996"]
+    assert [pages.size(0.0012345), pages.size(529.3), pages.size(estimate)] == [
         "0.0012",
         "529",
         "0.0625 [0.0123, 0.1]",
     ]
-    assert markdown.code("a\n| `b`") == r"`a \| 'b'`"
-    assert markdown.code("123456789", longest=8) == "`1234 ...`"
-    assert markdown.table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
-    assert markdown.table(["a"], []) == ""
+    assert pages.code("a\n| `b`") == r"`a \| 'b'`"
+    assert pages.code("123456789", longest=8) == "`1234 ...`"
+    assert pages.table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+    assert pages.table(["a"], []) == ""
 
 
 def test_tables_and_numbers_go_to_their_places():
-    markdown = importlib.import_module("studies.markdown")
+    pages = importlib.import_module("studies.pages")
     page = "<!-- t -->\nold\n<!-- /t -->\nIt won <!-- demo: gain -->+1.0<!-- / --> of <!-- other -->2<!-- / -->.\n"
-    assert markdown.places(page) == ["t", "demo: gain", "other"]
-    assert markdown.filled(page, {"t": "| a |", "demo: gain": "+2.5 [1.0, 4.0]"}) == (
+    assert pages.places(page) == ["t", "demo: gain", "other"]
+    assert pages.filled(page, {"t": "| a |", "demo: gain": "+2.5 [1.0, 4.0]"}) == (
         "<!-- t -->\n\n| a |\n\n<!-- /t -->\n"
         "It won <!-- demo: gain -->+2.5 [1.0, 4.0]<!-- / --> of <!-- other -->2<!-- / -->.\n"
     )
 
 
-def test_a_table_without_a_place_is_refused(tmp_path, monkeypatch):
-    study = importlib.import_module("studies.study")
-    monkeypatch.setattr(study, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text("# A\n<!-- one -->\n<!-- /one -->\n")
-    made = study.Study(results="r.jsonl", page="a.md", tables=lambda records: {"one": "| 1 |", "two": "| 2 |"})
-    monkeypatch.setattr("sys.argv", ["a"])
+def test_a_table_without_a_place_is_refused(tmp_path):
+    pages = importlib.import_module("studies.pages")
+    page = tmp_path / "a.md"
+    page.write_text("# A\n<!-- one -->\n<!-- /one -->\n")
     with pytest.raises(ValueError, match="no page has a place for 'two': put <!-- two --> and <!-- /two -->"):
-        made.show(made.parse(made.parser("")))
+        pages.fill_pages({"one": "| 1 |", "two": "| 2 |"}, {}, [page])
+    assert page.read_text() == "# A\n<!-- one -->\n\n| 1 |\n\n<!-- /one -->\n"
 
 
 def test_what_results_were_made_with_is_said():
-    study = importlib.import_module("studies.study")
+    study = importlib.import_module("studies.records")
     old = {"kind": "versions", "date": "2026-11-20", "machine": "x86_64", "swerve": "0.1.0", "torch": "2.13.0"}
     new = {**old, "date": "2026-11-22", "processor": "AMD EPYC", "threads": 1}
     records = [old, {"kind": "run", "seed": 1}, new, {"kind": "run", "seed": 0}, {"kind": "other"}]
@@ -224,7 +228,7 @@ def test_what_results_were_made_with_is_said():
 
 
 def test_results_are_appended_after_what_they_were_made_with(tmp_path, monkeypatch):
-    study = importlib.import_module("studies.study")
+    study = importlib.import_module("studies.records")
     path = tmp_path / "results" / "one.jsonl"
     assert study.read_records(path) == []
     study.append_record(path, {"kind": "run", "values": [0.123456789, 3], "name": "a"})
@@ -239,17 +243,25 @@ def test_results_are_appended_after_what_they_were_made_with(tmp_path, monkeypat
     assert third == {"kind": "later"}
 
 
+def test_results_of_the_same_run_are_replaced(tmp_path):
+    study = importlib.import_module("studies.records")
+    path = tmp_path / "one.jsonl"
+    study.keep_records(path, [{"kind": "run", "name": "a", "seed": seed, "value": seed} for seed in (0, 1)])
+    study.keep_records(path, [{"kind": "run", "name": "a", "seed": 0, "value": 7}])
+    assert [record["value"] for record in study.read_records(path)[1:]] == [1, 7]
+
+
 def test_the_commands_of_a_page_are_run_and_what_is_known_is_not_run_again(tmp_path, monkeypatch):
     study = importlib.import_module("studies.any_model.__main__")
     (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / study.STUDY.page
+    page = tmp_path / "docs" / study.PAGE
     page.write_text(
         "```yaml\nkey: 1\n```\n\n```console\n$ python -c 'print(open(\"probe.yaml\").read())'\n```\n\n"
         "<!-- any_model: one -->\n<!-- /any_model: one -->\n\n```console\n$ python -c 'not run: no place'\n```\n"
     )
     monkeypatch.setattr(study, "ROOT", tmp_path)
     study.measure(tmp_path / "out.jsonl", tmp_path / "work")
-    records = importlib.import_module("studies.study").read_records(tmp_path / "out.jsonl")
+    records = importlib.import_module("studies.records").read_records(tmp_path / "out.jsonl")
     assert study.tables(records) == {"any_model: one": "```text\nkey: 1\n\n```"}
     page.write_text(page.read_text().replace("print(", "wrong("))
     study.measure(tmp_path / "out.jsonl", tmp_path / "work")

@@ -1,14 +1,15 @@
 """The probe of five checkpoints that swerve never trained, by the commands that its page documents.
 
-    python -m studies.any_model                      put the kept output into the page
-    python -m studies.any_model --make --work WORK   first run the commands of the page whose output is not kept
+    python -m studies.any_model [--anew] [--work WORK]    run the commands of the page whose output is not kept
 
-The page is the script: every block of commands that a place for its output follows is run in WORK, in order, and every
-block of YAML is written there as `probe.yaml`. What the commands print is the result. One thread, one seed.
+`python -m studies any_model` puts the output into the page. The page is the script: every block of commands that a
+place for its output follows is run in WORK, in order, and every block of YAML is written there as `probe.yaml`. What
+the commands print is the result. One thread, one seed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -19,8 +20,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from studies.study import ROOT, Record, Study, append_record, read_records
+from studies.pages import ROOT, Record, fenced
+from studies.records import RESULTS, append_record, read_records
 
+PAGE = "five-checkpoints.md"
 _BLOCKS = re.compile(r"```(console|yaml)\n(.*?)```\n(?:\n<!-- (any_model: [\w ]+) -->)?", re.DOTALL)
 _STEP_LINES = re.compile(r"skipped|done in|nothing to do")
 """Of what a command says on stderr, the lines that say what it did."""
@@ -28,10 +31,7 @@ _STEP_LINES = re.compile(r"skipped|done in|nothing to do")
 
 def tables(records: Sequence[Record]) -> Mapping[str, str]:
     """Return the output of each block of commands."""
-    return {one["name"]: f"```text\n{one['output']}\n```" for one in records if one["kind"] == "commands"}
-
-
-STUDY = Study(results="any_model.jsonl", page="five-checkpoints.md", tables=tables)
+    return {record["name"]: fenced([record["output"]]) for record in records if record["kind"] == "commands"}
 
 
 def blocks(page: str) -> list[tuple[str, str, str]]:
@@ -67,7 +67,7 @@ def measure(out: Path, work: Path) -> None:
     """Append the output of the blocks that are not in the file of results."""
     work.mkdir(parents=True, exist_ok=True)
     known = {one["name"] for one in read_records(out) if one["kind"] == "commands"}
-    for language, text, name in blocks((ROOT / "docs" / STUDY.page).read_text(encoding="utf-8")):
+    for language, text, name in blocks((ROOT / "docs" / PAGE).read_text(encoding="utf-8")):
         if language == "yaml":
             (work / "probe.yaml").write_text(text, encoding="utf-8")
         elif name and name not in known:
@@ -79,14 +79,16 @@ def measure(out: Path, work: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for, show what was printed."""
-    parser = STUDY.parser(__doc__)
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "any_model.jsonl", help="JSON lines, appended to")
+    parser.add_argument("--anew", action="store_true", help="begin with an empty file")
     parser.add_argument("--work", type=Path, help="where models and results are kept; a temporary directory by default")
-    arguments = STUDY.parse(parser)
-    if arguments.make:
-        with tempfile.TemporaryDirectory() as name:
-            measure(arguments.out, arguments.work or Path(name))
-    STUDY.show(arguments)
+    arguments = parser.parse_args()
+    if arguments.anew:
+        arguments.out.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        measure(arguments.out, arguments.work or Path(scratch))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 
 from studies.demo.findings import DIRECTIONS
 from studies.drawing import add_shared_legend, draw_swaps, save, scale_swaps
-from studies.study import Record
+from studies.pages import Record
 
 
 def draw_figures(folder: Path, records: Sequence[Record]) -> None:

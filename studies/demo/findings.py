@@ -1,284 +1,426 @@
-"""Tables of what the probe finds in the demo, from the records of its runs."""
+"""What the pages show of the demo: its results by seed, what the probe finds, an audit of the estimators of KL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from studies.markdown import number, percent, size, table
-from studies.study import Record
+from studies.pages import Column, Record, entries, fenced, first, of_kind, percent, shown, size, table, table_of
+from swerve.cli.console import format_duration
 from swerve.report.format import listed
 
-METHODS = ("zscore", "percentile", "adaptive", "absolute", "calibrated")
 DIRECTIONS = {
     "checkpoint_into_reference": "checkpoint's tokens into the reference's text",
     "reference_into_checkpoint": "reference's tokens into the checkpoint's text",
 }
+_SPIKES = {"kl_forward": "forward KL", "kl_reverse": "reverse KL", "js": "Jensen-Shannon"}
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
-    """Return the markdown tables by the names of their places in the page."""
-    demos = sorted((one for one in records if one["kind"] == "wider"), key=lambda one: one["seed"])
-    found = {
-        "population": _population(demos),
-        "recovery": _recovery(demos),
-        "spikes": _spikes(demos),
-        "causal": _causal(demos),
-        "dose": _dose(demos),
-        "recovered": _recovered(demos),
-        "pivots": _pivots(demos),
-        "prediction": _prediction(demos),
-        "signal": _signal(demos),
+    """Return the tables and printed texts by the names of their places."""
+    wider, trainings = of_kind(records, "wider"), {record["name"]: record for record in of_kind(records, "training")}
+    addition, knights = (_demos(records, task) for task in ("addition", "knights_knaves"))
+    return {
+        "demo addition": _by_seed(addition),
+        "demo knights_knaves": _by_seed(knights),
+        "demo wrong steps": _wrong_steps(addition),
+        "demo rates": _rates(addition[0], trainings),
+        "demo recipes": _recipes(trainings),
+        "demo slips": _slips(trainings),
+        **_printed(addition[0]),
+        "population": _population(wider),
+        "recovery": _recovery(wider),
+        "spikes": _spikes(wider),
+        "causal": _causal(wider),
+        "dose": _dose(wider),
+        "recovered": _recovered(wider),
+        "pivots": _pivots(wider),
+        "prediction": _prediction(wider),
+        "signal": _signal(wider),
+        "audit output": fenced(first(records, kind="audit", name="audit far")["printed"]),
     }
-    return {name: text for name, text in found.items() if text}
-
-
-def _seeds(demos: Sequence[Record], what: str) -> list[str]:
-    return [f"{what}, seed {one['seed']}" for one in demos]
-
-
-def _population(demos: Sequence[Record]) -> str:
-    rows = [
-        [
-            str(one["seed"]),
-            one["reference"],
-            one["final"],
-            str(one["num_reference_wrong"]),
-            str(one["num_reference_wrong_final_right"]),
-            percent(one["mcnemar"]["difference"]),
-            str(one["num_rollouts"]),
-            str(one["recovery"]["num_wrong"]),
-            percent(one["recovery"]["base_rate"]),
-            size(one["noise_floor"]["js"]["mean"]),
-        ]
-        for one in demos
-    ]
-    head = ["seed", "reference", "final", "reference wrong of 400", "of these final right", "gain in accuracy",
-            "rollouts read", "planted wrong tokens", "share of tokens", "noise floor, JS"]  # fmt: skip
-    return table(head, rows)
-
-
-def _recovery(demos: Sequence[Record]) -> str:
-    rows = [
-        [
-            seeds[0]["selector"],
-            *(number(row["auc"]) for row in seeds),
-            *(number(row["average_precision"]) for row in seeds),
-        ]
-        for seeds in zip(*(one["recovery"]["selectors"] for one in demos), strict=True)
-    ]
-    return table(["selector", *_seeds(demos, "AUC"), *_seeds(demos, "average precision")], rows)
-
-
-def _spikes(demos: Sequence[Record]) -> str:
-    rows = []
-    for one in demos:
-        found = {(row["divergence"], row["method"]): row for row in one["recovery"]["spikes"]}
-        for method in METHODS:
-            row = found["js", method]
-            rows.append(
-                [
-                    str(one["seed"]),
-                    method,
-                    str(row["num_spikes"]),
-                    percent(row["precision"]),
-                    percent(row["recall"]),
-                    percent(row["recall_first"]),
-                    percent(row["chance_precision"]),
-                    percent(row["chance_recall"]),
-                ]
-            )
-    head = ["seed", "method", "spikes", "precision", "recall", "recall of first wrong tokens", "precision by chance",
-            "recall by chance"]  # fmt: skip
-    return table(head, rows)
-
-
-def _causal(demos: Sequence[Record]) -> str:
-    rows = []
-    for one in demos:
-        for row in one["causal"]["selections"]:
-            alternative = row["alternative"]
-            rows.append(
-                [
-                    str(one["seed"]),
-                    row["selection"],
-                    str(row["num_rollouts"]),
-                    percent(row["reference"]["success"]),
-                    percent(row["checkpoint"]["success"]),
-                    percent(alternative["success"]),
-                    number(row["effect"]),
-                    number(row["checkpoint_minus_alternative"]),
-                    percent(row["share_same_token"], 0),
-                    str(row["decisions"]["outside"]),
-                ]
-            )
-    head = ["seed", "position", "number", "success with the rollout's own token", "with the checkpoint's",
-            "with another token", "effect of the checkpoint's token", "checkpoint's minus another",
-            "checkpoint agrees with the rollout", "verdict: effect beyond 0.1"]  # fmt: skip
-    return table(head, rows)
-
-
-def _dose(demos: Sequence[Record]) -> str:
-    budgets = sorted({point["budget"] for point in _points(demos)})
-    rows = []
-    for one in demos:
-        for way in one["cross_sampling"]["directions"]:
-            for row in way["selectors"]:
-                points = {point["budget"]: point for point in row["points"]}
-                rows.append(
-                    [
-                        str(one["seed"]),
-                        DIRECTIONS[way["direction"]],
-                        row["selector"],
-                        percent(way["base"], 0),
-                        *(percent(points[budget]["accuracy"], 0) if budget in points else "-" for budget in budgets),
-                        percent(way["other"], 0),
-                        number(row["auc_over_random"], 2),
-                    ]
-                )
-    head = ["seed", "direction", "selector", "no swaps", *(f"{100 * budget:g}% of tokens" for budget in budgets),
-            "all", "area beyond random"]  # fmt: skip
-    return table(head, rows)
-
-
-def _points(demos: Sequence[Record]) -> list[Record]:
-    return [
-        point
-        for one in demos
-        for way in one["cross_sampling"]["directions"]
-        for row in way["selectors"]
-        for point in row["points"]
-    ]
-
-
-def _recovered(demos: Sequence[Record]) -> str:
-    """Return what swaps at one and two tokens in a hundred win of the gap between the models, by JS and at random."""
-    rows = []
-    for one in demos:
-        for way in one["cross_sampling"]["directions"]:
-            for row in way["selectors"]:
-                points = {point["budget"]: point for point in row["points"]}
-                if row["selector"] in ("js", "random"):
-                    names = [str(one["seed"]), DIRECTIONS[way["direction"]], row["selector"]]
-                    rows.append([*names, *_of_gap(points.get(0.01)), *_of_gap(points.get(0.02))])
-    head = ["seed", "direction", "selector"]
-    for budget in ("1%", "2%"):
-        head += [f"budget {budget}: tokens swapped, of these other ones", "share of the gap won"]
-    return table(head, rows)
-
-
-def _of_gap(point: Record | None) -> list[str]:
-    if point is None:
-        return ["-", "-"]
-    return [
-        f"{percent(point['share_swapped'], 2)}, {percent(point['share_changed'], 2)}",
-        percent(point["recovered"], 0),
-    ]
-
-
-def _pivots(demos: Sequence[Record]) -> str:
-    rows = []
-    for one in demos:
-        found = one["pivots"]
-        places = [found[name] or {"share": None, "chance": None} for name in ("on_spike", "on_wrong", "on_first_wrong")]
-        rows.append(
-            [
-                str(one["seed"]),
-                str(found["num_rollouts"]),
-                str(found["num_continuations"]),
-                f"{found['num_pivots']} ({found['num_rises']} rises)",
-                *_confirmed(found),
-                number(found["size_search"], 2),
-                number(found["size_estimate"], 2),
-                *(f"{percent(place['share'])}; {percent(place['chance'])}" for place in places),
-            ]
-        )
-    head = ["seed", "rollouts", "continuations", "pivots", "confirmed on fresh samples", "at most with a smaller jump",
-            "jump as found", "jump on fresh samples", "on a spike; by chance", "on a wrong token; by chance",
-            "on the first wrong token; by chance"]  # fmt: skip
-    return table(head, rows)
-
-
-def _confirmed(found: Record) -> tuple[str, str]:
-    """Return how many pivots are confirmed; records of before confirming took an interval have none."""
-    most = found.get("max_confirmed_below_gap")
-    return ("-", "-") if most is None else (str(found["num_confirmed"]), f"{most:.2f}")
-
-
-def _prediction(demos: Sequence[Record]) -> str:
-    names = [row["selector"] for row in demos[0]["prediction"][0]["selectors"]] if demos else []
-    rows = []
-    for name in names:
-        line = [name]
-        for kind in ("all", "different_tokens"):
-            for one in demos:
-                entry = next((entry for entry in one["prediction"] if entry["positions"] == kind), None)
-                found = {row["selector"]: row for row in entry["selectors"]} if entry else {}
-                line.append(_ranked(found.get(name), entry))
-        rows.append(line)
-    head = ["selector", *_seeds(demos, "all positions"), *_seeds(demos, "where the models' choices differ")]
-    return table(head, rows)
-
-
-def _ranked(row: Record | None, entry: Record | None) -> str:
-    """Return a score's rank correlation with the size of the effect; records of before the halves have none."""
-    if row is None or entry is None or "mean_square_effect" not in entry:
-        return "-"
-    return number(row["spearman"], 2)
-
-
-def _signal(demos: Sequence[Record]) -> str:
-    rows = []
-    for one in demos:
-        for row in one["training_signal"]:
-            if (row["checkpoint"], row["reference"]) != (one["final"], one["reference"]) or not row["direction"]:
-                continue
-            parts, direction = row["divergence"], row["direction"]
-            correlation = row["advantage_correlation"]
-            rows.append(
-                [
-                    str(one["seed"]),
-                    f"{row['checkpoint']} / {row['reference']}",
-                    size(parts["signal"]["mean"]),
-                    size(parts["no_signal"]["mean"]),
-                    percent(direction["agreement"]),
-                    percent(direction["chance"]),
-                    number(direction["above_chance"]),
-                    number(correlation and correlation["estimate"]) if _has_estimate(correlation) else _plain(row),
-                ]
-            )
-    head = ["seed", "pair", "mean JS on tokens with a signal", "on tokens without", "moved the way of the advantage",
-            "by chance", "above chance", "rank correlation of JS with the size of the advantage"]  # fmt: skip
-    return table(head, rows)
-
-
-def _has_estimate(correlation: Any) -> bool:
-    return isinstance(correlation, Mapping) and isinstance(correlation.get("estimate"), Mapping)
-
-
-def _plain(row: Record) -> str:
-    correlation = row["advantage_correlation"]
-    return "-" if correlation is None else number(correlation)
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
-    """Return the numbers that sentences quote, over all seeds or by seed."""
-    demos = sorted((one for one in records if one["kind"] == "wider"), key=lambda one: one["seed"])
-    if not demos:
-        return {}
-    pivots = [one["pivots"] for one in demos]
-    swaps = [next(row for row in one["causal"]["selections"] if row["selection"] == "spike") for one in demos]
-    own, other = ([percent(row[arm]["success"], 0) for row in swaps] for arm in ("checkpoint", "alternative"))
-    with_pivot = [f"{one['num_rollouts_with_pivot']} of {one['num_rollouts']}" for one in pivots]
-    return {
-        "pivots found": str(sum(one["num_pivots"] for one in pivots)),
-        "pivots on wrong tokens": str(sum(_hits(one["on_wrong"]) for one in pivots)),
-        "pivots confirmed": str(sum(one["num_confirmed"] for one in pivots)),
-        "rollouts with a pivot": listed(with_pivot),
-        "swaps: checkpoint's token": listed(own),
-        "swaps: another token": listed(other),
+    """Return the numbers that sentences quote, by seed or over all seeds."""
+    texts: dict[str, str] = {}
+
+    # Of the demo: what it takes and ends with, and each checkpoint's spikes.
+    for task in ("addition", "knights_knaves"):
+        demos = _demos(records, task)
+        texts[f"{task}: time"] = listed([format_duration(demo["cpu_seconds"]) for demo in demos])
+        successes = [percent(_swap(demo, "spike")["checkpoint"]["success"], 0) for demo in demos]
+        texts[f"{task}: successes at the top spike"] = listed(successes)
+        not_right = [percent(1 - _last(demo, "rl")["trace_right"]["mean"], 0) for demo in demos]
+        texts[f"{task}: traces not right"] = listed(not_right)
+        for row in entries(demos, "by_checkpoint"):
+            texts[f"{row['name']}: spikes of {row['checkpoint']}"] = str(row["num_spikes"])
+            texts[f"{row['name']}: mean JS of {row['checkpoint']}"] = size(row["mean_js"]["mean"])
+
+    # Of the wider probe: pivots, and success after a swap.
+    wider = of_kind(records, "wider")
+    pivots, swaps = [probe["pivots"] for probe in wider], [_swap(probe, "spike") for probe in wider]
+    on_wrong = [pivot["on_wrong"] for pivot in pivots if pivot["on_wrong"]]
+    texts |= {
+        "pivots found": str(sum(pivot["num_pivots"] for pivot in pivots)),
+        "pivots on wrong tokens": str(sum(round(place["num"] * place["share"]["mean"]) for place in on_wrong)),
+        "pivots confirmed": str(sum(pivot["num_confirmed"] for pivot in pivots)),
+        "rollouts with a pivot": listed(
+            [f"{row['num_rollouts_with_pivot']} of {row['num_rollouts']}" for row in pivots]
+        ),
+        "swaps: checkpoint's token": listed([percent(row["checkpoint"]["success"], 0) for row in swaps]),
+        "swaps: another token": listed([percent(row["alternative"]["success"], 0) for row in swaps]),
+    }
+    for audit in of_kind(records, "audit"):
+        texts |= {f"{audit['name']}: {key}": text for key, text in _audited(audit).items()}
+    return texts
+
+
+def _demos(records: Sequence[Record], task: str) -> list[Record]:
+    return [record for record in of_kind(records, "demo") if record["task"] == task]
+
+
+def _last(run: Record, stage: str) -> Any:
+    """Return the evaluation of the last checkpoint of a stage."""
+    return [evaluation for evaluation in run["evaluations"].values() if evaluation["stage"] == stage][-1]
+
+
+def _swap(probe: Record, place: str) -> Any:
+    return first(probe["causal"]["selections"], selection=place)
+
+
+# Results by seed.
+
+
+def _by_seed(demos: Sequence[Record]) -> str:
+    def of_stage(stage: str, key: str) -> Callable[[Record], str]:
+        return lambda demo: percent(_last(demo, stage)[key])
+
+    def at(place: str, cell: str) -> Callable[[Record], str]:
+        return lambda demo: shown(_swap(demo, place), cell)
+
+    rows: list[Column] = [
+        *((f"greedy accuracy after {stage.upper()}", of_stage(stage, "accuracy")) for stage in ("sft", "dpo", "rl")),
+        *((f"traces fully right after {stage.upper()}", of_stage(stage, "trace_right")) for stage in ("sft", "rl")),
+        *((f"mean reward of samples after {stage.upper()}", of_stage(stage, "mean_reward")) for stage in ("dpo", "rl")),
+        (
+            "problems the reference has wrong; the final checkpoint has right of these",
+            lambda demo: f"{demo['num_reference_wrong']}; {demo['num_reference_wrong_final_right']}",
+        ),
+        *(row for divergence in _SPIKES for row in _spike_rows(divergence, demos)),
+        (
+            "causal test at the top spike: success with the reference's token, with the checkpoint's",
+            lambda demo: (
+                f"{at('spike', 'reference.success:percent')(demo)}, {at('spike', 'checkpoint.success:percent')(demo)}"
+            ),
+        ),
+        ("effect of the checkpoint's token there, points", at("spike", "effect:points")),
+        ("checkpoint's token less another token there, points", at("spike", "checkpoint_minus_alternative:points")),
+        ("effect of the checkpoint's token at random positions, points", at("random", "effect:points")),
+        ("random positions where both models choose one token", at("random", "share_same_token:percent0")),
+        ("CPU time of `swerve demo`, one thread", lambda demo: format_duration(demo["cpu_seconds"])),
+    ]
+    body = [[name, *(shown(demo, cell) for demo in demos)] for name, cell in rows]
+    return table(["", *_seeds(demos)], body)
+
+
+def _seeds(records: Iterable[Record], what: str = "") -> list[str]:
+    return [f"{what}seed {record['seed']}" for record in records]
+
+
+def _spike_rows(divergence: str, demos: Sequence[Record]) -> list[Column]:
+    """Return where the top spike of a divergence falls, and how often it would by chance."""
+    rows: list[Column] = []
+    for key, place in (("first_wrong", "the first wrong token"), ("wrong", "any wrong token")):
+
+        def hits(demo: Record, cell: str) -> str:
+            return shown(first(demo["spikes"], divergence=divergence), cell)
+
+        chances = ", ".join(dict.fromkeys(hits(demo, f"chance_{key}:percent") for demo in demos))
+        name = f"top spike on {place}, {_SPIKES[divergence]} (chance {chances})"
+        rows.append((name, lambda demo, cell=f"top_on_{key}:percent", hits=hits: hits(demo, cell)))
+    return rows
+
+
+def _wrong_steps(demos: Sequence[Record]) -> str:
+    """Return success with the checkpoint's token by the number of wrong steps and the one that has the top spike."""
+    groups: dict[str, Callable[[Record], bool]] = {
+        "one wrong step, the top spike on it": lambda row: row["wrong_steps"] == 1 and row["spike"] == "first",
+        "several, the top spike on the first": lambda row: row["wrong_steps"] > 1 and row["spike"] == "first",
+        "several, the top spike on a later one": lambda row: row["wrong_steps"] > 1 and row["spike"] == "later",
+        "the top spike on no wrong step": lambda row: row["spike"] == "none",
     }
 
+    def success(swaps: Sequence[Record]) -> str:
+        done = sum(row["continuations"]["checkpoint"] for row in swaps)
+        right = sum(row["successes"]["checkpoint"] for row in swaps)
+        return f"{percent(right / done, 0)} of {len(swaps)}" if done else "none"
 
-def _hits(place: Record | None) -> int:
-    return 0 if place is None else round(place["num"] * place["share"]["mean"])
+    rows = [
+        [name, *(success(list(filter(holds, demo["swaps"]))) for demo in demos)]  #
+        for name, holds in groups.items()
+    ]
+    return table(["rollouts of the causal test", *_seeds(demos)], rows)
+
+
+def _rates(demo: Record, trainings: Mapping[str, Record]) -> str:
+    """Return the table of learning rates of seed 0, the recipe's among them."""
+    rows = [{"name": "DPO at 1e-5 (the recipe)", "stage": "dpo", **_last(demo, "dpo")},
+            {"name": "RL at 5e-5 (the recipe), 80 steps", "stage": "rl", **_last(demo, "rl")}]  # fmt: skip
+    for name, run in trainings.items():
+        stage, _, rate = name.partition("-")
+        for label, evaluation in run["evaluations"].items():
+            if stage in ("dpo", "rl") and evaluation["stage"] == stage:
+                steps = label.removeprefix(f"{stage}-")
+                rows.append({"name": f"{stage.upper()} at {rate}, {steps} steps", **evaluation})
+    in_order = sorted(rows, key=lambda row: ("dpo", "rl").index(row["stage"]))
+    return table_of(
+        in_order, ("", "name"), ("greedy accuracy", "accuracy:percent"), ("traces fully right", "trace_right:percent")
+    )
+
+
+def _recipes(trainings: Mapping[str, Record]) -> str:
+    """Return what the recipes of generated tasks reach."""
+
+    def after(stage: str, key: str) -> Callable[[Record], str]:
+        return lambda run: percent(_last(run, stage)[key])
+
+    def of_four(stage: str) -> Callable[[Record], str]:
+        return lambda run: percent(first(_last(run, stage)["by_num_samples"], k=4)["pass_at_k"])
+
+    titles = {"sequence": "`sequence`", "palindrome": "`palindrome`",
+              "palindrome-500": "`palindrome`, 500 steps of SFT", "countdown": "`countdown`"}  # fmt: skip
+    return table_of(
+        [trainings[name] for name in titles],
+        ("recipe", lambda run: titles[run["name"]]),
+        ("held-out problems", lambda run: str(_last(run, "sft")["num_problems"])),
+        ("after SFT", after("sft", "accuracy")),
+        ("after RL", after("rl", "accuracy")),
+        ("samples after SFT", after("sft", "mean_reward")),
+        ("after RL", after("rl", "mean_reward")),
+        ("pass@4 after SFT", of_four("sft")),
+        ("after RL", of_four("rl")),
+    )
+
+
+def _slips(trainings: Mapping[str, Record]) -> str:
+    """Return what slips and the restated terms do to sequences."""
+    rows = []
+    for ending, what in (("", "no slips"), ("-slips", "`slip_rate: 0.15`")):
+        runs = [trainings[f"sequence-{terms}{ending}"] for terms in ("alone", "restated")]
+        rows.append([what, *(percent(_last(run, "sft")["accuracy"]) for run in runs)])
+    return table(["", "terms alone", "`restate`"], rows)
+
+
+def _printed(demo: Record) -> dict[str, str]:
+    """Return what the demo printed: all of it, the lines that the README shows, and its progress by stage."""
+    left_out = ("  sft", "  Forward KL", "  Reverse KL", "Note:", "Wall time:", "Report:")
+    lines = [f"    {line}" for line in demo["printed"] if not line.startswith(left_out)]
+    texts = {"demo summary": "\n".join(lines), "demo output": fenced(demo["printed"])}
+    parts = {"training": ("run directory", "train", "sample pairs"), "evaluation": ("evaluate",),
+             "probe": ("probe", "causal test", "pivots", "cross-sampling")}  # fmt: skip
+    for part, beginnings in parts.items():
+        # Of each part of the run its second line, if it has more than two, and its last.
+        by_name: dict[str, list[str]] = {}
+        for line in demo["progress"]:
+            if line.startswith(beginnings):
+                by_name.setdefault(line.partition(":")[0], []).append(line)
+        said = [line for lines in by_name.values() for line in [*lines[1:-1][:1], lines[-1]]]
+        texts[f"demo progress {part}"] = fenced(said)
+    return texts
+
+
+# What the wider probe finds.
+
+
+def _population(probes: Sequence[Record]) -> str:
+    return table_of(
+        probes,
+        ("seed", "seed"),
+        ("reference", "reference"),
+        ("final", "final"),
+        ("reference wrong of 400", "num_reference_wrong"),
+        ("of these final right", "num_reference_wrong_final_right"),
+        ("gain in accuracy", "mcnemar.difference:percent"),
+        ("rollouts read", "num_rollouts"),
+        ("planted wrong tokens", "recovery.num_wrong"),
+        ("share of tokens", "recovery.base_rate:percent"),
+        ("noise floor, JS", "noise_floor.js.mean:size"),
+    )
+
+
+def _recovery(probes: Sequence[Record]) -> str:
+    rows = []
+    for scores in zip(*(probe["recovery"]["selectors"] for probe in probes), strict=True):
+        cells = [shown(score, cell) for cell in ("auc:number", "average_precision:number") for score in scores]
+        rows.append([scores[0]["selector"], *cells])
+    return table(["selector", *_seeds(probes, "AUC, "), *_seeds(probes, "average precision, ")], rows)
+
+
+def _spikes(probes: Sequence[Record]) -> str:
+    methods = ("zscore", "percentile", "adaptive", "absolute", "calibrated")
+    rows = [row for row in entries(probes, "recovery.spikes") if row["divergence"] == "js"]
+    return table_of(
+        sorted(rows, key=lambda row: (row["seed"], methods.index(row["method"]))),
+        ("seed", "seed"),
+        ("method", "method"),
+        ("spikes", "num_spikes"),
+        ("precision", "precision:percent"),
+        ("recall", "recall:percent"),
+        ("recall of first wrong tokens", "recall_first:percent"),
+        ("precision by chance", "chance_precision:percent"),
+        ("recall by chance", "chance_recall:percent"),
+    )
+
+
+def _causal(probes: Sequence[Record]) -> str:
+    return table_of(
+        entries(probes, "causal.selections"),
+        ("seed", "seed"),
+        ("position", "selection"),
+        ("number", "num_rollouts"),
+        ("success with the rollout's own token", "reference.success:percent"),
+        ("with the checkpoint's", "checkpoint.success:percent"),
+        ("with another token", "alternative.success:percent"),
+        ("effect of the checkpoint's token", "effect:number"),
+        ("checkpoint's minus another", "checkpoint_minus_alternative:number"),
+        ("checkpoint agrees with the rollout", "share_same_token:percent0"),
+        ("verdict: effect beyond 0.1", "decisions.outside"),
+    )
+
+
+def _curves(probes: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return each selector's curve of cross-sampling in each direction, its points by budget."""
+    curves = entries(entries(probes, "cross_sampling.directions"), "selectors")
+    return [{**curve, "at": {point["budget"]: point for point in curve["points"]}} for curve in curves]
+
+
+def _dose(probes: Sequence[Record]) -> str:
+    curves = _curves(probes)
+
+    def accuracy(budget: float) -> Callable[[Record], str]:
+        return lambda curve: percent(curve["at"].get(budget, {"accuracy": None})["accuracy"], 0)
+
+    budgets = sorted({budget for curve in curves for budget in curve["at"]})
+    return table_of(
+        curves,
+        ("seed", "seed"),
+        ("direction", lambda curve: DIRECTIONS[curve["direction"]]),
+        ("selector", "selector"),
+        ("no swaps", "base:percent0"),
+        *((f"{100 * budget:g}% of tokens", accuracy(budget)) for budget in budgets),
+        ("all", "other:percent0"),
+        ("area beyond random", "auc_over_random:number2"),
+    )
+
+
+def _recovered(probes: Sequence[Record]) -> str:
+    """Return what swaps at one and two tokens in a hundred win of the gap between the models, by JS and at random."""
+
+    def swapped(budget: float) -> Callable[[Record], str]:
+        def cell(curve: Record) -> str:
+            point = curve["at"].get(budget)
+            return (
+                "-" if point is None else ", ".join(percent(point[f"share_{way}"], 2) for way in ("swapped", "changed"))
+            )
+
+        return cell
+
+    def won(budget: float) -> Callable[[Record], str]:
+        return lambda curve: percent(curve["at"].get(budget, {"recovered": None})["recovered"], 0)
+
+    columns: list[Column] = []
+    for budget in (0.01, 0.02):
+        columns.append((f"budget {budget:.0%}: tokens swapped, of these other ones", swapped(budget)))
+        columns.append(("share of the gap won", won(budget)))
+    return table_of(
+        [curve for curve in _curves(probes) if curve["selector"] in ("js", "random")],
+        ("seed", "seed"),
+        ("direction", lambda curve: DIRECTIONS[curve["direction"]]),
+        ("selector", "selector"),
+        *columns,
+    )
+
+
+def _pivots(probes: Sequence[Record]) -> str:
+    def on(place: str) -> Callable[[Record], str]:
+        def cell(pivots: Record) -> str:
+            hits = pivots[place] or {"share": None, "chance": None}
+            return f"{percent(hits['share'])}; {percent(hits['chance'])}"
+
+        return cell
+
+    return table_of(
+        [{"seed": probe["seed"], **probe["pivots"]} for probe in probes],
+        ("seed", "seed"),
+        ("rollouts", "num_rollouts"),
+        ("continuations", "num_continuations"),
+        ("pivots", lambda pivots: f"{pivots['num_pivots']} ({pivots['num_rises']} rises)"),
+        ("confirmed on fresh samples", "num_confirmed"),
+        ("at most with a smaller jump", lambda pivots: f"{pivots['max_confirmed_below_gap']:.2f}"),
+        ("jump as found", "size_search:number2"),
+        ("jump on fresh samples", "size_estimate:number2"),
+        ("on a spike; by chance", on("on_spike")),
+        ("on a wrong token; by chance", on("on_wrong")),
+        ("on the first wrong token; by chance", on("on_first_wrong")),
+    )
+
+
+def _prediction(probes: Sequence[Record]) -> str:
+    """Return each score's rank correlation with the size of the effect, over all positions and where choices differ."""
+    selectors = [row["selector"] for row in probes[0]["prediction"][0]["selectors"]]
+    rows = []
+    for selector in selectors:
+        cells = []
+        for positions in ("all", "different_tokens"):
+            for probe in probes:
+                scores = first(probe["prediction"], positions=positions)
+                row = first(scores["selectors"], selector=selector) if scores else None
+                cells.append("-" if row is None else shown(row, "spearman:number2"))
+        rows.append([selector, *cells])
+    head = ["selector", *_seeds(probes, "all positions, "), *_seeds(probes, "where the models' choices differ, ")]
+    return table(head, rows)
+
+
+def _signal(probes: Sequence[Record]) -> str:
+    rows = []
+    for probe in probes:
+        for row in probe["training_signal"]:
+            if (row["checkpoint"], row["reference"]) == (probe["final"], probe["reference"]) and row["direction"]:
+                rows.append({"seed": probe["seed"], **row})
+    return table_of(
+        rows,
+        ("seed", "seed"),
+        ("pair", lambda row: f"{row['checkpoint']} / {row['reference']}"),
+        ("mean JS on tokens with a signal", "divergence.signal.mean:size"),
+        ("on tokens without", "divergence.no_signal.mean:size"),
+        ("moved the way of the advantage", "direction.agreement:percent"),
+        ("by chance", "direction.chance:percent"),
+        ("above chance", "direction.above_chance:number"),
+        ("rank correlation of JS with the size of the advantage", "advantage_correlation:number"),
+    )
+
+
+def _audited(audit: Record) -> dict[str, str]:
+    """Return the numbers that sentences quote of an audit: `k2 bias`, `k3 in the loss, error`."""
+
+    def plain(value: float | None) -> str:
+        return "-" if value is None else f"{value:#.2g}" if abs(value) < 10 else f"{value:.0f}"
+
+    kl = audit["exact"]["reverse_kl"]
+    texts = {"tokens": f"{audit['num_tokens']:,}", "KL": f"{kl:.3g}"}
+    texts["last decile"] = f"{100 * audit['last_decile_share']:.1f}%"
+    for row in audit["values"]:
+        name, mean = row["estimator"], row["realised"]
+        texts[f"{name} bias"] = f"{100 * row['relative_bias']:.1f}%"
+        texts[f"{name} to KL"] = plain(row["mean"] / kl)
+        texts[f"{name} SD to KL"] = f"{row['sd'] / kl:.0f}"
+        texts[f"{name} below 0"] = f"{row['share_negative']:.2f}"
+        texts[f"{name} realised"] = f"{mean['mean']:.3g} ({mean['low']:.3g} to {mean['high']:.3g})"
+    for row in audit["gradients"]:
+        target, name = row["targets"]["reverse_kl"], f"{row['estimator']} in the {row['placement']}"
+        texts[f"{name}, error"] = plain(target["pooled_relative_error"])
+        texts[f"{name}, cosine"] = plain(target["pooled_cosine"])
+        texts[f"{name}, norm"] = f"{100 * target['pooled_norm_ratio']:.1f}%"
+        texts[f"{name}, noise"] = plain(row["variance_to_signal"])
+    return texts

@@ -1,172 +1,104 @@
-"""Runs of the demo by the commands that a reader has, and what is kept of them."""
+"""What is kept of the demo's runs, of its wider probes, of trainings alone and of audits."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
-
-from studies.demo import audit
-from studies.study import Record, run_swerve
+from studies.pages import Record, first
+from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
 from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
+from swerve.cli.bench import audit_lines
 from swerve.cli.summary import run_summary
+from swerve.estimates import Estimate
 
-TASKS = {"addition": "demo_addition", "knights_knaves": "demo_knights_knaves"}
-SEEDS = (0, 1, 2)
-WIDER = (
-    "probe.cross_sampling.max_problems=100",
-    "probe.cross_sampling.selectors=[js,logprob_drop,entropy,random]",
-    "probe.cross_sampling.shares=[0.002,0.005,0.01,0.02,0.1]",
-    "probe.pivots.max_rollouts=40",
-)
-"""What the wider probe of a run of the demo measures beyond the recipe."""
-_SEQUENCE = (
-    "task.max_number=9",
-    "task.mistake_rate=0",
-    "task.num_train=500",
-    "task.num_heldout=80",
-    "eval.num_problems=80",
-    "stages=[{kind: sft, steps: 200, batch_size: 64, optimizer: "
-    "{lr: 4e-3, schedule: cosine, warmup_steps: 20, beta2: 0.95}}]",
-)
-TRAININGS = {
-    "dpo 3e-4": ("demo_addition", "stages.dpo.optimizer.lr=3e-4", "stages.rl.steps=1", "stages.rl.checkpoints=[1]"),
-    "dpo 3e-3": ("demo_addition", "stages.dpo.optimizer.lr=3e-3", "stages.rl.steps=1", "stages.rl.checkpoints=[1]"),
-    "rl 1e-3": ("demo_addition", "stages.rl.optimizer.lr=1e-3", "stages.rl.checkpoints=[20,40,80]"),
-    "sequence": ("sequence",),
-    "palindrome": ("palindrome",),
-    "palindrome, 500 steps of SFT": ("palindrome", "stages.sft.steps=500"),
-    "countdown": ("countdown",),
-    **{
-        f"sequence, restate {restate}, slips {slips}": (
-            "sequence", *_SEQUENCE, f"task.restate={restate}", f"task.slip_rate={slips}"
-        )
-        for restate in ("false", "true")
-        for slips in ("0", "0.15")
-    },
-}  # fmt: skip
-"""Runs that are trained and evaluated only: a recipe and what differs from it."""
-_OF_DEMO = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
-            "num_rollouts", "causal")  # fmt: skip
-_OF_WIDER = (*_OF_DEMO, "reselected", "noise_floor", "recovery", "prediction", "pivots", "cross_sampling",
-             "training_signal", "notes")  # fmt: skip
+_PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
+           "num_rollouts", "causal")  # fmt: skip
+_PROBED_WIDER = (*_PROBED, "reselected", "noise_floor", "recovery", "prediction", "pivots", "cross_sampling", "notes")
 
 
-def records(work: Path, known: Sequence[Record], patterns: Sequence[str]) -> Iterator[Record]:
-    """Run what is not known and matches a pattern, one run after the other; yield what is kept of it."""
-    names = {record["name"] for record in known if "name" in record}
-    asked = [f"{task} {seed}" for task in TASKS for seed in SEEDS] + list(TRAININGS)
-    for name in asked:
-        if not any(pattern in name for pattern in patterns):
-            continue
-        if name not in names:
-            yield _training(work, name) if name in TRAININGS else _demo(work, name)
-        if name == "addition 0":
-            yield from (_audit(work, one) for one in audit.PAIRS if one not in names)
-        if name.startswith("addition") and f"wider {name}" not in names:
-            yield _wider(work, name)
+def keep(folder: Path) -> Iterator[Record]:
+    """Yield what is kept of one of the studies, or of an audit."""
+    if (folder / "estimators.json").is_file():
+        yield _audit(folder)
+        return
+    for variant, seed, run in run_folders(folder):
+        if folder.name == "demo":
+            yield _demo(variant, seed, run, folder / "logs" / variant / f"seed-{seed}.log")
+        elif folder.name == "demo-wider":
+            yield _wider(seed, run)
+        else:
+            yield {"kind": "training", "name": variant, "seed": seed, "evaluations": kept_evaluations(run)}
 
 
-def _demo(work: Path, name: str) -> Record:
-    """Run the demo; keep its evaluations, a part of its probe, and what it prints."""
-    task, seed = name.split()
-    run, shown = work / f"{task}-{seed}", f"runs/{TASKS[task].replace('_', '-', 1)}"
-    found, progress = run_swerve(run, "demo", f"task={task}", f"seed={seed}", "--out", str(run))
-    directory = RunDirectory(run)
-    text = run_summary(
-        read_evaluations(directory),
-        read_summary(directory),
-        seconds=found["seconds"],
-        report=Path(shown) / "report" / "index.html",
-    )
+def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
+    """Return the evaluations of a run, a part of its probe, and what `swerve demo` prints of it."""
+    recipe = {"addition": "demo-addition", "knights_knaves": "demo-knights-knaves"}[task]
+    seconds = log.stat().st_mtime - (run / "config.yaml").stat().st_mtime
+    directory, probe = RunDirectory(run), kept_summary(run)
+    report = Path("runs") / recipe / "report" / "index.html"
+    text = run_summary(read_evaluations(directory), read_summary(directory), seconds=seconds, report=report)
+
+    # Of each checkpoint its mean JS and how many spikes it has.
+    by_checkpoint = []
+    for row in probe["spikes"]:
+        if row["divergence"] == "js":
+            mean = first(probe["divergences"], checkpoint=row["checkpoint"])["js"]
+            by_checkpoint.append({"checkpoint": row["checkpoint"], "num_spikes": row["num_spikes"], "mean_js": mean})
     return {
         "kind": "demo",
-        "name": name,
+        "name": f"{task} {seed}",
         "task": task,
-        "seed": int(seed),
-        "cpu_seconds": found["cpu_seconds"],
-        "evaluations": {one["checkpoint"]: _scores(one) for one in found["evaluations"]},
-        **{key: found["probe"][key] for key in _OF_DEMO},
-        "by_checkpoint": [_js(row, found["probe"]) for row in found["probe"]["spikes"] if row["divergence"] == "js"],
-        "spikes": [row for row in found["probe"]["spikes"] if row["checkpoint"] == found["probe"]["final"]],
+        "seed": seed,
+        "cpu_seconds": round(seconds, 1),
+        "evaluations": kept_evaluations(run),
+        **{name: probe[name] for name in _PROBED},
+        "by_checkpoint": by_checkpoint,
+        "spikes": [row for row in probe["spikes"] if row["checkpoint"] == probe["final"]],
         "swaps": _swaps(run / "probe"),
         "printed": text.splitlines(),
-        "progress": [line.replace(str(run), shown) for line in progress],
+        "progress": [line.replace(str(run), f"runs/{recipe}") for line in log.read_text(encoding="utf-8").splitlines()],
     }
 
 
-def _js(row: Mapping[str, Any], probe: Mapping[str, Any]) -> Record:
-    """Return a checkpoint's mean JS and how many spikes it has."""
-    mean = next(one["js"] for one in probe["divergences"] if one["checkpoint"] == row["checkpoint"])
-    return {"checkpoint": row["checkpoint"], "num_spikes": row["num_spikes"], "mean_js": mean}
-
-
-def _scores(evaluation: Mapping[str, Any]) -> Record:
-    greedy, sampled = evaluation["greedy"], evaluation["sampled"]
-    return {
-        "stage": evaluation["stage"],
-        **{name: greedy[name] for name in ("num_problems", "accuracy", "trace_right")},
-        "mean_reward": sampled["mean_reward"],
-        "by_num_samples": sampled["curve"],
-    }
-
-
-def _swaps(probe: Path) -> list[dict[str, Any]]:
+def _swaps(probe: Path) -> list[Record]:
     """Return of each rollout of the causal test its wrong steps, which one has the top spike, and successes by arm."""
-    rollouts = {row["sequence_id"]: row for row in pq.read_table(probe / "sequences.parquet").to_pylist()}
-    arms: dict[tuple[int, int], dict[str, Any]] = {}
-    for row in pq.read_table(probe / "interventions.parquet").to_pylist():
-        if row["selection"] == "spike" and row["policy"] == "reference":
-            arms.setdefault((row["sequence_id"], row["position"]), {})[row["arm"]] = row
-    return [
-        {
-            "wrong_steps": len(wrong := list(rollouts[number]["wrong_positions"] or ())),
-            "spike": "first" if wrong[:1] == [position] else "later" if position in wrong else "none",
-            "successes": {arm: row["num_successes"] for arm, row in found.items()},
-            "continuations": {arm: row["num_continuations"] for arm, row in found.items()},
-        }
-        for (number, position), found in sorted(arms.items())
-    ]
+    swaps = []
+    for row, arms in by_arm(probe):
+        wrong, position = list(row["wrong_positions"] or ()), row["position"]
+        if row["selection"] == "spike":
+            swaps.append(
+                {
+                    "wrong_steps": len(wrong),
+                    "spike": "first" if wrong[:1] == [position] else "later" if position in wrong else "none",
+                    "successes": {arm: swap["num_successes"] for arm, swap in arms.items()},
+                    "continuations": {arm: swap["num_continuations"] for arm, swap in arms.items()},
+                }
+            )
+    return swaps
 
 
-def _audit(work: Path, name: str) -> Record:
-    """Audit the estimators of KL on rollouts of the demo with seed 0."""
-    run = work / "addition-0"
-    rollouts, policy, reference = audit.PAIRS[name]
-    words = ("--rollouts", str(run / "rollouts" / f"{rollouts}.parquet"))
-    pair = ("--checkpoint", f"{run}:{policy}", "--reference", f"{run}:{reference}")
-    out = work / name.replace(" ", "-")
-    found, _ = run_swerve(out, "bench", "estimators", *words, *pair, "--out", str(out))
-    return audit.kept(name, found)
+def _wider(seed: int, run: Path) -> Record:
+    probe = kept_summary(run)
+    pair = (probe["final"], probe["reference"])
+    signal = [row for row in probe["training_signal"] or () if (row["checkpoint"], row["reference"]) == pair]
+    kept = {name: probe[name] for name in _PROBED_WIDER}
+    return {"kind": "wider", "name": f"wider addition {seed}", "seed": seed, **kept, "training_signal": signal}
 
 
-def _wider(work: Path, name: str) -> Record:
-    """Probe a run of the demo again, with more rollouts and more budgets."""
-    task, seed = name.split()
-    run = work / f"{task}-{seed}"
-    found, _ = run_swerve(work / f"wider-{task}-{seed}", "probe", str(run), *WIDER)
-    pair = (found["final"], found["reference"])
-    kept = {key: found[key] for key in _OF_WIDER}
-    kept["training_signal"] = [row for row in found["training_signal"] if (row["checkpoint"], row["reference"]) == pair]
-    return {"kind": "wider", "name": f"wider {name}", "seed": int(seed), **kept}
-
-
-def _training(work: Path, name: str) -> Record:
-    """Train a recipe with what differs from it, and evaluate its checkpoints."""
-    run = work / re.sub(r"[^a-z0-9.]+", "-", name.lower())
-    recipe, *overrides = TRAININGS[name]
-    run_swerve(run, "train", recipe, *overrides, "--out", str(run))
-    found, _ = run_swerve(run.with_name(f"{run.name}-eval"), "eval", str(run))
+def _audit(folder: Path) -> Record:
+    """Return the estimates of an audit, and what it prints."""
+    audit = read_json(folder / "estimators.json")
+    rows = [{**row, "realised": row["realised"] and Estimate(**row["realised"])} for row in audit["values"]]
+    last, kl = audit["deciles"][-1], audit["exact"]["reverse_kl"]
     return {
-        "kind": "training",
-        "name": name,
-        "recipe": recipe,
+        "kind": "audit",
+        "name": folder.name.replace("-", " "),
         "seed": 0,
-        "overrides": overrides,
-        "evaluations": {one["checkpoint"]: _scores(one) for one in found["evaluations"]},
+        "printed": audit_lines({**audit, "values": rows}),
+        **{name: audit[name] for name in ("num_tokens", "exact", "values", "gradients")},
+        "last_decile_share": last["num_tokens"] * last["kl_mean"] / (audit["num_tokens"] * kl),
     }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from studies.grading.reasons import REASONS
-from studies.markdown import code, number, percent, table
-from studies.study import Record
+from studies.pages import Column, Record, code, fenced, percent, table_of
 
 NOT_LOOKED_AT = "**not looked at yet**"
 _LONGEST = 80
@@ -18,17 +17,26 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown by the names of its places in the page."""
     found = {
         "agreement": _agreement(records),
-        "rl-probe-printed": _printed(records),
-        "rl-probe-golds": _rl_probe_golds(records),
-        "rl-probe-regex": _rl_probe_regex(records),
-        "rl-probe-accuracy": _rl_probe_accuracy(records),
+        **_rl_probe(records),
         "knights": _knights(records),
         "score-cases": _score_cases(records),
         "golds": _golds(records),
-        "solutions": _solution_counts(records),
+        "solutions": table_of(
+            _of(records, "solutions"),
+            ("file", "file:code"),
+            ("solutions", "num:thousands"),
+            ("accepted", "accepted:thousands"),
+            ("not accepted", lambda row: str(len(row["disagreements"]))),
+        ),
         "behaviours": _behaviours(records),
         "format": _format(records),
-        "sampling": _sampling(records),
+        "sampling": table_of(
+            _of(records, "sampling"),
+            ("k", "k"),
+            ("pass@k", "pass_at_k:percent"),
+            ("pass^k", "pass_hat_k:percent"),
+            ("maj@k", "majority_at_k:percent"),
+        ),
     }
     rows = list(_disagreements(records))
     for name, columns in _TABLES.items():
@@ -105,54 +113,42 @@ def _recorded(value: Any) -> str:
 def _disagreement_table(
     rows: Sequence[Mapping[str, Any]], head: str, columns: Mapping[str, str], reasons: Mapping[str, str]
 ) -> str:
-    if not rows:
-        return "No verdict differs."
-    body = [
-        [
-            f"`{one['id']}`",
-            *(_cell(field, one[field]) for field in columns.values()),
-            reasons.get(one["id"], NOT_LOOKED_AT),
-        ]
-        for one in rows
-    ]
-    return table([head, *columns, "why"], body)
+    def field(name: str) -> str | Callable[[Record], str]:
+        return name if name in ("recorded", "verdict") else lambda row: _code(row[name])
 
-
-def _cell(field: str, value: Any) -> str:
-    if field in ("recorded", "verdict"):
-        return str(value)
-    return _code(value)
+    return (
+        table_of(
+            rows,
+            (head, "id:code"),
+            *((title, field(name)) for title, name in columns.items()),
+            ("why", lambda row: reasons.get(row["id"], NOT_LOOKED_AT)),
+        )
+        or "No verdict differs."
+    )
 
 
 def _code(value: Any) -> str:
-    if value is None or value == "":
-        return "nothing"
-    return code(str(value), longest=_LONGEST)
+    return code(str(value), longest=_LONGEST) if value not in (None, "") else "nothing"
 
 
 def _agreement(records: Sequence[Record]) -> str:
-    rows = []
-    for record in records:
-        if "agreement" not in record:
-            continue
-        name = _NAMES[record["kind"], record.get("text") or record.get("reading") or record["field"]]
-        if record["compared"] == "verdicts":
-            ways = ("both_right", "only_recorded_right", "only_graded_right", "both_wrong")
-            counts = [str(record[way]) for way in ways]
-        else:
-            counts = ["-"] * 4
-        rows.append([*name, f"{record['num_compared']:,}", percent(record["agreement"]), *counts])
-    head = [
-        "responses",
-        "compared with",
-        "number",
-        "agreement",
-        "both right",
-        "only there",
-        "only swerve",
-        "both wrong",
-    ]
-    return table(head, rows)
+    def name(record: Record) -> tuple[str, str]:
+        return _NAMES[record["kind"], record.get("text") or record.get("reading") or record["field"]]
+
+    def count(way: str) -> Callable[[Record], str]:
+        return lambda record: str(record[way]) if record["compared"] == "verdicts" else "-"
+
+    return table_of(
+        [record for record in records if "agreement" in record],
+        ("responses", lambda record: name(record)[0]),
+        ("compared with", lambda record: name(record)[1]),
+        ("number", "num_compared:thousands"),
+        ("agreement", "agreement:percent"),
+        ("both right", count("both_right")),
+        ("only there", count("only_recorded_right")),
+        ("only swerve", count("only_graded_right")),
+        ("both wrong", count("both_wrong")),
+    )
 
 
 _NAMES: Mapping[tuple[str, str], tuple[str, str]] = {
@@ -170,89 +166,61 @@ def _of(records: Sequence[Record], kind: str) -> list[Record]:
     return [record for record in records if record["kind"] == kind]
 
 
-def _printed(records: Sequence[Record]) -> str:
-    lines = [line for record in _of(records, "rl_probe") for line in record["printed"]]
-    return "\n".join(["```text", *lines, "```"])
-
-
-def _rl_probe_golds(records: Sequence[Record]) -> str:
-    rows = [
-        [
-            "cut off" if one["cut"] else "whole",
-            *(str(one[name]) for name in ("problems", "num", "wrongly_right", "wrongly_wrong")),
-            percent((one["wrongly_right"] + one["wrongly_wrong"]) / one["num"]),
-        ]
-        for one in _of(records, "rl_probe_golds")
-    ]
-    head = ["recorded gold", "problems", "verdicts", "wrong answers taken as right", "right ones as wrong", "errors"]
-    return table(head, rows)
-
-
-def _rl_probe_regex(records: Sequence[Record]) -> str:
-    [one] = _of(records, "rl_probe_regex")
-    return (
-        f"It cuts {one['cut']} of {one['boxed']} boxed answers. Comparing what is left, white space aside, gives "
-        f"{one['same']} of the {one['num']} recorded verdicts."
-    )
-
-
-def _rl_probe_accuracy(records: Sequence[Record]) -> str:
-    rows = [
-        [one["checkpoint"], str(one["num"]), *(percent(one[name]) for name in ("recorded", "graded", "truth"))]
-        for one in _of(records, "rl_probe_accuracy")
-    ]
-    return table(["checkpoint", "responses", "as recorded", "swerve", "corrected"], rows)
+def _rl_probe(records: Sequence[Record]) -> dict[str, str]:
+    [regex] = _of(records, "rl_probe_regex")
+    return {
+        "rl-probe-printed": fenced(line for record in _of(records, "rl_probe") for line in record["printed"]),
+        "rl-probe-golds": table_of(
+            _of(records, "rl_probe_golds"),
+            ("recorded gold", lambda row: "cut off" if row["cut"] else "whole"),
+            ("problems", "problems"),
+            ("verdicts", "num"),
+            ("wrong answers taken as right", "wrongly_right"),
+            ("right ones as wrong", "wrongly_wrong"),
+            ("errors", lambda row: percent((row["wrongly_right"] + row["wrongly_wrong"]) / row["num"])),
+        ),
+        "rl-probe-regex": (
+            f"It cuts {regex['cut']} of {regex['boxed']} boxed answers. Comparing what is left, white space aside, "
+            f"gives {regex['same']} of the {regex['num']} recorded verdicts."
+        ),
+        "rl-probe-accuracy": table_of(
+            _of(records, "rl_probe_accuracy"),
+            ("checkpoint", "checkpoint"),
+            ("responses", "num"),
+            ("as recorded", "recorded:percent"),
+            ("swerve", "graded:percent"),
+            ("corrected", "truth:percent"),
+        ),
+    }
 
 
 def _knights(records: Sequence[Record]) -> str:
-    sizes = [str(size) for size in range(2, 9)]
-    rows = [
-        [
-            f"`{one['folder']}`, {one['part'].replace('_', ' ')}",
-            *(f"{one['proved_by_people'][size]:,}" if size in one["proved_by_people"] else "-" for size in sizes),
-            f"{one['proved']:,} of {one['puzzles']:,}",
-            f"{one['found']:,} of {one['turned round']:,}",
-        ]
-        for one in _of(records, "knights")
-    ]
-    totals = Counter[str]()
-    for one in _of(records, "knights"):
-        totals.update({name: one[name] for name in ("puzzles", "proved", "turned round", "found")})
-        totals.update(one["proved_by_people"])
-    rows.append(
-        [
-            "all",
-            *(f"{totals[size]:,}" for size in sizes),
-            f"{totals['proved']:,} of {totals['puzzles']:,}",
-            f"{totals['found']:,} of {totals['turned round']:,}",
-        ]
+    counts = ("puzzles", "proved", "turned round", "found")
+    rows, totals = [], Counter[str]()
+    for record in _of(records, "knights"):
+        rows.append({**record, "name": f"`{record['folder']}`, {record['part'].replace('_', ' ')}"})
+        totals.update({name: record[name] for name in counts})
+        totals.update(record["proved_by_people"])
+    rows.append({"name": "all", "proved_by_people": totals, **totals})
+
+    def by_people(size: str) -> Callable[[Record], str]:
+        return lambda row: f"{row['proved_by_people'][size]:,}" if size in row["proved_by_people"] else "-"
+
+    return table_of(
+        rows,
+        ("proved puzzles, by people", "name"),
+        *((size, by_people(size)) for size in map(str, range(2, 9))),
+        ("all", lambda row: f"{row['proved']:,} of {row['puzzles']:,}"),
+        ("wrong solutions found", lambda row: f"{row['found']:,} of {row['turned round']:,}"),
     )
-    return table(["proved puzzles, by people", *sizes, "all", "wrong solutions found"], rows)
-
-
-def _score_cases(records: Sequence[Record]) -> str:
-    rows = [
-        [
-            {"palindrome": "palindrome", "k_and_k": "knights and knaves"}[one["family"]],
-            _code(one["example"]),
-            str(one["num"]),
-            f"{one['expected']:g}",
-            one["verdict"],
-            _POLICIES.get((one["family"], one["expected"], one["verdict"]), NOT_LOOKED_AT),
-        ]
-        for one in _of(records, "score_cases")
-    ]
-    return table(["task", "such as", "cases", "reasoning-gym", "swerve", "why"], rows)
 
 
 _SAME = "the same"
 _POLICIES: Mapping[tuple[str, float, str], str] = {
     ("palindrome", 1.0, "1"): _SAME,
-    (
-        "palindrome",
-        0.05,
-        "0",
-    ): "a palindrome of other letters is wrong; the parts `palindrome` 1 and `letters` 0 say so",
+    ("palindrome", 0.05, "0"): (
+        "a palindrome of other letters is wrong; the parts `palindrome` 1 and `letters` 0 say so"
+    ),
     ("palindrome", 0.02, "0"): "no palindrome is wrong; reasoning-gym gives every answer something",
     ("palindrome", 0.0, "unparsed"): "no answer is `unparsed`: not right, and counted apart from wrong ones",
     ("k_and_k", 1.0, "1"): _SAME,
@@ -261,67 +229,60 @@ _POLICIES: Mapping[tuple[str, float, str], str] = {
 }
 
 
-def _golds(records: Sequence[Record]) -> str:
-    rows = [
-        [
-            f"`{one['file']}`",
-            f"{one['rows']:,}",
-            str(one["rows"] - one["problems"]),
-            f"{one['accepted']:,} of {one['golds']:,}",
-            f"{one['rewritten_accepted']:,} of {one['problems']:,}",
-            f"{one['others']:,}",
-            str(one["others_same_text"]),
-            str(len(one["others_accepted"])),
-            f"{one['changed']:,}",
-            str(len(one["changed_accepted"])),
-        ]
-        for one in _of(records, "golds")
-    ]
-    head = ["file", "rows", "without gold", "accepted", "rewritten", "next gold tried", "same text", "other text"]
-    return table([*head, "digit changed", "accepted"], rows)
+def _score_cases(records: Sequence[Record]) -> str:
+    def policy(row: Record) -> str:
+        return _POLICIES.get((row["family"], row["expected"], row["verdict"]), NOT_LOOKED_AT)
 
-
-def _solution_counts(records: Sequence[Record]) -> str:
-    rows = [
-        [f"`{one['file']}`", f"{one['num']:,}", f"{one['accepted']:,}", str(len(one["disagreements"]))]
-        for one in _of(records, "solutions")
-    ]
-    return table(["file", "solutions", "accepted", "not accepted"], rows)
-
-
-def _behaviours(records: Sequence[Record]) -> str:
-    shown = ("verification", "backtracking", "contrast")
-    rows = [
-        [
-            one["set"],
-            one["label"],
-            str(one["num_responses"]),
-            number(one["length"]["words"], 0),
-            percent(one["unfinished"]),
-            percent(one["repetition"]["loop_at_end"]),
-            *(number(one["reflection"][name]["per_1000_words"], 2) for name in shown),
-            ", ".join(f"{name} {len(sign['rows'])}" for name, sign in one["signs"].items() if sign["rows"]) or "none",
-        ]
-        for one in sorted(_of(records, "behaviours"), key=lambda one: (_SETS.index(one["set"]), one["label"]))
-    ]
-    head = ["responses", "verdict", "number", "words", "unfinished", "loop at the end", *shown, "signs of hacking"]
-    return table(head, rows)
-
-
-_SETS = ("Qwen2.5-Math", "RL-Probe", "formulas")
-
-
-def _format(records: Sequence[Record]) -> str:
-    [one] = _of(records, "format")
-    return (
-        f"The form `<think> <answer>` is in {one['right']} of the {one['num']} texts on formulas "
-        f"({percent(one['right'] / one['num'])}); the recorded `format_ok` says the same of {one['same']}."
+    return table_of(
+        _of(records, "score_cases"),
+        ("task", lambda row: {"palindrome": "palindrome", "k_and_k": "knights and knaves"}[row["family"]]),
+        ("such as", lambda row: _code(row["example"])),
+        ("cases", "num"),
+        ("reasoning-gym", lambda row: f"{row['expected']:g}"),
+        ("swerve", "verdict"),
+        ("why", policy),
     )
 
 
-def _sampling(records: Sequence[Record]) -> str:
-    rows = [
-        [str(one["k"]), *(percent(one[name]) for name in ("pass_at_k", "pass_hat_k", "majority_at_k"))]
-        for one in _of(records, "sampling")
+def _golds(records: Sequence[Record]) -> str:
+    return table_of(
+        _of(records, "golds"),
+        ("file", "file:code"),
+        ("rows", "rows:thousands"),
+        ("without gold", lambda row: str(row["rows"] - row["problems"])),
+        ("accepted", lambda row: f"{row['accepted']:,} of {row['golds']:,}"),
+        ("rewritten", lambda row: f"{row['rewritten_accepted']:,} of {row['problems']:,}"),
+        ("next gold tried", "others:thousands"),
+        ("same text", "others_same_text"),
+        ("other text", lambda row: str(len(row["others_accepted"]))),
+        ("digit changed", "changed:thousands"),
+        ("accepted", lambda row: str(len(row["changed_accepted"]))),
+    )
+
+
+def _behaviours(records: Sequence[Record]) -> str:
+    sets = ("Qwen2.5-Math", "RL-Probe", "formulas")
+
+    def signs(row: Record) -> str:
+        return ", ".join(f"{name} {len(sign['rows'])}" for name, sign in row["signs"].items() if sign["rows"]) or "none"
+
+    columns: list[Column] = [
+        ("responses", "set"),
+        ("verdict", "label"),
+        ("number", "num_responses"),
+        ("words", "length.words:number0"),
+        ("unfinished", "unfinished:percent"),
+        ("loop at the end", "repetition.loop_at_end:percent"),
     ]
-    return table(["k", "pass@k", "pass^k", "maj@k"], rows)
+    for name in ("verification", "backtracking", "contrast"):
+        columns.append((name, f"reflection.{name}.per_1000_words:number2"))
+    rows = sorted(_of(records, "behaviours"), key=lambda row: (sets.index(row["set"]), row["label"]))
+    return table_of(rows, *columns, ("signs of hacking", signs))
+
+
+def _format(records: Sequence[Record]) -> str:
+    [form] = _of(records, "format")
+    return (
+        f"The form `<think> <answer>` is in {form['right']} of the {form['num']} texts on formulas "
+        f"({percent(form['right'] / form['num'])}); the recorded `format_ok` says the same of {form['same']}."
+    )

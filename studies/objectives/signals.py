@@ -3,11 +3,13 @@
 Fresh completions of a checkpoint are split into two halves by prompt. On the first, every loss's gradient by the
 model's parameters is taken; the second gives the policy gradient (rewards minus their group's mean) to compare with.
 Everything is to first order, at the weights of the checkpoint, before the optimizer scales it.
+
+    python -m studies.objectives.signals    of the checkpoints that `advantages.yaml` and `paths.yaml` left in runs/
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from studies.records import RESULTS, keep_records
 from swerve.batch import completion_logits, token_batches
 from swerve.config import AdditionTask
 from swerve.functional import (
@@ -36,8 +39,16 @@ from swerve.seeds import derive_seed
 from swerve.types import RolloutGroup
 
 NUM_PROMPTS, GROUP = 128, 8
-TRACKED = ("dr_grpo @ 5e-05", "max_prob_kl, live @ 0.0001", "max_prob_kl, detached @ 0.0001")
-"""Runs along which the gradients are measured, at their middle and final checkpoints."""
+_TRACKED = {
+    "dr_grpo": "objectives-advantages/runs/dr_grpo",
+    "max_prob_kl, live": "objectives-paths/runs/max_prob_kl_live_1e-4",
+    "max_prob_kl, detached": "objectives-paths/runs/max_prob_kl_detached_1e-4",
+}
+_CHECKPOINTS = {"sft": Path("runs/objectives-sft-seed-0/checkpoints/step_000500")}
+"""Label -> where the gradients are measured: the SFT checkpoint, and the middle and end of some runs."""
+for _name, _run in _TRACKED.items():
+    for _step in (30, 80):
+        _CHECKPOINTS[f"{_name}, step {_step}"] = Path(f"runs/studies/{_run}/seed-0/checkpoints/step_{_step:06}")
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits `[N, V]`, ids `[N]`, advantages `[N]`) -> `[N]`."""
@@ -149,17 +160,15 @@ def measure(path: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def signal_records(
-    start: Path, run_checkpoints: Callable[[str], Sequence[tuple[str, Path]]], *, known: Set[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield a line for the SFT checkpoint and for each checkpoint of the tracked runs that has none yet.
-
-    Args:
-        start: the SFT checkpoint.
-        run_checkpoints: (key of a run) -> its checkpoints and their labels.
-        known: labels of the checkpoints that have a line.
-    """
+def main() -> None:
+    """Keep the gradients at every checkpoint that is there."""
     torch.set_num_threads(1)
-    found = [("sft", start), *[entry for key in TRACKED for entry in run_checkpoints(key)]]
-    for label, path in [entry for entry in found if entry[0] not in known]:
-        yield {"kind": "signal", "checkpoint": label, "seed": 0, **measure(path, 0)}
+    for label, path in _CHECKPOINTS.items():
+        if path.is_dir():
+            record = {"kind": "signal", "name": label, "checkpoint": label, "seed": 0, **measure(path, 0)}
+            keep_records(RESULTS / "objectives.jsonl", [record])
+            print(f"{label}: kept", flush=True)
+
+
+if __name__ == "__main__":
+    main()

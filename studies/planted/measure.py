@@ -16,12 +16,12 @@ from unittest.mock import patch
 import numpy as np
 from scipy.stats import poisson
 
+from studies.pages import ROOT, Record
 from studies.planted.claims import LEVEL, LOOKED_FOR, Claim, by_lot, field, judge, walk
 from studies.planted.draw import SPLIT, Draw, probe_world
 from studies.planted.exact import Exact
 from studies.planted.truths import truths
 from studies.planted.worlds import WORLDS, World
-from studies.study import ROOT, Record
 from swerve.probe.causal.interventions import Intervention
 from swerve.seeds import derive_seed
 

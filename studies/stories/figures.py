@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from studies.drawing import SELECTOR_COLORS, add_shared_legend, draw_swaps, save, scale_swaps
-from studies.study import Record
+from studies.pages import Record
 
 _DIRECTIONS = {
     "stories_dose_into_reference": "changed model's tokens into the pretrained model's stories",

@@ -2,171 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from studies.markdown import number, percent, size, table
-from studies.study import Record, tables_by_kind
+from studies.pages import Record, first, percent, size, table_of
 
-
-def _found(record: Record) -> dict[str, str]:
-    divergences = {row["checkpoint"]: row for row in record["divergences"]}
-    steps = [
-        [
-            row["checkpoint"],
-            size(divergences[row["checkpoint"]]["js"]),
-            size(divergences[row["checkpoint"]]["kl_forward"]),
-            percent(row["share_tokens"]),
-            percent(row["share_js"]),
-        ]
-        for row in record["steps"]
-    ]
-    steps += [
-        [f"pretrained with itself, {kind}", size(values["js"]), size(values["kl_forward"]), "-", "-"]
-        for kind, values in record["noise"].items()
-    ]
-    able = record["able"]
-    selectors = [
-        [
-            row["selector"],
-            number(row["auc"]),
-            number(row["average_precision"]),
-            number(able["selectors"][row["selector"]]["auc"]),
-            number(able["selectors"][row["selector"]]["average_precision"]),
-        ]
-        for row in record["recovery"]["selectors"]
-    ]
-    on_able = {(row["divergence"], row["method"]): row for row in record["spikes_able"]}
-    methods = [
-        [
-            row["method"],
-            str(row["num_spikes"]),
-            percent(row["precision"]),
-            percent(row["recall"]),
-            percent(row["chance_precision"]),
-            str(on_able[row["divergence"], row["method"]]["num_spikes"]),
-            percent(on_able[row["divergence"], row["method"]]["precision"]),
-        ]
-        for row in record["recovery"]["spikes"]
-        if row["divergence"] == "js"
-    ]
-    categories = [
-        [
-            row["category"],
-            percent(row["share_tokens"]),
-            percent(row["share_divergence"]),
-            percent(row["spike_rate"], 2),
-            percent(row["base_rate"], 2),
-        ]
-        for row in record["categories"]
-    ]
-    return {
-        "stories_steps": table(
-            ["model", "mean JS", "mean forward KL", "the name's share of tokens", "its share of JS"], steps
-        ),
-        "stories_selectors": table(
-            [
-                "selector",
-                "the name: AUC",
-                "average precision",
-                "where the name could be: AUC",
-                "average precision",
-            ],
-            selectors,
-        ),
-        "stories_methods": table(
-            [
-                "method",
-                "spikes, stories with the name",
-                "precision, the name",
-                "recall, the name",
-                "precision by chance",
-                "spikes, all stories",
-                "precision, where the name could be",
-            ],
-            methods,
-        ),
-        "stories_categories": table(
-            ["category", "share of tokens", "share of JS", "spikes a token", "all categories"], categories
-        ),
-    }
-
-
-def _forced(record: Record) -> dict[str, str]:
-    rows = [
-        [
-            row["selection"],
-            str(row["num_rollouts"]),
-            percent(row["reference"]["success"]),
-            percent(row["checkpoint"]["success"]),
-            number(row["effect"]),
-            percent(row["share_same_token"], 0),
-        ]
-        for row in record["causal"]["selections"]
-    ]
-    head = ["position", "stories", "new name, own token", "new name, changed model's token", "effect",
-            "changed model agrees"]  # fmt: skip
-    return {"stories_forced": table(head, rows)}
-
-
-def _dose(record: Record) -> dict[str, str]:
-    rows = [
-        [
-            row["selector"],
-            percent(row["budget"]),
-            percent(row["share_swapped"], 2),
-            percent(row["share_changed"], 2),
-            percent(row["with_new"]),
-            percent(row["with_old"]),
-        ]
-        for row in record["points"]
-    ]
-    head = ["selector", "budget", "tokens swapped", "tokens changed", f"stories with {record['new']}",
-            f"with {record['old']}"]  # fmt: skip
-    return {record["kind"]: table(head, rows)}
-
-
-def _command(record: Record) -> dict[str, str]:
-    rows = [
-        [
-            row["checkpoint"],
-            size(row["js"]),
-            size(record["noise_floor"]["js"]["mean"]),
-            str(
-                next(
-                    one["num_spikes"]
-                    for one in record["num_spikes"]
-                    if (one["checkpoint"], one["divergence"]) == (row["checkpoint"], "js")
-                )
-            ),
-        ]
-        for row in record["divergences"]
-    ]
-    return {"stories_command": table(["checkpoint", "mean JS", "noise floor, JS", "spikes, zscore"], rows)}
-
-
-_TABLES: Mapping[str, Callable[[Record], dict[str, str]]] = {
-    "stories_found": _found,
-    "stories_forced": _forced,
-    "stories_dose_into_reference": _dose,
-    "stories_dose_into_changed": _dose,
-    "stories_command": _command,
-}
-"""Kind of record -> its tables."""
+_DOSES = ("stories_dose_into_reference", "stories_dose_into_changed")
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown tables by the names of their places in the page."""
-    return tables_by_kind(records, _TABLES)
+    kinds = {record["kind"]: record for record in records}
+    found, command = kinds["stories_found"], kinds["stories_command"]
+    return {
+        "stories_steps": _steps(found),
+        "stories_selectors": table_of(
+            [{**row, "able": found["able"]["selectors"][row["selector"]]} for row in found["recovery"]["selectors"]],
+            ("selector", "selector"),
+            ("the name: AUC", "auc:number"),
+            ("average precision", "average_precision:number"),
+            ("where the name could be: AUC", "able.auc:number"),
+            ("average precision", "able.average_precision:number"),
+        ),
+        "stories_methods": _methods(found),
+        "stories_categories": table_of(
+            found["categories"],
+            ("category", "category"),
+            ("share of tokens", "share_tokens:percent"),
+            ("share of JS", "share_divergence:percent"),
+            ("spikes a token", "spike_rate:percent2"),
+            ("all categories", "base_rate:percent2"),
+        ),
+        "stories_forced": table_of(
+            kinds["stories_forced"]["causal"]["selections"],
+            ("position", "selection"),
+            ("stories", "num_rollouts"),
+            ("new name, own token", "reference.success:percent"),
+            ("new name, changed model's token", "checkpoint.success:percent"),
+            ("effect", "effect:number"),
+            ("changed model agrees", "share_same_token:percent0"),
+        ),
+        **{kind: _dose(kinds[kind]) for kind in _DOSES},
+        "stories_command": table_of(
+            command["divergences"],
+            ("checkpoint", "checkpoint"),
+            ("mean JS", "js:size"),
+            ("noise floor, JS", lambda row: size(command["noise_floor"]["js"]["mean"])),
+            ("spikes, zscore", lambda row: str(_js_spikes(command, row["checkpoint"])["num_spikes"])),
+        ),
+    }
+
+
+def _steps(found: Record) -> str:
+    divergences = {row["checkpoint"]: row for row in found["divergences"]}
+    rows = [{**divergences[row["checkpoint"]], **row} for row in found["steps"]]
+    for kind, values in found["noise"].items():
+        rows.append({"checkpoint": f"pretrained with itself, {kind}", "share_tokens": None, "share_js": None, **values})
+    return table_of(
+        rows,
+        ("model", "checkpoint"),
+        ("mean JS", "js:size"),
+        ("mean forward KL", "kl_forward:size"),
+        ("the name's share of tokens", "share_tokens:percent"),
+        ("its share of JS", "share_js:percent"),
+    )
+
+
+def _methods(found: Record) -> str:
+    able = {row["method"]: row for row in found["spikes_able"] if row["divergence"] == "js"}
+    rows = [row for row in found["recovery"]["spikes"] if row["divergence"] == "js"]
+    return table_of(
+        [{**row, "able": able[row["method"]]} for row in rows],
+        ("method", "method"),
+        ("spikes, stories with the name", "num_spikes"),
+        ("precision, the name", "precision:percent"),
+        ("recall, the name", "recall:percent"),
+        ("precision by chance", "chance_precision:percent"),
+        ("spikes, all stories", "able.num_spikes"),
+        ("precision, where the name could be", "able.precision:percent"),
+    )
+
+
+def _dose(record: Record) -> str:
+    return table_of(
+        record["points"],
+        ("selector", "selector"),
+        ("budget", "budget:percent"),
+        ("tokens swapped", "share_swapped:percent2"),
+        ("tokens changed", "share_changed:percent2"),
+        (f"stories with {record['new']}", "with_new:percent"),
+        (f"with {record['old']}", "with_old:percent"),
+    )
+
+
+def _js_spikes(command: Record, checkpoint: str) -> Record:
+    row: Record = first(command["num_spikes"], checkpoint=checkpoint, divergence="js")
+    return row
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the numbers that sentences quote: success at the spike, and stories with the new name at each dose."""
-    by_kind = {record["kind"]: record for record in records}
-    found = {}
-    if "stories_forced" in by_kind:
-        spike = by_kind["stories_forced"]["causal"]["selections"][0]
-        found["stories: new name at the spike"] = percent(spike["checkpoint"]["success"], 0)
-    for kind in ("stories_dose_into_reference", "stories_dose_into_changed"):
-        for row in by_kind.get(kind, {"points": []})["points"]:
-            found[f"{kind}: {row['selector']} {row['budget']:g}"] = percent(row["with_new"], 0)
-    return found
+    kinds = {record["kind"]: record for record in records}
+    spike = kinds["stories_forced"]["causal"]["selections"][0]
+    texts = {"stories: new name at the spike": percent(spike["checkpoint"]["success"], 0)}
+    for kind in _DOSES:
+        for row in kinds[kind]["points"]:
+            texts[f"{kind}: {row['selector']} {row['budget']:g}"] = percent(row["with_new"], 0)
+    return texts
