@@ -38,16 +38,12 @@ class SpikeRate(Record):
     per_1000_tokens: Estimate | None
 
 
-class FalseDiscoveries(SpikeRate):
-    """Spikes of one method in the null pair: each is a false discovery."""
-
-
 class NullPair(Record):
     """What the methods for spikes find between two runs of the reference."""
 
     num_tokens: int
-    false_discoveries: Mapping[Divergence, Mapping[str, FalseDiscoveries]]
-    """By divergence and method."""
+    false_discoveries: Mapping[Divergence, Mapping[str, SpikeRate]]
+    """By divergence and method: each spike is a false discovery."""
 
 
 # Divergences and spikes

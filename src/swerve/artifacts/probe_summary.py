@@ -13,7 +13,6 @@ from swerve.artifacts.probe_findings import (
     Divergence,
     DivergenceMeans,
     EntropySummary,
-    FalseDiscoveries,
     NoiseFloor,
     NullPair,
     Population,
@@ -22,6 +21,7 @@ from swerve.artifacts.probe_findings import (
     RegionShare,
     SpikeDensity,
     SpikeHits,
+    SpikeRate,
     SpikeRecovery,
     StyleShare,
 )
@@ -226,7 +226,7 @@ class ProbeSummary(Tested, Measured, Compared):
         found = (one for one in self.spikes if (one.checkpoint, one.divergence) == (checkpoint, divergence))
         return next(found, None)
 
-    def false_discoveries(self, divergence: Divergence, method: str) -> FalseDiscoveries | None:
+    def false_discoveries(self, divergence: Divergence, method: str) -> SpikeRate | None:
         """Return what a method finds in the null pair, if it was measured."""
         by_method = {} if self.null is None else self.null.false_discoveries.get(divergence, {})
         return by_method.get(method)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from swerve.errors import ProblemsError, SwerveError
 from swerve.models.sources import CheckedModel, ModelSource
@@ -29,17 +30,18 @@ def check_models(plan: ProbePlan, *, progress: Progress) -> None:
     """
     described, errors = _describe(plan.models)
     notes: list[str] = []
-    reference = described.get(plan.reference.label)
+    label_ref, sequences = plan.reference.label, [(row.prompt_ids, row.completion_ids) for row in plan.sequences]
+    reference = described.get(label_ref)
     for label, model in described.items():
-        errors += _sequence_errors(plan, label, model)
+        with _collected(errors):
+            check_sequences(label, model, sequences)
         if reference is not None and model is not reference:
-            errors += _tokenizer_errors(plan, label, model, reference)
+            with _collected(errors):
+                check_pair((label, label_ref), (model, reference), sequences)
             for name in ("bos_token", "eos_token"):
                 own, theirs = getattr(model.tokenizer, name), getattr(reference.tokenizer, name)
                 if own != theirs:
-                    notes.append(
-                        f"{label} has the {name} {own!r}, {plan.reference.label} has {theirs!r}: each uses its own"
-                    )
+                    notes.append(f"{label} has the {name} {own!r}, {label_ref} has {theirs!r}: each uses its own")
         stored = model.stored_dtype
         if stored is not None and _bytes_of(stored) > _bytes_of(model.dtype):
             notes.append(
@@ -71,11 +73,18 @@ def _describe(sources: Iterable[ModelSource]) -> tuple[dict[str, CheckedModel], 
     described: dict[str, CheckedModel] = {}
     errors: list[SwerveError] = []
     for source in sources:
-        try:
+        with _collected(errors):
             described[source.label] = source.check()
-        except SwerveError as error:
-            errors.append(error)
     return described, errors
+
+
+@contextmanager
+def _collected(errors: list[SwerveError]) -> Iterator[None]:
+    """Put what is wrong beside what was wrong before."""
+    try:
+        yield
+    except SwerveError as error:
+        errors.append(error)
 
 
 def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
@@ -84,42 +93,6 @@ def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
     if errors:
         heading = f"{len(errors)} problems with the {num_models} models of this probe; nothing was computed"
         raise ProblemsError([heading, *map(str, errors)])
-
-
-def _sequence_errors(plan: ProbePlan, label: str, model: CheckedModel) -> list[SwerveError]:
-    pairs = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences]
-    if not pairs:
-        return []
-    try:
-        check_sequences(label, model, pairs)
-    except SwerveError as error:
-        return [error]
-    except ValueError as error:
-        return [ProblemsError([str(error)])]
-    return []
-
-
-def _tokenizer_errors(plan: ProbePlan, label: str, model: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
-    labels = (label, plan.reference.label)
-    try:
-        check_pair(labels, (model, reference))
-    except SwerveError as error:
-        # Which ids stand for other tokens, and whether the responses have any of them.
-        own, theirs = (
-            {index: token for token, index in checked.tokenizer.get_vocab().items()} for checked in (model, reference)
-        )
-        differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
-        if not differing:
-            return [error]
-        used = {token for row in plan.sequences for part in (row.prompt_ids, row.completion_ids) for token in part}
-        first = next((index for index in differing if index in used), differing[0])
-        return [
-            type(error)(
-                f"{error}: {len(differing)} ids stand for other tokens, {len(used & set(differing))} of them in the "
-                f"responses, such as {first}: {own.get(first)!r} in {label}, {theirs.get(first)!r} in {labels[1]}"
-            )
-        ]
-    return []
 
 
 def _bytes_of(dtype: str) -> int:

@@ -413,7 +413,7 @@ def test_a_head_smaller_than_the_tokenizer_is_refused() -> None:
 
 
 def test_a_token_outside_the_vocabulary_is_refused() -> None:
-    with pytest.raises(ValueError, match="token id 14, but ref has 14 tokens"):
+    with pytest.raises(MismatchError, match="token id 14, but ref has 14 tokens"):
         run(sequences=[([4], [14])])
 
 

@@ -124,8 +124,8 @@ def plan_measurement(
 
     Raises:
         ValueError: a label is given twice or is unknown, a pair is of a model with itself or given twice, there are
-            no pairs or no sequences, or a sequence has an empty part or an id that a model lacks.
-        MismatchError: the models of a pair have different tokenizers, or one has too few positions.
+            no pairs or no sequences, or a sequence has an empty part.
+        MismatchError: the models of a pair have different tokenizers, or one lacks an id or has too few positions.
     """
     _check(models, pairs, sequences, noise_of)
     order = turn_order([model.label for model in models], pairs, noise_of=noise_of)
@@ -136,7 +136,7 @@ def plan_measurement(
     # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
     checked = {label: sources[label].check() for label in order}
     for pair in pairs:
-        check_pair(pair, (checked[pair[0]], checked[pair[1]]))
+        check_pair(pair, (checked[pair[0]], checked[pair[1]]), sequences)
     for label in order:
         check_sequences(label, checked[label], sequences)
 
@@ -214,21 +214,31 @@ def _check(
         raise ValueError("a pair is given twice")
 
 
-def check_pair(labels: tuple[str, str], models: tuple[CheckedModel, CheckedModel]) -> None:
+def check_pair(
+    labels: tuple[str, str], models: tuple[CheckedModel, CheckedModel], sequences: Sequence[TokenSequence]
+) -> None:
     """Raise MismatchError unless two models can be compared.
 
     Tokens beyond two heads of one size neither model reads or writes.
 
     Raises:
         MismatchError: their tokenizers differ, or have tokens beyond the smaller of two heads; the message names both
-            models.
+            models, and an id that stands for other tokens, of the sequences if possible.
     """
     sizes = [model.vocabulary_size for model in models]
-    if models[0].tokenizer.get_vocab() != models[1].tokenizer.get_vocab():
+    own, theirs = ({index: token for token, index in model.tokenizer.get_vocab().items()} for model in models)
+    differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
+    if differing:
         what = f"the tokenizers of {labels[0]} and {labels[1]} differ"
         if sizes[0] != sizes[1]:
             what = f"{labels[0]} has a vocabulary of {sizes[0]} tokens and {labels[1]} one of {sizes[1]}"
-        raise MismatchError(f"{what}; only models with the same tokenizer can be compared")
+        used = {token for prompt, completion in sequences for token in (*prompt, *completion)}
+        first = next((index for index in differing if index in used), differing[0])
+        raise MismatchError(
+            f"{what}; only models with the same tokenizer can be compared: {len(differing)} ids stand for other "
+            f"tokens, {len(used & set(differing))} of them in the responses, such as {first}: {own.get(first)!r} in "
+            f"{labels[0]}, {theirs.get(first)!r} in {labels[1]}"
+        )
     largest_id = num_ids(models[0].tokenizer) - 1
     if largest_id >= min(sizes) < max(sizes):
         raise MismatchError(
@@ -241,16 +251,15 @@ def check_sequences(label: str, model: CheckedModel, sequences: Sequence[TokenSe
     """Raise unless a model has every token id of some sequences, and positions for the longest.
 
     Raises:
-        ValueError: it lacks an id.
-        MismatchError: it has too few positions: rotary ones could be computed, but mean nothing.
+        MismatchError: it lacks an id, or has too few positions: rotary ones could be computed, but mean nothing.
     """
-    largest_id = max(max(*prompt, *completion) for prompt, completion in sequences)
+    largest_id = max((max(*prompt, *completion) for prompt, completion in sequences), default=0)
     if largest_id >= model.vocabulary_size:
-        raise ValueError(
+        raise MismatchError(
             f"the sequences have the token id {largest_id}, but {label} has {model.vocabulary_size} tokens; tokenise "
             "the sequences with the models' own tokenizer"
         )
-    longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
+    longest = max((len(prompt) + len(completion) for prompt, completion in sequences), default=0)
     limit = max_positions(model.config)
     if limit is not None and longest > limit:
         raise MismatchError(

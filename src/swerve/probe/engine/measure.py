@@ -75,8 +75,8 @@ def measure(
 
     Raises:
         ValueError: labels, pairs, sequences or settings are wrong, or a kernel is asked for that cannot be had.
-        MismatchError: the models of a pair have different tokenizers, or one has too few positions; the message names
-            them.
+        MismatchError: the models of a pair have different tokenizers, or one lacks an id or has too few positions; the
+            message names them.
         DiskFullError: the store has no room.
     """
     plan = plan_measurement(

@@ -15,14 +15,14 @@ hardly moved has about as many as one that moved far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.artifacts.probe_findings import Divergence, FalseDiscoveries, SpikeRate
+from swerve.artifacts.probe_findings import Divergence, SpikeRate
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.statistics import Estimate, ratio_interval, share
 
@@ -136,23 +136,36 @@ def thresholds(
         ValueError: a value is NaN, or the method is not known, or lacks `pooled` or `null`.
     """
     chosen = settings.method if method is None else method
-    if chosen not in _METHODS:
+    if chosen not in SPIKE_METHODS:
         raise ValueError(f"unknown method {chosen!r}; use one of {', '.join(SPIKE_METHODS)}")
     arrays = [np.asarray(values, dtype=np.float64) for values in series]
     if any(np.isnan(values).any() for values in arrays):
         raise ValueError("a divergence is NaN; spikes need a number (or infinity) at every position")
-    return _METHODS[chosen](arrays, settings, pooled, null)
+    if chosen == "adaptive":
+        return _adaptive(arrays, settings)
+
+    # One threshold for all positions of a sequence, or of all sequences.
+    limits = [settings.threshold] * len(arrays)
+    if chosen == "zscore":
+        finite = [values[np.isfinite(values)] for values in arrays]
+        limits = [float(values.mean() + settings.num_sd * values.std()) if len(values) else 0.0 for values in finite]
+    elif chosen == "percentile":
+        if pooled is None:
+            raise ValueError("the method 'percentile' needs pooled: the values of all sequences at all checkpoints")
+        every = np.asarray(pooled, dtype=np.float64)
+        # "lower": an observed value, defined among infinite ones too; at most the stated share is strictly above.
+        limit = float(np.percentile(every, settings.percentile, method="lower")) if len(every) else math.inf
+        limits = [limit] * len(arrays)
+    elif chosen == "calibrated":
+        if null is None:
+            raise ValueError("the method 'calibrated' needs null: the values of a pair that does not differ")
+        flat = np.concatenate([np.zeros(0), *arrays])
+        cut = calibrated_threshold(flat, null, false_discovery_rate=settings.false_discovery_rate)
+        limits = [math.inf if cut is None else cut] * len(arrays)
+    return [np.full(len(values), limit) for values, limit in zip(arrays, limits, strict=True)]
 
 
-def _zscore(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
-    limits = []
-    for values in series:
-        finite = values[np.isfinite(values)]
-        limits.append(np.full(len(values), finite.mean() + settings.num_sd * finite.std() if len(finite) else 0.0))
-    return limits
-
-
-def _adaptive(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
+def _adaptive(series: Sequence[Array], settings: SpikeConfig) -> list[Array]:
     """Return mean + num_sd x sd of the finite values within window // 2 positions, the position itself left out."""
     half = settings.window // 2
     gap = np.full(half, np.nan)
@@ -171,42 +184,6 @@ def _adaptive(series: Sequence[Array], settings: SpikeConfig, pooled: Known, nul
     limits = np.where(num > 0, mean + settings.num_sd * sd, math.inf)
     starts = np.cumsum([0, *(len(values) + half for values in series)])
     return [limits[start : start + len(values)] for start, values in zip(starts, series, strict=False)]
-
-
-def _percentile(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
-    if pooled is None:
-        raise ValueError("the method 'percentile' needs pooled: the values of all sequences at all checkpoints")
-    values = np.asarray(pooled, dtype=np.float64)
-    # "lower": an observed value, defined among infinite ones too; at most the stated share is strictly above.
-    return _constant(series, np.percentile(values, settings.percentile, method="lower") if len(values) else math.inf)
-
-
-def _absolute(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
-    return _constant(series, settings.threshold)
-
-
-def _calibrated(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
-    if null is None:
-        raise ValueError("the method 'calibrated' needs null: the values of a pair that does not differ")
-    flat = np.concatenate([np.zeros(0), *series])
-    cut = calibrated_threshold(flat, null, false_discovery_rate=settings.false_discovery_rate)
-    return _constant(series, math.inf if cut is None else cut)
-
-
-def _constant(series: Sequence[Array], limit: float | np.floating[Any]) -> list[Array]:
-    return [np.full(len(values), float(limit)) for values in series]
-
-
-Known = ArrayLike | None
-
-_METHODS: Mapping[SpikeMethod, Callable[[Sequence[Array], SpikeConfig, Known, Known], list[Array]]] = {
-    "zscore": _zscore,
-    "percentile": _percentile,
-    "adaptive": _adaptive,
-    "absolute": _absolute,
-    "calibrated": _calibrated,
-}
-"""The threshold at each position, of the series, the settings, the pooled and the null values."""
 
 
 def calibrated_threshold(values: ArrayLike, null: ArrayLike, *, false_discovery_rate: float) -> float | None:
@@ -277,7 +254,7 @@ def null_false_discoveries(
     pooled: ArrayLike | None = None,
     clusters: Sequence[str | int] | None = None,
     confidence: float = 0.95,
-) -> dict[str, FalseDiscoveries]:
+) -> dict[str, SpikeRate]:
     """Return the number of spikes of each method on a null pair: every one is a false discovery.
 
     `calibrated` is not tested on the values it is calibrated with: the sequences of even index calibrate for those of
@@ -292,7 +269,7 @@ def null_false_discoveries(
         confidence: coverage of the intervals.
     """
     lengths = [len(values) for values in series]
-    rates: dict[str, FalseDiscoveries] = {}
+    rates: dict[str, SpikeRate] = {}
     for method in SPIKE_METHODS:
         if method == "percentile" and pooled is None:
             continue
@@ -304,8 +281,7 @@ def null_false_discoveries(
                 spikes[part::2] = find_spikes(series[part::2], settings, method=method, null=null)
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
-        rate = spike_rate([len(own) for own in spikes], lengths, clusters, confidence)
-        rates[method] = FalseDiscoveries(**dict(rate))
+        rates[method] = spike_rate([len(own) for own in spikes], lengths, clusters, confidence)
     return rates
 
 
