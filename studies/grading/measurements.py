@@ -44,7 +44,7 @@ def graded(
     task = grading_task(grader, policies, fields=fields, known={})
     pairs = [task.pair(record) for record in records]
     return [
-        GradedRecord(place="", id=name(record.values), gold=problem.answer, values=record.values, reward=reward)
+        GradedRecord(record, dataclasses.replace(problem, id=name(record.values)), reward)
         for record, (problem, _), reward in zip(records, pairs, grade_all(pairs), strict=True)
     ]
 
@@ -53,7 +53,7 @@ def compared(rows: Sequence[GradedRecord], field: str, *, keep: Sequence[str] = 
     """Return the audit of a recorded field as a line; `keep`: further fields of the records to show."""
     found = compare_verdicts(rows, field)
     printed = [line for line in audit_lines(found, limit=0) if not line.startswith("  and ")]
-    values = {row.id: row.values for row in rows}
+    values = {row.problem.id: row.record.values for row in rows}
     for one in found["disagreements"]:
         del one["place"]
         one.update({name: values[one["id"]][name] for name in keep})
@@ -112,9 +112,9 @@ def rl_probe_lines(rows: Sequence[GradedRecord]) -> Iterator[Line]:
     """Compare with what was recorded and with the truth; count what cutting off golds and answers did."""
     for field in ("recorded_correct", "correct"):
         yield compared(rows, field, kind="rl_probe")
-    judged = [row for row in rows if row.values["recorded_correct"] is not None]
+    judged = [row for row in rows if row.record.values["recorded_correct"] is not None]
     for is_cut in (True, False):
-        chosen = [row.values for row in judged if row.values["recorded_gt_truncated"] == is_cut]
+        chosen = [row.record.values for row in judged if row.record.values["recorded_gt_truncated"] == is_cut]
         verdicts = Counter((row["recorded_correct"], row["correct"]) for row in chosen)
         yield {
             "kind": "rl_probe_golds",
@@ -125,19 +125,19 @@ def rl_probe_lines(rows: Sequence[GradedRecord]) -> Iterator[Line]:
             "problems": len({row["problem_id"] for row in chosen}),
         }
     same = [
-        (_dense(row.values["regex_extracted"]) == _dense(row.values["recorded_ground_truth"]))
-        == row.values["recorded_correct"]
+        (_dense(row.record.values["regex_extracted"]) == _dense(row.record.values["recorded_ground_truth"]))
+        == row.record.values["recorded_correct"]
         for row in judged
     ]
-    boxed = [row.values for row in rows if row.values["regex_extracted"] is not None]
+    boxed = [row.record.values for row in rows if row.record.values["regex_extracted"] is not None]
     cut = sum(row["regex_extracted"] != row["boxed"] for row in boxed)
     yield {"kind": "rl_probe_regex", "same": sum(same), "num": len(same), "cut": cut, "boxed": len(boxed)}
     for checkpoint in ("dpo", "rlvr"):
-        chosen = [row for row in judged if row.values["checkpoint"] == checkpoint]
+        chosen = [row for row in judged if row.record.values["checkpoint"] == checkpoint]
         rates = {
-            "recorded": sum(row.values["recorded_correct"] for row in chosen),
+            "recorded": sum(row.record.values["recorded_correct"] for row in chosen),
             "graded": sum(is_right(row.reward) for row in chosen),
-            "truth": sum(row.values["correct"] for row in chosen),
+            "truth": sum(row.record.values["correct"] for row in chosen),
         }
         shares = {name: share(right, len(chosen)) for name, right in rates.items()}
         yield {"kind": "rl_probe_accuracy", "checkpoint": checkpoint, "num": len(chosen), **shares}
@@ -285,8 +285,8 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
     """Measure what responses look like, right ones beside wrong ones."""
     formulas = read_records(data / FORMULAS)
     ways: Mapping[str, list[Response]] = {
-        "Qwen2.5-Math": [_behaviour(row, "unique_id", "question", row.values["score"]) for row in maths],
-        "RL-Probe": [_behaviour(row, "problem_id", "problem", row.values["correct"]) for row in probe],
+        "Qwen2.5-Math": [_behaviour(row, "unique_id", "question", row.record.values["score"]) for row in maths],
+        "RL-Probe": [_behaviour(row, "problem_id", "problem", row.record.values["correct"]) for row in probe],
         "formulas": [
             _response(
                 formula_name(one.values),
@@ -307,7 +307,7 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
     yield {"kind": "format", "num": len(same), "same": sum(same), "right": sum(right_form)}
     samples: dict[str, list[GradedRecord]] = defaultdict(list)
     for row in maths:
-        samples[row.values["unique_id"]].append(row)
+        samples[row.record.values["unique_id"]].append(row)
     curve = sampling_curve(
         [
             {"answers": [row.reward.extracted for row in group], "right": [is_right(row.reward) for row in group]}
@@ -321,8 +321,8 @@ _SHOWN = ("label", "num_responses", "length", "unfinished", "format", "repetitio
 
 
 def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) -> Response:
-    values = row.values
-    return _response(values[problem], values["response"], values[question], row.id, correct)
+    values = row.record.values
+    return _response(values[problem], values["response"], values[question], row.problem.id, correct)
 
 
 def _response(problem: str, text: str, question: str, place: str, correct: bool) -> Response:

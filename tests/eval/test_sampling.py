@@ -169,7 +169,7 @@ def test_ctrl_c_keeps_what_was_sampled(
     with pytest.raises(KeyboardInterrupt):
         sample({"one": folder}, _settings(), out=path)
     sampled: list[list[int]] = []
-    monkeypatch.setattr(Parts, "put", lambda *rest: (sampled.append(rest[2]), put(*rest)))
+    monkeypatch.setattr(Parts, "put", lambda *rest: (sampled.append(list(rest[2])), put(*rest)))
     sample({"one": folder}, _settings(), out=path)
     assert sampled == [[2, 4], [4, 6], [6, 7]]
     assert path.read_bytes() == file.read_bytes()
@@ -372,10 +372,14 @@ def test_settings_that_cannot_be_are_refused(changes: Any, said: str) -> None:
         _settings(**changes)
 
 
-def test_a_system_message_takes_the_place_of_the_tasks_own() -> None:
+def test_a_system_message_takes_the_place_of_the_tasks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = load_family(TASK).problems("heldout", seed=0)[0]
+    own = replace(problem, id="own", messages=(("system", "old"), ("user", "q")))
+    monkeypatch.setattr(type(load_family(TASK)), "problems", lambda *_, **__: [problem, own])
+
+    def messages(system: str) -> list[Any]:
+        return [each.messages for each in sampling.chosen_problems(_settings(system=system), Notes())]
+
     asked = (("user", problem.question),)
-    assert sampling._with_system(problem, "S").messages == (("system", "S"), *asked)
-    own = replace(problem, messages=(("system", "old"), ("user", "q")))
-    assert sampling._with_system(own, "S").messages == (("system", "S"), ("user", "q"))
-    assert sampling._with_system(own, "").messages == (("user", "q"),)
+    assert messages("S") == [(("system", "S"), *asked), (("system", "S"), ("user", "q"))]
+    assert messages("") == [asked, (("user", "q"),)]

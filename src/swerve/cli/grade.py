@@ -18,8 +18,6 @@ from swerve.estimates import Estimate, rounded
 
 if TYPE_CHECKING:
     from swerve.eval.answer_files import GradingTask
-    from swerve.formats.records import Record
-    from swerve.types import Problem, Reward
 
 _NUM_SHOWN = 20
 
@@ -68,7 +66,7 @@ def grade(
     from swerve.artifacts.files import write_text
     from swerve.artifacts.samples import is_samples_file, read_samples
     from swerve.eval import answer_files as answers
-    from swerve.eval.recorded_verdicts import check_recorded
+    from swerve.eval.recorded_verdicts import GradedRecord, check_recorded, compare_verdicts
     from swerve.formats.records import read_records
 
     # Everything that can be wrong is checked before the first answer is graded.
@@ -99,26 +97,14 @@ def grade(
     # Compare with the verdicts that the file records.
     summary = answers.grading_summary(file, grading, pairs, rewards)
     summary["left_out"] = left_out
-    summary["audits"] = _compared(records, pairs, rewards, audits or ())
+    graded = list(map(GradedRecord, records, [problem for problem, _ in pairs], rewards))
+    summary["audits"] = [compare_verdicts(graded, field) for field in audits or ()]
     if kept:
         kept.finish()
     if disagreements:
         found = [{"field": one["field"], **row} for one in summary["audits"] for row in one["disagreements"]]
         write_text(disagreements, _json_lines(found))
     _print(summary, rows, out, as_json=as_json)
-
-
-def _compared(
-    records: Sequence[Record], pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward], fields: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return how the verdicts recorded in each of the fields compare with the grader's."""
-    from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
-
-    graded = [
-        GradedRecord(place=record.place, id=problem.id, gold=problem.answer, values=record.values, reward=reward)
-        for record, (problem, _), reward in zip(records, pairs, rewards, strict=True)
-    ]
-    return [compare_verdicts(graded, field) for field in fields]
 
 
 def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
@@ -172,19 +158,16 @@ def _print(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], out: P
     if as_json:
         print_json(summary)
         return
-    lines = [_one_line_kept(line) for line in _summary_lines(summary)]
+    lines = []
+    for line in _summary_lines(summary):  # the indentation stays
+        text = line.lstrip()
+        lines.append(line[: len(line) - len(text)] + one_line(text))
     if out:
         print_text("\n".join([*lines, f"Verdicts: {out}"]))
         return
     if rows:
         print_text(_json_lines(rows))
     sys.stderr.write("\n".join(lines) + "\n")
-
-
-def _one_line_kept(line: str) -> str:
-    """Return a line with its indentation, control characters replaced."""
-    indent = line[: len(line) - len(line.lstrip())]
-    return indent + one_line(line)
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,6 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.estimates import Estimate
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import Fields
 from swerve.grading.answers import find_answer
@@ -166,15 +165,22 @@ def answered_pairs(
     Raises:
         ArtifactError: none has one, or as for `GradingTask.pair`.
     """
-    pairs = [task.pair(record) for record in records]
-    kept = [(record, pair) for record, pair in zip(records, pairs, strict=True) if pair is not None]
-    without = [record.place for record, pair in zip(records, pairs, strict=True) if pair is None]
+    kept: list[Record] = []
+    pairs: list[tuple[Problem, str]] = []
+    without: list[str] = []
+    for record in records:
+        pair = task.pair(record)
+        if pair is None:
+            without.append(record.place)
+        else:
+            kept.append(record)
+            pairs.append(pair)
     if records and not kept:
         raise ArtifactError(
             f"{file}: the gold answer of all {len(records)} records is null; --field gold=FIELD names it"
         )
     line = f"{len(without)} of {len(records)} left out: no gold answer ({without[0]})" if without else None
-    return [record for record, _ in kept], [pair for _, pair in kept], line
+    return kept, pairs, line
 
 
 def grading_task(
@@ -188,7 +194,16 @@ def grading_task(
     if grader not in known_graders():
         names = known_graders()
         raise ConfigError(f"--task '{grader}' has no grader{nearest(grader, names)} ({', '.join(names)})")
-    given = _given_policies(grader, overrides)
+    given = {".".join(override.keys): override.value for override in map(parse_override, overrides)}
+    if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
+        given["extraction"] = [given["extraction"]]
+    # A grader in a file of Python is found from wherever it is graded.
+    if grader == "python":
+        if set(given) != {"file"} or not isinstance(given["file"], str):
+            raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")
+        path = Path(given["file"]).absolute()
+        check_reward_file(path)
+        given = {"file": str(path)}
     return GradingTask(
         grader=grader,
         policies=outside_policies(grader, given),
@@ -204,7 +219,7 @@ def samples_task(file: SampleFile, grader: str | None, overrides: Sequence[str])
     Raises:
         ConfigError: policies are given and the problems have several graders, or as for `grading_task`.
     """
-    own = sorted({one.problem.grader or one.problem.family for one in file.samples})
+    own = sorted({sample.problem.grader or sample.problem.family for sample in file.samples})
     if grader is None and overrides and len(own) > 1:
         raise ConfigError(
             f"the problems have several graders ({', '.join(own)}); say with --task whose policies these are"
@@ -221,28 +236,15 @@ def sample_pairs(file: SampleFile, task: GradingTask, *, is_named: bool) -> list
         task: of `samples_task`.
         is_named: whether its grader was named, and judges also the problems that have another.
     """
-
-    def judged(problem: Problem) -> Problem:
+    pairs = []
+    for sample in file.samples:
+        problem = sample.problem
         if (problem.grader or problem.family) == task.grader:
-            return replace(problem, grading={**problem.grading, **task.given})
-        return replace(problem, grader=task.grader, grading=dict(task.policies)) if is_named else problem
-
-    return [(judged(sample.problem), sample.text or "") for sample in file.samples]
-
-
-def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
-    given = {".".join(one.keys): one.value for one in map(parse_override, overrides)}
-    if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
-        given["extraction"] = [given["extraction"]]
-    return _reward_file(given) if grader == "python" else given
-
-
-def _reward_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    if set(given) != {"file"} or not isinstance(given["file"], str):
-        raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")
-    path = Path(given["file"]).absolute()
-    check_reward_file(path)
-    return {"file": str(path)}
+            problem = replace(problem, grading={**problem.grading, **task.given})
+        elif is_named:
+            problem = replace(problem, grader=task.grader, grading=dict(task.policies))
+        pairs.append((problem, sample.text or ""))
+    return pairs
 
 
 def read_known_problems(path: Path) -> dict[str, Problem]:
@@ -251,11 +253,8 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     Raises:
         ArtifactError: the file cannot be read, or a record is not a problem.
     """
-    known: dict[str, Problem] = {}
-    for record in read_records(path):
-        problem = read_problem(record.values, record.place)
-        known[problem.id] = problem
-    return known
+    problems = [read_problem(record.values, record.place) for record in read_records(path)]
+    return {problem.id: problem for problem in problems}
 
 
 def kept_verdicts(
@@ -266,15 +265,9 @@ def kept_verdicts(
     Raises:
         ConfigError: what is there is somebody else's.
     """
-    inputs = {
-        "file": sha256_file(file),
-        "problems": sha256_file(problems) if problems else None,
-        "grader": task.grader,
-        "policies": dict(task.policies),
-        "names": {name: list(fields) for name, fields in task.names.items()},
-        "limits": list(limits),
-        "version": __version__,
-    }
+    digests = [sha256_file(path) if path else None for path in (file, problems)]
+    names = {name: list(fields) for name, fields in task.names.items()}
+    inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
     parts = Parts(out.with_name(f"{out.name}.partial"), inputs)
     parts.begin()
     return parts
@@ -327,6 +320,11 @@ def grading_summary(
     """Return how many records are right, with the interval, and the counts of values, statuses and failures."""
     graded = [reward.value for reward in rewards if reward.value is not None]
     right = sum(reward.is_right for reward in rewards)
+    # The interval is over problems.
+    ids = [problem.id for problem, _ in pairs]
+    fraction = share(right, len(ids))
+    if len(set(ids)) < len(ids):
+        fraction = mean_interval([float(reward.is_right) for reward in rewards], clusters=ids, bounds=(0.0, 1.0))
     return {
         "file": str(file),
         "grader": task.grader,
@@ -334,7 +332,7 @@ def grading_summary(
         "graders": dict(Counter(problem.grader or problem.family for problem, _ in pairs)),
         "num_records": len(rewards),
         "num_right": right,
-        "right": _fraction_right([problem.id for problem, _ in pairs], rewards),
+        "right": fraction,
         "mean_value": sum(graded) / len(graded) if graded else None,
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
@@ -342,14 +340,6 @@ def grading_summary(
         "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
         "extraction_hint": extraction_hint(pairs, rewards),
     }
-
-
-def _fraction_right(ids: Sequence[str], rewards: Sequence[Reward]) -> Estimate | None:
-    """Return the fraction of the records that are right with its interval over problems."""
-    right = [reward.is_right for reward in rewards]
-    if len(set(ids)) == len(ids):
-        return share(sum(right), len(right))
-    return mean_interval(list(map(float, right)), clusters=ids, bounds=(0.0, 1.0))
 
 
 def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]) -> str | None:
@@ -362,17 +352,14 @@ def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Rewa
     num_unanswered = sum(not reward.answered for _, _, reward in maths)
     if num_unanswered <= _MOST_UNPARSED * len(maths):
         return None
-    read = {
-        form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths)
-        for form in ("boxed", "answer_tag", "hash", "auto")
-    }
+    # In how many texts each form finds an answer.
+    forms = ("boxed", "answer_tag", "hash", "auto")
+    read = {form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths) for form in forms}
     if read["auto"] <= len(maths) - num_unanswered:
         return None
-    form = next(form for form in ("boxed", "answer_tag", "hash", "auto") if read[form] >= _NEARLY_ALL * read["auto"])
-    asked = " or ".join(dict.fromkeys(name for problem, _, _ in maths for name in _forms(problem)))
-    return f"{num_unanswered} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
-
-
-def _forms(problem: Problem) -> Sequence[str]:
-    given = problem.grading.get("extraction", MathGrading().extraction)
-    return [r"\boxed{}" if form == "boxed" else form for form in given]
+    form = next(form for form in forms if read[form] >= _NEARLY_ALL * read["auto"])
+    asked: dict[str, None] = {}
+    for problem, _, _ in maths:
+        asked |= dict.fromkeys(problem.grading.get("extraction", MathGrading().extraction))
+    named = " or ".join(r"\boxed{}" if name == "boxed" else name for name in asked)
+    return f"{num_unanswered} of {len(maths)} answers have no {named}; extraction={form} reads {read[form]}"

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.statistics.intervals import share
-from swerve.types import Reward
+from swerve.types import Problem, Reward
 
 _WORDS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False, "correct": True, "incorrect": False}
 _TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradedRecord:
-    """A graded record, as far as the comparison needs it."""
+class GradedRecord(NamedTuple):
+    """A record, the problem that it is an answer to, and what the grader says of the answer."""
 
-    place: str
-    id: str
-    gold: str
-    values: Mapping[str, Any]
-    """The record's own fields."""
+    record: Record
+    problem: Problem
     reward: Reward
 
 
@@ -56,66 +52,48 @@ def compare_verdicts(rows: Sequence[GradedRecord], field: str) -> dict[str, Any]
     Raises:
         ArtifactError: a record holds something else than a verdict in the field.
     """
-    judged = [(row, _recorded(row, field)) for row in rows if row.values.get(field) is not None]
+    judged = [(row, _recorded(row.record, field)) for row in rows if row.record.values.get(field) is not None]
     are_verdicts = all(value in (0.0, 1.0) for _, value in judged)
-    compare = _compare_verdicts if are_verdicts else _compare_values
+
+    # Count the four cases of two verdicts, and keep what disagrees.
+    cases: Counter[tuple[bool, bool]] = Counter()
+    disagreements: list[dict[str, Any]] = []
+    for (record, problem, reward), value in judged:
+        cases[value == 1.0, reward.is_right] += 1
+        agrees = (value == 1.0) == reward.is_right
+        if not are_verdicts:
+            agrees = reward.value is not None and abs(reward.value - value) <= _TOLERANCE
+        if not agrees:
+            said = {name: getattr(reward, name) for name in ("value", "status", "detail")}
+            named = {"place": record.place, "id": problem.id, "gold": problem.answer, "extracted": reward.extracted}
+            disagreements.append({**named, "recorded": record.values[field], **said})
+
+    num_agreeing = len(judged) - len(disagreements)
+    counts = {
+        "recorded_right": cases[True, True] + cases[True, False],
+        "graded_right": cases[True, True] + cases[False, True],
+        "both_right": cases[True, True],
+        "only_recorded_right": cases[True, False],
+        "only_graded_right": cases[False, True],
+        "both_wrong": cases[False, False],
+    }
     return {
         "field": field,
         "compared": "verdicts" if are_verdicts else "values",
         "num_without_record": len(rows) - len(judged),
-        **compare(judged, field),
+        "num_compared": len(judged),
+        "agreement": share(num_agreeing, len(judged)),
+        **(counts if are_verdicts else {"num_same": num_agreeing}),
+        "disagreements": disagreements,
     }
 
 
-def _recorded(row: GradedRecord | Record, field: str) -> float:
-    value = row.values[field]
+def _recorded(record: Record, field: str) -> float:
+    value = record.values[field]
     if isinstance(value, str):
         value = _WORDS.get(value.strip().lower(), value)
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(value)
     raise ArtifactError(
-        f"{row.place}: the field '{field}' of --audit must be a truth value or a number, got {value!r:.60}"
+        f"{record.place}: the field '{field}' of --audit must be a truth value or a number, got {value!r:.60}"
     )
-
-
-def _compare_verdicts(judged: Sequence[tuple[GradedRecord, float]], field: str) -> dict[str, Any]:
-    pairs = [(value == 1.0, row.reward.is_right) for row, value in judged]
-    agreeing = sum(recorded == graded for recorded, graded in pairs)
-    return {
-        "num_compared": len(pairs),
-        "agreement": share(agreeing, len(pairs)),
-        "recorded_right": sum(recorded for recorded, _ in pairs),
-        "graded_right": sum(graded for _, graded in pairs),
-        "both_right": pairs.count((True, True)),
-        "only_recorded_right": pairs.count((True, False)),
-        "only_graded_right": pairs.count((False, True)),
-        "both_wrong": pairs.count((False, False)),
-        "disagreements": [
-            _disagreement(row, field)
-            for (row, _), (recorded, graded) in zip(judged, pairs, strict=True)
-            if recorded != graded
-        ],
-    }
-
-
-def _compare_values(judged: Sequence[tuple[GradedRecord, float]], field: str) -> dict[str, Any]:
-    same = [row.reward.value is not None and abs(row.reward.value - value) <= _TOLERANCE for row, value in judged]
-    return {
-        "num_compared": len(judged),
-        "agreement": share(sum(same), len(same)),
-        "num_same": sum(same),
-        "disagreements": [_disagreement(row, field) for (row, _), equal in zip(judged, same, strict=True) if not equal],
-    }
-
-
-def _disagreement(row: GradedRecord, field: str) -> dict[str, Any]:
-    return {
-        "place": row.place,
-        "id": row.id,
-        "gold": row.gold,
-        "extracted": row.reward.extracted,
-        "recorded": row.values[field],
-        "value": row.reward.value,
-        "status": row.reward.status,
-        "detail": row.reward.detail,
-    }

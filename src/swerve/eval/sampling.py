@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -21,9 +20,7 @@ from swerve.artifacts.parts import TABLE, Parts
 from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
-    SampledModel,
     SamplesInfo,
-    SamplesTokenizer,
     is_samples_file,
     read_samples_info,
     write_samples,
@@ -107,9 +104,12 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
     problems = chosen_problems(first, shown)
-    models = {job.label: _prompted(job, problems, shown) for job in jobs}
+    models: dict[str, _PromptedModel] = {}
+    for job in jobs:
+        if job.label not in models:
+            models[job.label] = _prompted(job, problems, shown)
     max_new_tokens = _max_new_tokens(first, models.values(), shown)
-    plans = [_plan(job, models[job.label], max_new_tokens) for job in jobs]
+    plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
     for plan in plans:
         plan.check_place()
     device = resolve_device(first.runtime.device)
@@ -136,21 +136,26 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     if settings.limit is not None and settings.limit > len(problems):
         raise ConfigError(f"there are {len(problems)} {settings.split} problems, fewer than --limit {settings.limit}")
     problems = problems[: settings.limit]
-    repeated = next((name for name, count in Counter(one.id for one in problems).items() if count > 1), None)
-    if repeated is not None:
-        raise ConfigError(f"two problems have the id {repeated!r}; a sample is known by it: choose others")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise ConfigError(f"two problems have the id {problem.id!r}; a sample is known by it: choose others")
+        seen.add(problem.id)
     check_graders(problems)
     other = "train: " if settings.split == "heldout" else "heldout: "
     for note in getattr(family, "notes", list)():
         if not note.startswith(other):  # of problems that are not sampled
             progress.note(note)
-    return problems if settings.system is None else [_with_system(one, settings.system) for one in problems]
-
-
-def _with_system(problem: Problem, text: str) -> Problem:
-    messages = problem.messages or (("user", problem.question),)
-    others = tuple(message for message in messages if message[0] != "system")
-    return replace(problem, messages=(("system", text), *others) if text else others)
+    if settings.system is None:
+        return problems
+    # The settings' system message comes before the others; an empty one stands for none.
+    system = (("system", settings.system),) if settings.system else ()
+    changed = []
+    for problem in problems:
+        messages = problem.messages or (("user", problem.question),)
+        others = tuple(message for message in messages if message[0] != "system")
+        changed.append(replace(problem, messages=(*system, *others)))
+    return changed
 
 
 def sample_paths(out: Path, labels: Sequence[str]) -> dict[str, Path]:
@@ -181,30 +186,26 @@ class _PromptedModel:
     """Of the prompts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is sampled from one model under some settings, and where it goes."""
+    """A job whose model was checked, with what its samples depend on."""
 
+    job: SampleJob
     model: _PromptedModel
-    settings: SampleSettings
     info: SamplesInfo
-    path: Path
-
-    @property
-    def partial(self) -> Path:
-        """Folder of what was sampled before an interruption."""
-        return self.path.with_name(f"{self.path.name}.partial")
 
     @property
     def parts(self) -> Parts:
-        """What was sampled so far, in chunks of problems."""
-        return Parts(self.partial, _compared(self.info), form=TABLE)
+        """What was sampled before an interruption, in chunks of problems, in a folder beside the file."""
+        folder = self.job.path.with_name(f"{self.job.path.name}.partial")
+        return Parts(folder, _compared(self.info), form=TABLE)
 
     @property
-    def chunks(self) -> list[range]:
-        """The problems, by number, that are sampled and kept together: as many as fill a batch."""
-        num, size = len(self.model.prompts), self.settings.runtime.max_rows // self.settings.samples_per_temperature
-        return [range(num)[start : start + max(1, size)] for start in range(0, num, max(1, size))]
+    def chunks(self) -> list[tuple[int, int]]:
+        """First problem and end of those that are sampled and kept together: as many as fill a batch."""
+        settings, num = self.job.settings, len(self.model.prompts)
+        size = max(1, settings.runtime.max_rows // settings.samples_per_temperature)
+        return [(start, min(start + size, num)) for start in range(0, num, size)]
 
     def check_place(self) -> None:
         """Check that what is at the file's place is these samples, whole or begun.
@@ -213,41 +214,39 @@ class _Plan:
             ConfigError: it is something else; the message names the settings that differ.
             ArtifactError: it is damaged.
         """
-        if not self.path.exists():
-            begun = self.parts.begun()
-            if begun is not None:
-                self._check_same(begun, self.partial)
+        path, parts = self.job.path, self.parts
+        if not path.exists():
+            self._check_same(parts.begun(), parts.folder)
             return
         try:
-            if not is_samples_file(self.path):
+            if not is_samples_file(path):
                 raise ConfigError(
-                    f"--out {self.path} exists and is no file of samples; give another name, or delete it if it was one"
+                    f"--out {path} exists and is no file of samples; give another name, or delete it if it was one"
                 )
-            self._check_same(_compared(read_samples_info(self.path)), self.path)
-            read_table(self.path, SAMPLES_SCHEMA)
+            self._check_same(_compared(read_samples_info(path)), path)
+            read_table(path, SAMPLES_SCHEMA)
         except ArtifactError as error:
-            raise ArtifactError(f"{error}; to sample again, delete {self.path} or give another --out") from None
+            raise ArtifactError(f"{error}; to sample again, delete {path} or give another --out") from None
 
-    def _check_same(self, old: Mapping[str, Any], place: Path) -> None:
+    def _check_same(self, old: Mapping[str, Any] | None, place: Path | None) -> None:
         new = _compared(self.info)
-        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-        if names:
-            shown = [
-                _DIGESTS.get(name) or f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names
-            ]
-            more = [f"{len(shown) - _NUM_NAMED} more"] if len(shown) > _NUM_NAMED else []
-            raise ConfigError(
-                f"{place} holds samples with other settings ({'; '.join([*shown[:_NUM_NAMED], *more])}); give the same "
-                "ones, another --out, or delete it"
-            )
+        names = [] if old is None else [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if old is None or not names:
+            return
+        shown = [_DIGESTS.get(name) or f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
+        if len(shown) > _NUM_NAMED:
+            shown[_NUM_NAMED:] = [f"{len(shown) - _NUM_NAMED} more"]
+        raise ConfigError(
+            f"{place} holds samples with other settings ({'; '.join(shown)}); give the same ones, another --out, or "
+            "delete it"
+        )
 
 
 def _compared(info: SamplesInfo) -> dict[str, Any]:
     """Return what samples depend on, as JSON; the entries of `model` and `tokenizer` under dotted names."""
-    entries: dict[str, Any] = {}
-    for name, value in info.model_dump(mode="json").items():
-        inner = {f"{name}.{key}": entry for key, entry in value.items()} if name in ("model", "tokenizer") else None
-        entries |= {name: value} if inner is None else inner
+    entries = info.model_dump(mode="json")
+    for name in ("model", "tokenizer"):
+        entries |= {f"{name}.{key}": value for key, value in entries.pop(name).items()}
     return {name: value for name, value in entries.items() if name not in _NOT_COMPARED}
 
 
@@ -271,13 +270,6 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
 
 
-def _plan(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> _Plan:
-    problems = [prompt.problem for prompt in model.prompts]
-    settings = job.settings.model_copy(update={"max_new_tokens": max_new_tokens})
-    info = _info(model.source, model.checked, settings, problems)
-    return _Plan(model=model, settings=settings, info=info, path=job.path)
-
-
 def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], progress: Progress) -> int:
     """Return how long a completion may be: what settings say, else what fits every model, `_MOST_NEW_TOKENS` at most.
 
@@ -286,16 +278,21 @@ def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], 
     """
     asked, largest = settings.max_new_tokens, _MOST_NEW_TOKENS
     for model in models:
+        # The prompt that leaves the least room decides.
         config, label = model.checked.config, model.source.label
-        by_length = {len(prompt.token_ids): prompt for prompt in reversed(model.prompts)}
-        limits = {length: max_sampled(config, length) for length in by_length}
-        rooms = {length: limit - length for length, limit in limits.items() if limit is not None}
-        length = min(rooms, key=rooms.__getitem__, default=0)
-        room = rooms.get(length, largest)
+        rooms = []
+        for prompt in model.prompts:
+            limit = max_sampled(config, len(prompt.token_ids))
+            if limit is not None:
+                rooms.append((limit - len(prompt.token_ids), prompt))
+        if not rooms:
+            continue
+        room, prompt = min(rooms, key=lambda pair: pair[0])
+        length = len(prompt.token_ids)
         if room < (asked or 1):
             raise ConfigError(
-                f"the prompt of problem {by_length[length].problem.id!r} has {length} tokens for model '{label}' and "
-                f"may grow by {asked or largest}, together more than {limit_said(config, length)}"
+                f"the prompt of problem {prompt.problem.id!r} has {length} tokens for model '{label}' and may grow by "
+                f"{asked or largest}, together more than {limit_said(config, length)}"
                 f"{f'; at most {room} new tokens fit' if room > 0 else ''}; lower --max-new-tokens, or leave long "
                 "questions out"
             )
@@ -308,35 +305,33 @@ def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], 
     return asked or largest
 
 
-def _info(
-    source: CheckpointSource, checked: CheckedModel, settings: SampleSettings, problems: Sequence[Problem]
-) -> SamplesInfo:
-    said = settings.model_dump(mode="json")
-    same = ("task", "split", "problem_seed", "num_samples", "temperatures", "max_new_tokens", "seed", "system")
-    return SamplesInfo(
-        **{name: said[name] for name in (*same, "template_args", "today")},
-        model=SampledModel(
-            label=source.label,
-            source=str(source.path),
-            fingerprint=checked.content,
-            dtype=source.dtype,
-            device=source.device.partition(":")[0],
-        ),
-        tokenizer=SamplesTokenizer(name=str(source.path), sha256=tokenizer_fingerprint(checked.tokenizer)),
-        num_problems=len(problems),
-        problems_sha256=problems_digest(problems),
-        engine=said["rollout"]["engine"],
-        swerve_version=__version__,
+def _info(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> SamplesInfo:
+    """Return what a file says of itself: the job's settings, and digests of model, tokenizer and problems."""
+    source, said = model.source, job.settings.model_dump(mode="json")
+    sampled = {"label": source.label, "source": str(source.path), "fingerprint": model.checked.content}
+    tokenizer = {"name": str(source.path), "sha256": tokenizer_fingerprint(model.checked.tokenizer)}
+    return SamplesInfo.model_validate(
+        {
+            **said,
+            "max_new_tokens": max_new_tokens,
+            "model": {**sampled, "dtype": source.dtype, "device": source.device.partition(":")[0]},
+            "tokenizer": tokenizer,
+            "num_problems": len(model.prompts),
+            "problems_sha256": problems_digest([prompt.problem for prompt in model.prompts]),
+            "engine": said["rollout"]["engine"],
+            "swerve_version": __version__,
+        }
     )
 
 
 def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
     """Write the files of one model, which is loaded once, and only if there is something to sample."""
-    world.doing("sampling", plans[0].model.source.label)
-    load = functools.cache(lambda: replace(plans[0].model.source, device=world.device).load())
+    source = plans[0].model.source
+    world.doing("sampling", source.label)
+    load = functools.cache(lambda: replace(source, device=world.device).load())
     for plan in plans:
-        if plan.path.exists():
-            progress.note(f"{plan.path} is complete: nothing to do")
+        if plan.job.path.exists():
+            progress.note(f"{plan.job.path} is complete: nothing to do")
         else:
             _sample_file(plan, load, world, progress)
         world.barrier()
@@ -348,54 +343,55 @@ def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> N
 def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
     """Sample what an interruption left, and write the whole file."""
     # A full disk is noticed here, before any work.
+    parts, chunks = plan.parts, plan.chunks
+    assert parts.folder is not None
     if world.is_main:
-        plan.parts.begin()
+        parts.begin()
     world.barrier()
-    with RunDirectory(plan.partial).lock() if world.is_main else nullcontext():
-        parts, chunks = plan.parts, plan.chunks
-        left = [chunk for chunk in chunks if parts.get("samples", [chunk.start, chunk.stop]) is None]
+    with RunDirectory(parts.folder).lock() if world.is_main else nullcontext():
+        left = [chunk for chunk in chunks if parts.get("samples", chunk) is None]
         world.barrier()  # all have looked before anything changes
         own = world.shard(left)
         if own:
-            _sample_chunks(plan, load(), own, len(plan.model.prompts) - sum(map(len, left)), progress)
+            num_done = len(plan.model.prompts) - sum(end - start for start, end in left)
+            _sample_chunks(plan, load(), own, num_done, progress)
         world.barrier()
         if world.is_main:
-            tables = [parts.get("samples", [chunk.start, chunk.stop]) for chunk in chunks]
+            tables = [parts.get("samples", chunk) for chunk in chunks]
             if None in tables:
-                raise ArtifactError(f"{plan.partial} was changed while it was in use; run the command again")
-            write_samples(plan.path, plan.info, pa.concat_tables(tables).combine_chunks())
+                raise ArtifactError(f"{parts.folder} was changed while it was in use; run the command again")
+            write_samples(plan.job.path, plan.info, pa.concat_tables(tables).combine_chunks())
 
 
 def _sample_chunks(
-    plan: _Plan, loaded: LoadedModel, chunks: Sequence[range], num_done: int, progress: Progress
+    plan: _Plan, loaded: LoadedModel, chunks: Sequence[tuple[int, int]], num_done: int, progress: Progress
 ) -> None:
     """Sample this process's chunks of problems, and keep each when it is complete."""
-    settings, parts = plan.settings, plan.parts
-    max_rows = settings.runtime.max_rows
-    total = (num_done + sum(map(len, chunks))) * settings.num_samples
-    name = f"sample {plan.model.source.label}"
+    settings, num_problems = plan.job.settings, num_done + sum(end - start for start, end in chunks)
+    num_samples, max_rows = settings.num_samples, settings.runtime.max_rows
     with (
         closing(make_engine(settings.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine,
-        progress.task(name, total, done=num_done * settings.num_samples) as task,
+        progress.task(f"sample {plan.job.label}", num_problems * num_samples, done=num_done * num_samples) as task,
     ):
-        num_right = num = 0
+        verdicts: list[bool] = []
         for chunk in chunks:
             samples = _sampled(plan, chunk, loaded, engine, task)
-            parts.put("samples", [chunk.start, chunk.stop], responses_table(samples, SAMPLES_SCHEMA))
-            num_right, num = num_right + sum(bool(sample.correct) for sample in samples), num + len(samples)
-            task.advance(0, right=num_right / num)
+            plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
+            verdicts += [bool(sample.correct) for sample in samples]
+            task.advance(0, right=sum(verdicts) / len(verdicts))
 
 
 def _sampled(
-    plan: _Plan, chunk: Sequence[int], loaded: LoadedModel, engine: Engine, task: ProgressTask
+    plan: _Plan, chunk: tuple[int, int], loaded: LoadedModel, engine: Engine, task: ProgressTask
 ) -> list[Response]:
     """Return the samples of some problems, by problem and number."""
-    settings, samples = plan.settings, list[tuple[int, int, Response]]()
+    settings, model = plan.job.settings, plan.model
+    samples: list[tuple[int, int, Response]] = []
     for place, temperature in enumerate(settings.temperatures):
-        # Every sample has a seed of its own, so that their number changes none of them.
+        # Every sample has a seed of its own, so that how many there are changes none of them.
         numbers = range(place, settings.num_samples, len(settings.temperatures))
-        wanted = [(problem, number) for problem in chunk for number in numbers]
-        prompts = [plan.model.prompts[problem] for problem, _ in wanted]
+        wanted = [(problem, number) for problem in range(*chunk) for number in numbers]
+        prompts = [model.prompts[problem] for problem, _ in wanted]
         seeds = [
             derive_seed(settings.seed, "sample", prompt.problem.id, number)
             for prompt, (_, number) in zip(prompts, wanted, strict=True)
@@ -405,6 +401,6 @@ def _sampled(
             max_new_tokens=plan.info.max_new_tokens, on_finished=task.advance,
         )  # fmt: skip
         for (response,), (problem, number), seed in zip(groups, wanted, seeds, strict=True):
-            known: Any = {"sample": number, "seed": seed, "prompt": plan.model.texts[problem]}
-            samples.append((problem, number, replace(response, label=plan.model.source.label, **known)))
+            named = replace(response, label=plan.job.label, prompt=model.texts[problem], sample=number, seed=seed)
+            samples.append((problem, number, named))
     return [response for _, _, response in sorted(samples, key=lambda each: each[:2])]
