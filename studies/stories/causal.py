@@ -15,8 +15,8 @@ from swerve.probe.causal.interventions import plan_interventions
 from swerve.probe.causal.swap_effects import summarise_swaps
 from swerve.probe.causal.swaps import run_interventions
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.intervals import Intervals
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import generate_mixed

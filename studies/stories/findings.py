@@ -25,7 +25,7 @@ from swerve.models.sources import CheckpointSource
 from swerve.probe.engine.jobs import Measured
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
-from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts
+from swerve.probe.findings.parts import category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.findings.spikes import Spike
@@ -104,7 +104,7 @@ def _found(
         if key[0] == final and key[2] == "calibrated"
     }
     last = planted.pick(lambda label, _: label == final)
-    recovery = planted_recovery(last, named, intervals=Intervals())
+    recovery = planted_recovery(last, named)
     table = all_spikes(last, SpikeConfig(), nulls=batching)
     able = _probability(reference, data, old)
     return {
@@ -114,13 +114,13 @@ def _found(
         "recovery": recovery,
         "able": _able_figures(last, able, settings),
         "spikes_able": _spikes_on(last, named, able >= ABLE),
-        "divergences": divergence_means(data, intervals=Intervals()),
+        "divergences": divergence_means(data),
         "noise": {
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in (("batching", measured.noise), (NARROW, measured.stats[NARROW, "pretrained"]))
         },
-        "categories": category_shares(last, table, divergence="js", intervals=Intervals()),
-        "rank_shift": rank_shifts(last, intervals=Intervals()),
+        "categories": category_shares(last, table, divergence="js"),
+        "rank_shift": rank_shifts(last),
         "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
     }
 

@@ -19,7 +19,7 @@ from swerve.estimates import Estimate
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements, token_table, topk_table
-from swerve.probe.findings.parts import Intervals, category_shares
+from swerve.probe.findings.parts import category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
 from swerve.statistics import mean_interval
@@ -125,7 +125,7 @@ def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
 
 
 def test_means_by_checkpoint() -> None:
-    first, second = divergence_means(DATA, intervals=Intervals())
+    first, second = divergence_means(DATA)
     assert first.js.mean == pytest.approx(0.12)
     assert second.js.mean == pytest.approx(0.14)
     assert first.js.low <= 0.5 / 6 + 1e-6  # the first sequence alone
@@ -138,13 +138,13 @@ def test_an_infinite_divergence_has_no_mean() -> None:
     js = DATA.columns["js"].tolist()
     js[0][4] = math.inf
     data = measurements(js, [{}, {}], [6, 4])
-    assert divergence_means(data, intervals=Intervals())[0].js is None
-    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js", intervals=Intervals())
+    assert divergence_means(data)[0].js is None
+    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
     assert figures[0].share_divergence is None
 
 
 def test_category_shares_and_rates() -> None:
-    figures = category_shares(DATA, SPIKES, divergence="js", intervals=Intervals())
+    figures = category_shares(DATA, SPIKES, divergence="js")
     assert [(one.checkpoint, one.category) for one in figures] == [
         ("rl-1", "math_symbol"),
         ("rl-1", "number"),
@@ -288,7 +288,7 @@ def test_several_rollouts_of_a_problem_are_one_observation() -> None:
 
 
 def test_categories_have_intervals_over_problems() -> None:
-    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js", intervals=Intervals())
+    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js")
     assert symbol.share_divergence_interval.mean == symbol.share_divergence
     # of two problems, 0 and all of what is there
     assert symbol.share_divergence_interval.low < 0.01 < 0.99 < symbol.share_divergence_interval.high
@@ -300,9 +300,8 @@ def test_categories_have_intervals_over_problems() -> None:
 def test_categories_do_not_depend_on_how_sequences_are_numbered() -> None:
     renumbered = replace(DATA, sequences=tuple(replace(one, sequence_id=7 - one.sequence_id) for one in DATA.sequences))
     spikes = all_spikes(renumbered, SpikeConfig(num_sd=1.5))
-    how = Intervals()
-    again = category_shares(renumbered, spikes, divergence="js", intervals=how)
-    assert again == category_shares(DATA, SPIKES, divergence="js", intervals=how)
+    again = category_shares(renumbered, spikes, divergence="js")
+    assert again == category_shares(DATA, SPIKES, divergence="js")
 
 
 def test_the_table_of_spikes_has_their_rows() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from swerve.probe.findings.biography import (
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
 from swerve.probe.findings.parts import (
-    Intervals,
     category_shares,
     rank_shifts,
     region_shares,
@@ -65,9 +63,7 @@ def findings(
         headline: the same on the headline population.
         spikes: of the headline population.
     """
-    intervals, divergence = Intervals(confidence=plan.confidence), plan.settings.divergence
-    reference = plan.reference.label
-    by_checkpoint: dict[str, Any] = {"divergence": divergence, "intervals": intervals}
+    reference, divergence = plan.reference.label, plan.settings.divergence
 
     # What noise makes, and what else was measured on the headline population.
     moves = np.abs(measured.null.columns["logprob"] - measured.null.columns["logprob_ref"])
@@ -82,7 +78,7 @@ def findings(
     recovery = None
     if any(sequence.wrong for sequence in last.sequences):
         at_final = {key: spikes for key, spikes in spikes.found.items() if key[0] == plan.final}
-        recovery = planted_recovery(last, at_final, intervals=intervals)
+        recovery = planted_recovery(last, at_final)
 
     # Rollouts that the reference (or somebody else) wrote, right and wrong ones.
     checkpoints = {model.label for model in plan.checkpoints}
@@ -93,24 +89,24 @@ def findings(
         noise_floor=noise_floor(measured.null),
         null=_null(plan, measured.null, headline),
         spikes=spike_hits(headline, spikes, confidence=plan.confidence),
-        spike_densities=spike_densities(headline, spikes, **by_checkpoint),
-        divergences=divergence_means(headline, intervals=intervals),
-        pairs=divergence_means(other_pairs, intervals=intervals),
-        populations=_populations(everything, intervals),
-        categories=category_shares(headline, spikes, **by_checkpoint),
-        regions=region_shares(headline, spikes, intervals=intervals),
-        style=style_shares(headline, **by_checkpoint),
+        spike_densities=spike_densities(headline, spikes, divergence=divergence),
+        divergences=divergence_means(headline),
+        pairs=divergence_means(other_pairs),
+        populations=_populations(everything),
+        categories=category_shares(headline, spikes, divergence=divergence),
+        regions=region_shares(headline, spikes),
+        style=style_shares(headline, divergence=divergence),
         entropy=EntropySummary(
-            means=checkpoint_entropies(headline, vocabulary_size=measured.vocabulary_size, intervals=intervals),
-            forking=forking_overlaps(headline, spikes, intervals=intervals),
+            means=checkpoint_entropies(headline, vocabulary_size=measured.vocabulary_size),
+            forking=forking_overlaps(headline, spikes),
         ),
-        rank_shift=rank_shifts(last_of_all, intervals=intervals),
+        rank_shift=rank_shifts(last_of_all),
         recovery=recovery,
-        biographies=summarise_biographies(headline, histories, intervals=intervals),
-        direction=move_directions(graded, pieces=measured.pieces, **by_checkpoint),
-        correlates=divergence_correlates(graded, **by_checkpoint),
+        biographies=summarise_biographies(headline, histories),
+        direction=move_directions(graded, pieces=measured.pieces, divergence=divergence),
+        correlates=divergence_correlates(graded, divergence=divergence),
         training_signal=training_signals(
-            measured.pairs, plan.signals, steps=plan.steps, noise=max(_LEAST_MOVE, move_noise), **by_checkpoint
+            measured.pairs, plan.signals, steps=plan.steps, noise=max(_LEAST_MOVE, move_noise), divergence=divergence
         ),
     )
     return entries, histories
@@ -125,7 +121,7 @@ def _biographies(plan: ProbePlan, headline: Measurements, move_noise: float) -> 
     return biographies(headline, steps, start_step=first, settings=settings)
 
 
-def _populations(everything: Measurements, intervals: Intervals) -> tuple[Population, ...]:
+def _populations(everything: Measurements) -> tuple[Population, ...]:
     """Return the size of each population and the checkpoints' mean divergences on it."""
     populations = []
     for name in dict.fromkeys(sequence.population for sequence in everything.sequences):
@@ -137,7 +133,7 @@ def _populations(everything: Measurements, intervals: Intervals) -> tuple[Popula
                 num_rollouts=len(part.sequences),
                 num_tokens=len(part.categories),
                 num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
-                divergences=divergence_means(part, intervals=intervals),
+                divergences=divergence_means(part),
             )
         )
     return tuple(populations)
@@ -161,7 +157,7 @@ def _null(plan: ProbePlan, null: Measurements, headline: Measurements) -> NullPa
     )
 
 
-def divergence_means(data: Measurements, *, intervals: Intervals) -> tuple[DivergenceMeans, ...]:
+def divergence_means(data: Measurements) -> tuple[DivergenceMeans, ...]:
     """Return each pair's mean divergences and entropies over all tokens (nats), with intervals over problems.
 
     A divergence that is infinite somewhere has no mean: None.
@@ -171,9 +167,9 @@ def divergence_means(data: Measurements, *, intervals: Intervals) -> tuple[Diver
         DivergenceMeans(
             checkpoint=checkpoint,
             reference=reference,
-            **{name: intervals.skewed_mean(data.columns[name][index], problems) for name in DIVERGENCES},
-            entropy=intervals.mean(data.columns["entropy"][index], problems, bounds=_AT_LEAST_0),
-            entropy_ref=intervals.mean(data.columns["entropy_ref"][index], problems, bounds=_AT_LEAST_0),
+            **{name: data.intervals.skewed_mean(data.columns[name][index], problems) for name in DIVERGENCES},
+            entropy=data.intervals.mean(data.columns["entropy"][index], problems, bounds=_AT_LEAST_0),
+            entropy_ref=data.intervals.mean(data.columns["entropy_ref"][index], problems, bounds=_AT_LEAST_0),
         )
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
     )

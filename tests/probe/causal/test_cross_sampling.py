@@ -23,7 +23,7 @@ from swerve.probe.causal.cross_sampling import (
     run_cross_sampling,
 )
 from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.statistics.intervals import mean_interval

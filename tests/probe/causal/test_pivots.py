@@ -19,7 +19,7 @@ from swerve.probe.causal.pivots import (
     prefix_values,
     summarise_pivots,
 )
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics import false_positive_rate
 
 SETTINGS = PivotConfig(gap=0.2, num_continuations=300)

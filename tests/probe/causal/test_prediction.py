@@ -10,7 +10,7 @@ from swerve.artifacts.probe_causes import PredictionSelector
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Intervention
 from swerve.probe.causal.swap_effects import summarise_prediction
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics import benjamini_hochberg
 
 

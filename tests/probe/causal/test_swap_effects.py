@@ -10,7 +10,7 @@ from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Control, Intervention
 from swerve.probe.causal.swap_effects import summarise_swaps
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics import benjamini_hochberg
 
 SETTINGS = CausalConfig(num_continuations=4)

@@ -30,10 +30,8 @@ from swerve.probe.findings.biography import (
     onsets,
     summarise_biographies,
 )
-from swerve.probe.findings.parts import Intervals
 from swerve.types import Problem
 
-FAST = Intervals()
 STEPS = (1, 2, 4, 6, 10, 20, 40, 80)
 SERIES = st.lists(st.integers(-4, 4), min_size=4, max_size=9)
 
@@ -272,7 +270,7 @@ def test_the_rows_are_a_table(tmp_path: Path) -> None:
 
 
 def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
-    figures = summarise_biographies(DATA, FOUND, intervals=FAST)
+    figures = summarise_biographies(DATA, FOUND)
     tokens = figures.tokens
     assert (figures.steps, figures.threshold) == (tuple(STEPS), 0.1)
     assert {name: (one.num_tokens, one.num_moved) for name, one in tokens.items()} == {
@@ -306,7 +304,7 @@ def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
 
 def test_few_checkpoints_have_no_change_points() -> None:
     data = measurements([[-1.0, -1.0, -4.0], [0.0] * 3], [-1.0, 0.0], {})
-    figures = summarise_biographies(data, biographies(data, [1, 2, 3]), intervals=FAST)
+    figures = summarise_biographies(data, biographies(data, [1, 2, 3]))
     assert figures.tokens["all"].change_points is None
     assert figures.tokens["wrong_steps"].share_moved is None
     assert figures.tokens["all"].num_moved == 1

@@ -13,11 +13,8 @@ from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import divergence_correlates
-from swerve.probe.findings.parts import Intervals
 from swerve.statistics import benjamini_hochberg
 from swerve.types import Problem
-
-FAST = Intervals()
 
 
 def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries", has_difficulty: bool = True) -> Measurements:
@@ -67,13 +64,13 @@ def by_name(figures: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[st
 def test_difficulty_is_the_problems_own_and_never_read_from_its_kind() -> None:
     """`AIME 2024` is a contest of a year, not a problem of difficulty 2024."""
     data = rollouts(0, kinds="AIME 202{}", has_difficulty=False)
-    found = by_name(divergence_correlates(data, divergence="js", intervals=FAST))
+    found = by_name(divergence_correlates(data, divergence="js"))
     assert found["rl-1", "rollout", "difficulty"].num == 0
     assert found["rl-1", "rollout", "difficulty"].estimate is None
 
 
 def test_correlations_are_spearmans() -> None:
-    figures = by_name(divergence_correlates(DATA, divergence="js", intervals=FAST))
+    figures = by_name(divergence_correlates(DATA, divergence="js"))
     series = {label: [float(values.mean()) for values in DATA.by_sequence("js", label)] for label in DATA.checkpoints}
     others = {
         "correct": [float(one.correct) for one in DATA.sequences],
@@ -97,7 +94,7 @@ def test_correlations_are_spearmans() -> None:
 
 
 def test_one_family_of_tests() -> None:
-    figures = divergence_correlates(DATA, divergence="js", intervals=FAST)
+    figures = divergence_correlates(DATA, divergence="js")
     adjusted, rejected = benjamini_hochberg([one.p_value for one in figures], 0.05)
     assert len(figures) == 2 * 5
     assert [one.p_adjusted for one in figures] == adjusted
@@ -108,27 +105,25 @@ def test_one_family_of_tests() -> None:
 def test_the_interval_resamples_problems() -> None:
     """All rollouts of one problem: nothing to resample, so nothing to say."""
     one = tuple(replace(item, problem=replace(item.problem, id="p")) for item in DATA.sequences)
-    figures = divergence_correlates(replace(DATA, sequences=one), divergence="js", intervals=FAST)
+    figures = divergence_correlates(replace(DATA, sequences=one), divergence="js")
     assert [(item.estimate, item.p_value, item.significant) for item in figures] == [(None, None, None)] * 10
 
 
 def test_what_is_not_known_is_none() -> None:
-    unknown = by_name(divergence_correlates(rollouts(1, has_difficulty=False), divergence="js", intervals=FAST))
+    unknown = by_name(divergence_correlates(rollouts(1, has_difficulty=False), divergence="js"))
     assert unknown["rl-1", "rollout", "difficulty"].num == 0
     assert unknown["rl-1", "rollout", "difficulty"].estimate is None
     assert unknown["rl-1", "rollout", "difficulty"].p_adjusted is None
     assert unknown["rl-1", "rollout", "length"].estimate is not None
     right = tuple(replace(item, correct=True) for item in DATA.sequences)
-    same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js", intervals=FAST))
+    same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js"))
     assert (same["rl-1", "rollout", "correct"].num, same["rl-1", "rollout", "correct"].estimate) == (12, None)
 
 
 def test_an_infinite_divergence_leaves_its_rollout_out() -> None:
     column = DATA.columns["js"].copy()
     column[0, 1] = math.inf  # the second rollout's first token of two
-    figures = by_name(
-        divergence_correlates(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js", intervals=FAST)
-    )
+    figures = by_name(divergence_correlates(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js"))
     assert figures["rl-1", "rollout", "length"].num == 11
     assert figures["rl-1", "token", "entropy_ref"].num == 29
     assert figures["rl-2", "rollout", "length"].num == 12
@@ -139,11 +134,11 @@ def test_an_infinite_divergence_leaves_its_rollout_out() -> None:
 
 def test_scale_and_order_change_nothing_and_writers_are_apart() -> None:
     def means(data: Measurements) -> list[float]:
-        return [one.estimate.mean for one in divergence_correlates(data, divergence="js", intervals=FAST)]
+        return [one.estimate.mean for one in divergence_correlates(data, divergence="js")]
 
     scaled = replace(DATA, columns={**DATA.columns, "js": 1000 * DATA.columns["js"]})
     assert means(scaled) == pytest.approx(means(DATA))
     mixed = tuple(replace(one, label="rl-2" if one.sequence_id % 3 else "dpo-1") for one in DATA.sequences)
-    figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js", intervals=FAST)
+    figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js")
     lengths = {one.source: one.num for one in figures if one.correlate == "length"}
     assert lengths == {"dpo-1": 4, "rl-2": 8}

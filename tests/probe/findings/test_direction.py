@@ -16,10 +16,7 @@ from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import move_directions
-from swerve.probe.findings.parts import Intervals
 from swerve.types import Problem
-
-FAST = Intervals()
 
 
 def sequence(
@@ -72,7 +69,7 @@ PIECES = ["0", " 7", "7 ", "8"]
 
 
 def entry(data: Measurements = DATA, **arguments: Any) -> dict[str, Any]:
-    (found,) = move_directions(data, divergence="js", **{"intervals": FAST, **arguments})
+    (found,) = move_directions(data, divergence="js", **arguments)
     return found
 
 
@@ -159,7 +156,7 @@ def test_an_infinite_log_probability_leaves_nothing_to_average() -> None:
 
 def test_writers_are_kept_apart() -> None:
     own = [replace(one, label="rl-9") if one.correct else one for one in SEQUENCES]
-    first, second = move_directions(replace(DATA, sequences=tuple(own)), divergence="js", intervals=FAST)
+    first, second = move_directions(replace(DATA, sequences=tuple(own)), divergence="js")
     assert (first.source, first.num_right, first.num_wrong) == ("rl-9", 2, 0)
     assert (second.source, second.num_right, second.num_wrong) == ("dpo-1", 0, 3)
     assert (first.difference, second.difference) == (None, None)
@@ -186,7 +183,4 @@ def test_order_of_the_rollouts_does_not_matter(order: list[int]) -> None:
             found.wrong_steps.mean_move.mean,
         ]
 
-    few = Intervals()
-    assert numbers(entry(moved, pieces=PIECES, intervals=few)) == pytest.approx(
-        numbers(entry(pieces=PIECES, intervals=few))
-    )
+    assert numbers(entry(moved, pieces=PIECES)) == pytest.approx(numbers(entry(pieces=PIECES)))

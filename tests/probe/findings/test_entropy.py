@@ -13,10 +13,7 @@ from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
-from swerve.probe.findings.parts import Intervals
 from swerve.types import Problem
-
-FAST = Intervals()
 
 
 def sequence(index: int, length: int, wrong: dict[int, str]) -> Response:
@@ -56,7 +53,7 @@ DATA = measurements(
 
 
 def test_entropy_and_its_change() -> None:
-    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, intervals=FAST)
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8)
     assert entry.entropy.mean == pytest.approx(5.5)
     assert entry.entropy_ref.mean == pytest.approx(0.8)
     assert entry.change.mean == pytest.approx(4.7)
@@ -69,7 +66,7 @@ def test_entropy_and_its_change() -> None:
 
 
 def test_entropy_by_region_and_category() -> None:
-    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, intervals=FAST)
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8)
     # Thirds: tokens 0 1 | 2 3 | 4 5 of the first, 0 1 | 2 | 3 of the second.
     assert [one.region for one in entry.regions] == ["early", "mid", "late"]
     assert [one.entropy.mean for one in entry.regions] == pytest.approx([18 / 4, 16 / 3, 21 / 3])
@@ -80,7 +77,7 @@ def test_entropy_by_region_and_category() -> None:
 
 def test_a_vocabulary_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="vocabulary_size=1"):
-        checkpoint_entropies(DATA, vocabulary_size=1, intervals=FAST)
+        checkpoint_entropies(DATA, vocabulary_size=1)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 100))
@@ -102,7 +99,7 @@ def test_forking_tokens_of_nothing_and_wrong_shares() -> None:
 
 def test_what_falls_on_forking_tokens(spikes_at) -> None:
     spikes = spikes_at(DATA, {("rl-9", "js"): {3: [1], 5: [2, 3]}})
-    (entry,) = forking_overlaps(DATA, spikes, intervals=FAST)
+    (entry,) = forking_overlaps(DATA, spikes)
     assert (entry.threshold, entry.num_forking, entry.share_tokens) == (3, 2, 0.2)
     assert entry.share_divergence["js"].mean == pytest.approx(6 / 10)
     assert entry.share_divergence["kl_forward"].mean == pytest.approx(0.2)
@@ -122,14 +119,14 @@ def test_what_falls_on_forking_tokens(spikes_at) -> None:
 
 def test_all_tokens_tie(spikes_at) -> None:
     data = measurements()
-    (entry,) = forking_overlaps(data, spikes_at(data), intervals=FAST)
+    (entry,) = forking_overlaps(data, spikes_at(data))
     assert entry.share_tokens == 1
     assert entry.share_argmax_changed is None
 
 
 def test_no_sequences(spikes_at) -> None:
     nothing = DATA.select(lambda one: False)
-    (entry,) = forking_overlaps(nothing, spikes_at(nothing), intervals=FAST)
+    (entry,) = forking_overlaps(nothing, spikes_at(nothing))
     assert (entry.threshold, entry.share_tokens, entry.share_divergence["js"]) == (None, None, None)
-    (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8, intervals=FAST)
+    (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8)
     assert (entropies.entropy, entropies.normalised.change) == (None, None)

@@ -19,8 +19,6 @@ from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
-    Intervals,
-    TokenIntervals,
     by_source,
     category_shares,
     region_shares,
@@ -28,6 +26,7 @@ from swerve.probe.findings.parts import (
     token_regions,
 )
 from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.types import Problem
 
@@ -76,7 +75,7 @@ def test_regions_are_exact_thirds(lengths: list[int]) -> None:
 
 
 def test_figures_of_each_third(spikes_at) -> None:
-    entries = region_shares(DATA, spikes_at(DATA), intervals=FAST)[:3]
+    entries = region_shares(DATA, spikes_at(DATA))[:3]
     assert [(one.checkpoint, one.region, one.num_tokens) for one in entries] == [
         ("rl-1", "early", 3),
         ("rl-1", "mid", 3),
@@ -90,14 +89,14 @@ def test_figures_of_each_third(spikes_at) -> None:
 
 def test_intervals_are_over_problems(spikes_at) -> None:
     """Two problems, with 3 of 10 and 5 of 6 there, in 2 and 1 tokens."""
-    early = region_shares(DATA, spikes_at(DATA), intervals=Intervals())[0]
+    early = region_shares(DATA, spikes_at(DATA))[0]
     assert (early.mean["js"].reliable, early.mean["js"].above_zero) == (False, share(2, 2))
     clusters, values = np.array([0] * 5 + [1] * 3), DATA.columns["js"][0]
     first, tokens = np.array([1, 1, 0, 0, 0, 1, 0, 0]), [0, 1, 5]
     assert early.share_divergence["js"] == ratio_interval(values * first, values, clusters=clusters)
     assert early.mean["js"] == skewed_mean_interval(values[tokens], clusters=clusters[tokens])
     same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
-    one = region_shares(same, spikes_at(same), intervals=FAST)[0].mean["js"]
+    one = region_shares(same, spikes_at(same))[0].mean["js"]
     assert one.high > 9 * one.mean  # one problem says next to nothing
 
 
@@ -108,7 +107,7 @@ def test_spikes_are_counted_where_they_are(spikes_at) -> None:
     assert np.flatnonzero(spikes.mask("rl-2", "js")).tolist() == [5]
     assert np.flatnonzero(spikes.mask("rl-1", "kl_forward")).tolist() == [0]
     assert spikes.mask("rl-2", "kl_forward").tolist() == [False] * 8
-    entries = region_shares(DATA, spikes, intervals=FAST)
+    entries = region_shares(DATA, spikes)
     assert [one.num_spikes["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
     assert entries[2].spike_rate["js"] == 1 / 2
     assert entries[2].base_rate["js"] == 2 / 8
@@ -119,7 +118,7 @@ def test_densities_are_of_methods_with_a_scale() -> None:
     values = [0.02, 0.0, 0.3, 0.0, 0.0, 0.05, 0.0, 0.0]
     data = measurements([values, [10 * one for one in values]], [sequence(7, 5), sequence(9, 3)])
     spikes = all_spikes(data, SpikeConfig(num_sd=1.0, min_distance=1))
-    densities = spike_densities(data, spikes, divergence="js", intervals=FAST)
+    densities = spike_densities(data, spikes, divergence="js")
     assert any(spikes.found["rl-1", "js", "zscore"])
     assert {one.method for one in densities} == {"percentile", "absolute"}  # nothing to calibrate with
     found = [one for one in densities if one.method == "absolute"]
@@ -136,25 +135,25 @@ def test_densities_are_of_methods_with_a_scale() -> None:
 
 def test_categories_have_a_mean() -> None:
     data = replace(DATA, categories=("word", "number") * 4)
-    number, word = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js", intervals=FAST)[:2]
+    number, word = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")[:2]
     assert (number.mean["js"].mean, word.mean["js"].mean) == (pytest.approx(8 / 4), pytest.approx(8 / 4))
     assert number.mean["kl_forward"].mean == 1
 
 
 def test_nothing_measured_is_none(spikes_at) -> None:
-    zero = region_shares(DATA, spikes_at(DATA), intervals=FAST)[3]
+    zero = region_shares(DATA, spikes_at(DATA))[3]
     assert zero.share_divergence["js"] is None
     assert zero.mean["js"].mean == 0
     infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
-    early, mid, _ = region_shares(infinite, spikes_at(infinite), intervals=FAST)
+    early, mid, _ = region_shares(infinite, spikes_at(infinite))
     assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
     assert mid.mean["js"].mean == 1
     single = measurements([[1.0]], [sequence(0, 1)])
-    short = region_shares(single, spikes_at(single), intervals=FAST)
+    short = region_shares(single, spikes_at(single))
     assert [one.num_tokens for one in short] == [1, 0, 0]
     assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
     none = DATA.select(lambda one: False)
-    empty = region_shares(none, spikes_at(none), intervals=FAST)
+    empty = region_shares(none, spikes_at(none))
     assert empty[0].share_tokens is None
     dump_json([zero, early, short, empty])
 
@@ -166,7 +165,7 @@ def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: flo
     sequences = [sequence(index, length) for index, length in enumerate(lengths)]
 
     def shares(data: Measurements) -> list[float]:
-        entries = region_shares(data, all_spikes(data, SpikeConfig()), intervals=Intervals())
+        entries = region_shares(data, all_spikes(data, SpikeConfig()))
         return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
 
     first = shares(measurements([values], sequences))
@@ -205,7 +204,7 @@ def test_clusters_and_sources() -> None:
         [[1, 2, 3, 4]],
         [sequence(0, 2, problem="b"), sequence(1, 1, problem="a", source="rl-1"), sequence(2, 1, problem="b")],
     )
-    assert TokenIntervals.of(data, FAST).problems.tolist() == [0, 0, 1, 0]
+    assert data.over.problems.tolist() == [0, 0, 1, 0]
     parts = by_source(data)
     assert list(parts) == ["reference", "rl-1"]
     assert parts["reference"].columns["js"].tolist() == [[1, 2, 4]]

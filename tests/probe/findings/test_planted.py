@@ -12,9 +12,9 @@ from swerve.artifacts.probe_findings import SpikeRecovery
 from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spikes import Spike
+from swerve.probe.intervals import Intervals
 from swerve.statistics import auc, average_precision, ranking_intervals, ratio_interval
 from swerve.types import Problem
 
@@ -52,6 +52,7 @@ def measurements(**columns: Any) -> Measurements:
         references=("dpo", "dpo"),
         columns={**values, **columns},
         categories=("word",) * 18,
+        intervals=HOW,
     )
 
 
@@ -60,9 +61,8 @@ def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
 
 
 def figures_of(positions: Any = SPIKES, **options: Any) -> SpikeRecovery:
-    found = planted_recovery(
-        measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, intervals=replace(HOW, **options)
-    )
+    data = replace(measurements(), intervals=replace(HOW, **options))
+    found = planted_recovery(data, {("rl-2", "js", "zscore"): spikes(positions)})
     (one,) = found.spikes
     assert (one.checkpoint, one.divergence, one.method) == ("rl-2", "js", "zscore")
     return one
@@ -107,7 +107,7 @@ def test_impossible_tokens_have_a_score() -> None:
 
 
 def test_only_rollouts_with_known_wrong_steps_count() -> None:
-    found = planted_recovery(measurements(), {}, intervals=HOW)
+    found = planted_recovery(measurements(), {})
     assert (found.num_rollouts, found.num_rollouts_unknown) == (3, 1)
     assert (found.num_tokens, found.num_wrong) == (15, 6)
     assert found.base_rate == pytest.approx(0.4)
@@ -159,7 +159,7 @@ def test_no_spikes_have_no_precision() -> None:
 
 def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
     data = measurements()
-    found = planted_recovery(data, {}, intervals=Intervals(confidence=0.9))
+    found = planted_recovery(data, {})
     assert [(one.checkpoint, one.selector) for one in found.selectors] == [
         (checkpoint, name) for checkpoint in ("rl-1", "rl-2") for name in selector_scores(data.columns)
     ]
@@ -176,23 +176,23 @@ def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
 def test_a_planted_score_is_recovered_at_its_checkpoint() -> None:
     planted = np.full((2, 18), 0.1, np.float32)
     planted[1, np.array(KNOWN)[np.array(TRUTH, bool)]] = 0.6
-    found = planted_recovery(measurements(js=planted), {}, intervals=HOW)
+    found = planted_recovery(measurements(js=planted), {})
     js = {one.checkpoint: one.auc.mean for one in found.selectors if one.selector == "js"}
     assert js == {"rl-1": 0.5, "rl-2": 1.0}
 
 
 def test_figures_are_json_and_nothing_known_is_none() -> None:
     nothing = measurements().select(lambda one: not one.wrong)
-    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, intervals=HOW)
+    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])})
     assert (found.num_rollouts, found.base_rate, found.spikes) == (0, None, ())
     assert all(one.auc is None and one.average_precision is None for one in found.selectors)
     dump_json(found)
-    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, intervals=HOW))
+    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}))
 
 
 def test_spikes_of_other_measurements_are_refused() -> None:
     with pytest.raises(ValueError, match="are of 3 sequences, the measurements of 4"):
-        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, intervals=HOW)
+        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])})
 
 
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:
@@ -207,7 +207,7 @@ def test_the_auc_of_first_wrong_tokens_leaves_later_wrong_ones_out() -> None:
     for places, wrong in zip(rollouts, WRONG, strict=True):
         for number, position in enumerate(wrong):
             js[0, places[position]] = 0.1 if number else 0.9
-    found = planted_recovery(measurements(js=js), {}, intervals=HOW)
+    found = planted_recovery(measurements(js=js), {})
     by_js = next(one for one in found.selectors if (one.checkpoint, one.selector) == ("rl-1", "js"))
     assert by_js.auc_first.mean == 1.0
     assert by_js.auc.mean == pytest.approx(0.5)

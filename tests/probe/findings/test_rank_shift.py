@@ -12,11 +12,9 @@ from swerve.artifacts.probe_findings import RankShift
 from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals, rank_classes, rank_shifts, style_shares, text_writer
+from swerve.probe.findings.parts import rank_classes, rank_shifts, style_shares, text_writer
 from swerve.statistics import ratio_interval
 from swerve.types import Problem
-
-FAST = Intervals()
 
 
 def sequence(index: int, text: str, source: str) -> Response:
@@ -80,7 +78,7 @@ def test_writers() -> None:
 
 
 def test_each_writers_shares() -> None:
-    reference, own, other = rank_shifts(DATA, intervals=FAST)
+    reference, own, other = rank_shifts(DATA)
     assert [(one.source, one.writer, one.shift) for one in (reference, own, other)] == [
         ("dpo-1", "reference", "rank"),
         ("rl-9", "checkpoint", "rank_ref"),
@@ -120,7 +118,7 @@ def test_style_shares_from_the_texts() -> None:
         ["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
         js=[1, 2, 0, 4, 3, 0.5, 1.5],
     )
-    (entry,) = style_shares(data, divergence="js", intervals=Intervals())
+    (entry,) = style_shares(data, divergence="js")
     assert (entry.num_tokens, entry.num_style_tokens) == (7, 3)
     assert asdict(entry.share_tokens) == pytest.approx(asdict(ratio_interval([2, 1], [5, 2])))
     assert asdict(entry.share_divergence) == pytest.approx(asdict(ratio_interval([4, 0.5], [10, 2])))
@@ -131,6 +129,6 @@ def test_style_shares_from_the_texts() -> None:
 
 def test_no_divergence_has_no_share() -> None:
     data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
-    (entry,) = style_shares(data, divergence="js", intervals=FAST)
+    (entry,) = style_shares(data, divergence="js")
     assert (entry.share_divergence, entry.excess) == (None, None)
     assert entry.share_tokens.mean == 0

@@ -13,11 +13,11 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.training_signal import training_signals
+from swerve.probe.intervals import Intervals
 from swerve.types import Problem
 
-OPTIONS: dict[str, Any] = {"divergence": "js", "intervals": Intervals(confidence=0.9)}
+OPTIONS: dict[str, Any] = {"divergence": "js"}
 
 
 def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dpo-8",), per_sequence: int = 2) -> Any:
@@ -51,6 +51,7 @@ def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dp
         references=references,
         columns=columns,
         categories=("word",) * len(rows),
+        intervals=Intervals(confidence=0.9),
     )
     signals = [
         {

@@ -26,7 +26,6 @@ from swerve.probe.causal.pivots import find_pivots, prefix_value_rows, summarise
 from swerve.probe.causal.swap_effects import summarise_prediction, summarise_swaps
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
@@ -123,8 +122,8 @@ class CausalTests:
         places = [int(begins[item.sequence.sequence_id]) + item.position for item in ranked]
         scores = {name: values[places] for name, values in selector_scores(self.data.pair(final).columns).items()}
         entries = {
-            "causal": summarise_swaps(done, settings=settings, intervals=self._intervals),
-            "prediction": summarise_prediction(ranked, scores, intervals=self._intervals),
+            "causal": summarise_swaps(done, settings=settings, intervals=self.data.intervals),
+            "prediction": summarise_prediction(ranked, scores, intervals=self.data.intervals),
         }
         return intervention_rows(done, self._model(reference).tokenizer), entries
 
@@ -200,7 +199,7 @@ class CausalTests:
             )
         positions = self.spikes.positions(plan.final, plan.settings.divergence)
         by_id = dict(zip([sequence.sequence_id for sequence in self.data.sequences], positions, strict=True))
-        summary = summarise_pivots(search, spikes=by_id, intervals=self._intervals)
+        summary = summarise_pivots(search, spikes=by_id, intervals=self.data.intervals)
         return prefix_value_rows(search.values), {"pivots": summary}
 
     def cross_sampling(self) -> tuple[Rows, Entries]:
@@ -214,7 +213,7 @@ class CausalTests:
         with self.progress.task("cross-sampling", len(settings.directions) * num) as task:
             for direction in settings.directions:
                 rows += self._crossed(direction, prompts, pilot, task)
-        return rows, {"cross_sampling": summarise_cross_sampling(rows, intervals=self._intervals)}
+        return rows, {"cross_sampling": summarise_cross_sampling(rows, intervals=self.data.intervals)}
 
     def _crossed(
         self, direction: Direction, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
@@ -290,10 +289,6 @@ class CausalTests:
                 seed=self.plan.seed,
                 world=self.world,
             )
-
-    @property
-    def _intervals(self) -> Intervals:
-        return Intervals(confidence=self.plan.confidence)
 
     def _model(self, source: ModelSource) -> LoadedModel:
         if source.label not in self._loaded:

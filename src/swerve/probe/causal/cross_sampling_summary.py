@@ -17,7 +17,7 @@ from swerve.artifacts.probe_causes import (
     CrossSamplingSelector,
 )
 from swerve.estimates import Estimate
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics.intervals import divided, mean_interval
 from swerve.statistics.jackknife import jackknife_interval
 

@@ -13,7 +13,7 @@ from swerve.artifacts.probe_causes import PivotOverlap, Pivots
 from swerve.artifacts.responses import Response
 from swerve.config import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics import difference_interval
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
 

@@ -27,7 +27,7 @@ from swerve.config import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.interventions import Arm, Intervention
 from swerve.probe.causal.swaps import look_sizes, verdict
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.intervals import Intervals
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
 

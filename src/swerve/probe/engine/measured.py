@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measure import measure
+from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress
@@ -62,6 +63,15 @@ class Measurements:
     """Each of `STATISTICS`, `[K, N]`."""
     categories: tuple[str, ...]
     """One a token, N of them."""
+    intervals: Intervals = field(default_factory=Intervals)
+    """How intervals of metrics are made."""
+
+    @property
+    def over(self) -> TokenIntervals:
+        """Metrics over some of the tokens, with intervals over their problems, in order of first appearance."""
+        names = {name: index for index, name in enumerate(dict.fromkeys(self.problem_ids))}
+        of_sequences = np.array([names[sequence.problem.id] for sequence in self.sequences], dtype=np.int64)
+        return TokenIntervals(problems=np.repeat(of_sequences, self.lengths), intervals=self.intervals)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -292,7 +302,10 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
         categories += token_categories(sequence.text or "", sequence.spans)
     assert measured.noise is not None, "asked for above"
     return Measurement(
-        pairs=stack_measurements(plan.sequences, measured.stats, categories),
+        pairs=replace(
+            stack_measurements(plan.sequences, measured.stats, categories),
+            intervals=Intervals(confidence=plan.confidence),
+        ),
         null=_null(plan, measured.noise, measured.noise_positions.numpy(), categories),
         tops=measured.tops,
         pieces=measured.pieces,

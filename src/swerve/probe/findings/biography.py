@@ -29,7 +29,7 @@ from swerve.artifacts.probe_dynamics import (
     TokenBiographies,
 )
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals, Mask, TokenIntervals
+from swerve.probe.intervals import Mask, TokenIntervals
 
 _FLOOR_FACTOR = 10.0
 
@@ -166,7 +166,7 @@ def _known(values: Floats) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def summarise_biographies(data: Measurements, histories: Biographies, *, intervals: Intervals) -> BiographySummary:
+def summarise_biographies(data: Measurements, histories: Biographies) -> BiographySummary:
     """Summarise the biographies of all tokens, of those known to be wrong, and of the others beside them.
 
     `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
@@ -178,10 +178,9 @@ def summarise_biographies(data: Measurements, histories: Biographies, *, interva
     Args:
         data: the measurements the biographies were made of.
         histories: the biographies.
-        intervals: how intervals are made.
     """
     # Wrong steps are set beside the other tokens of the same rollouts.
-    tokens, wrong = TokenIntervals.of(data, intervals), data.wrong
+    tokens, wrong = data.over, data.wrong
     groups: dict[Literal["all", "wrong_steps", "others"], Mask] = {
         "all": tokens.everywhere,
         "wrong_steps": wrong,

@@ -21,7 +21,8 @@ from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
 from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Estimate
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import Intervals, Mask, TokenIntervals, by_source
+from swerve.probe.findings.parts import by_source
+from swerve.probe.intervals import Mask
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
 from swerve.statistics.intervals import divided
@@ -33,7 +34,7 @@ CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 Floats = NDArray[np.float64]
 
 
-def divergence_correlates(data: Measurements, *, divergence: Divergence, intervals: Intervals) -> tuple[Correlate, ...]:
+def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tuple[Correlate, ...]:
     """Return the rank correlations of a divergence, for each writer of rollouts and checkpoint.
 
     At the level of rollouts it is the mean divergence of a rollout's tokens, with the answer's correctness (0 or 1),
@@ -45,12 +46,11 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence, interva
     Args:
         data: the measurements.
         divergence: the column.
-        intervals: how intervals are made.
     """
     entries: list[Correlate] = []
     for source, part in by_source(data).items():
         problems = np.array([sequence.problem.id for sequence in part.sequences], dtype=str)
-        by_token = TokenIntervals.of(part, intervals).problems
+        by_token = part.over.problems
         for pair in part.pairs():
             values, entropy = pair.nats(divergence), pair.nats("entropy_ref")
             of_rollouts = _rollout_correlates(part, entropy)
@@ -60,7 +60,7 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence, interva
             columns.append(("token", "entropy_ref", values, entropy, by_token))
             for level, name, x, y, clusters in columns:
                 known = np.isfinite(x) & np.isfinite(y)
-                found = spearman(x[known], y[known], clusters=clusters[known], confidence=intervals.confidence)
+                found = spearman(x[known], y[known], clusters=clusters[known], confidence=part.intervals.confidence)
                 entries.append(
                     Correlate(
                         checkpoint=pair.checkpoint,
@@ -101,7 +101,7 @@ def _rollout_means(data: Measurements, values: Floats) -> Floats:
 
 
 def move_directions(
-    data: Measurements, *, divergence: Divergence, pieces: Sequence[str] | None = None, intervals: Intervals
+    data: Measurements, *, divergence: Divergence, pieces: Sequence[str] | None = None
 ) -> tuple[Direction, ...]:
     """Return, for each writer of rollouts and checkpoint, how the moves go with right and wrong.
 
@@ -122,7 +122,6 @@ def move_directions(
         data: rollouts, right and wrong.
         divergence: the column shared out by `share_good`.
         pieces: the text of every token of the vocabulary; without it nothing is said about expected tokens.
-        intervals: how intervals are made.
     """
     entries = []
     for source, part in by_source(data).items():
@@ -134,16 +133,16 @@ def move_directions(
                     checkpoint=pair.checkpoint,
                     source=source,
                     divergence=divergence,
-                    **_move_entries(part, pair, divergence, intervals),
-                    wrong_steps=_wrong_steps(marked, on_marked, pieces, intervals) if marked.sequences else None,
+                    **_move_entries(part, pair, divergence),
+                    wrong_steps=_wrong_steps(marked, on_marked, pieces) if marked.sequences else None,
                 )
             )
     return tuple(entries)
 
 
-def _move_entries(data: Measurements, pair: Pair, divergence: Divergence, intervals: Intervals) -> dict[str, Any]:
+def _move_entries(data: Measurements, pair: Pair, divergence: Divergence) -> dict[str, Any]:
     """Return the entries of one pair about right and wrong rollouts."""
-    tokens, moves = TokenIntervals.of(data, intervals), pair.moves
+    tokens, moves = data.over, pair.moves
     correct = np.array([sequence.correct for sequence in data.sequences], dtype=np.bool_)
     right = np.repeat(correct, data.lengths)
     entries: dict[str, Any] = {
@@ -167,7 +166,7 @@ def _move_entries(data: Measurements, pair: Pair, divergence: Divergence, interv
     of_right, of_wrong = _by_problem(problems, means, correct), _by_problem(problems, means, ~correct)
     entries |= _paired(of_wrong, of_right)
     entries["cliffs_delta"] = cliffs_delta(list(of_right.values()), list(of_wrong.values()))
-    entries["auc"] = auc_interval(sums, correct, clusters=problems, confidence=intervals.confidence)
+    entries["auc"] = auc_interval(sums, correct, clusters=problems, confidence=data.intervals.confidence)
     return entries
 
 
@@ -186,9 +185,9 @@ def _paired(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
     return {"num_paired": len(both), "wilcoxon": test}
 
 
-def _wrong_steps(data: Measurements, pair: Pair, pieces: Sequence[str] | None, intervals: Intervals) -> WrongStepMoves:
+def _wrong_steps(data: Measurements, pair: Pair, pieces: Sequence[str] | None) -> WrongStepMoves:
     """Return the moves in rollouts with known wrong steps."""
-    tokens, moves, wrong = TokenIntervals.of(data, intervals), pair.moves, data.wrong
+    tokens, moves, wrong = data.over, pair.moves, data.wrong
     difference = wilcoxon = None
     if np.isfinite(moves).all():
         difference = tokens.mean_difference(moves, wrong, ~wrong)
@@ -206,7 +205,7 @@ def _wrong_steps(data: Measurements, pair: Pair, pieces: Sequence[str] | None, i
     for name, column in (("share_expected", "argmax"), ("share_expected_ref", "argmax_ref")):
         chosen = [(pieces or ())[token].strip() for token in pair.columns[column][places].tolist()]
         hits = np.array([own == text for own, text in zip(chosen, expected.values(), strict=True)], dtype=np.bool_)
-        shares[name] = intervals.share(hits, tokens.problems[places]) if expected else None
+        shares[name] = data.intervals.share(hits, tokens.problems[places]) if expected else None
     return WrongStepMoves(
         num_rollouts=len(data.sequences),
         num_tokens=int(wrong.sum()),

@@ -24,16 +24,15 @@ from swerve.artifacts.probe_findings import (
     RegionEntropy,
 )
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import REGIONS, Intervals, TokenIntervals, token_regions
+from swerve.probe.findings.parts import REGIONS, token_regions
 from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.intervals import TokenIntervals
 from swerve.statistics import Estimate
 
 _AT_LEAST_0 = (0.0, math.inf)
 
 
-def checkpoint_entropies(
-    data: Measurements, *, vocabulary_size: int, intervals: Intervals
-) -> tuple[CheckpointEntropy, ...]:
+def checkpoint_entropies(data: Measurements, *, vocabulary_size: int) -> tuple[CheckpointEntropy, ...]:
     """Return each checkpoint's mean entropy, the reference's, and the change, in all and by region and category.
 
     `change` is the checkpoint's minus the reference's on the same tokens (nats); `normalised` has the same three
@@ -42,14 +41,13 @@ def checkpoint_entropies(
     Args:
         data: the measurements.
         vocabulary_size: V.
-        intervals: how intervals are made.
 
     Raises:
         ValueError: V is below 2, where every entropy is 0.
     """
     if vocabulary_size < 2:
         raise ValueError(f"a vocabulary has at least 2 tokens, got vocabulary_size={vocabulary_size}")
-    tokens = TokenIntervals.of(data, intervals)
+    tokens = data.over
     regions, categories = token_regions(data.lengths), np.array(data.categories, dtype=str)
     entries = []
     for pair in data.pairs():
@@ -107,7 +105,7 @@ def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray
     return values >= threshold, threshold
 
 
-def forking_overlaps(data: Measurements, spikes: SpikeTable, *, intervals: Intervals) -> tuple[ForkingTokens, ...]:
+def forking_overlaps(data: Measurements, spikes: SpikeTable) -> tuple[ForkingTokens, ...]:
     """Return, for each checkpoint, what falls on the forking tokens of its reference.
 
     All shares are to be read against `share_tokens`, the forking tokens' own share (20% where no entropies tie):
@@ -118,9 +116,8 @@ def forking_overlaps(data: Measurements, spikes: SpikeTable, *, intervals: Inter
     Args:
         data: the measurements.
         spikes: those of the same rollouts.
-        intervals: how intervals are made.
     """
-    tokens = TokenIntervals.of(data, intervals)
+    tokens = data.over
     wrong, known = data.wrong, data.in_marked_rollouts
     entries = []
     for pair in data.pairs():

@@ -1,7 +1,5 @@
 """Parts of the tokens: thirds of a completion, categories, rank-shift classes, style; shares with intervals.
 
-What these metrics rest on is here too: how intervals are made (`Intervals`), and which tokens are spikes.
-
 Rank shift (URIAL, arXiv 2312.01552) reads a text that the tuned model wrote and asks for the rank of each token under
 the base model: unshifted (1), marginal (2 or 3), shifted (beyond 3). Here a text is written by the checkpoint, by the
 reference or by neither, so both ranks are given, and which of them is URIAL's. URIAL decodes greedily, so that the
@@ -12,9 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,132 +29,12 @@ from swerve.artifacts.probe_findings import (
     SpikeDensity,
     StyleShare,
 )
-from swerve.estimates import Estimate, SkewedMean
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import spike_rate
 from swerve.probe.rollouts.token_categories import token_styles
-from swerve.statistics.clusters import Clusters
-from swerve.statistics.intervals import (
-    divided,
-    mean_interval,
-    ratio_interval,
-    skewed_mean_interval,
-    statistic_interval,
-)
-from swerve.statistics.jackknife import UNBOUNDED, Bounds
 
 REGIONS: tuple[Region, ...] = get_args(Region)
-
-Array = NDArray[np.float64]
-
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    """Intervals over problems, at one level (`swerve.statistics.intervals`).
-
-    A figure over values of which one is infinite does not exist: None.
-
-    >>> Intervals().mean(np.array([1.0, np.inf]), np.array([0, 1])) is None
-    True
-    """
-
-    confidence: float = 0.95
-
-    def mean(
-        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: Bounds = UNBOUNDED, rare: bool = False
-    ) -> Estimate | None:
-        """Return the mean of values with its t interval; None of nothing. Of the rest see `mean_interval`."""
-        if not np.isfinite(values).all():
-            return None
-        return mean_interval(values, clusters=clusters, bounds=bounds, rare=rare, confidence=self.confidence)
-
-    def skewed_mean(self, values: ArrayLike, clusters: Clusters | None = None) -> SkewedMean | None:
-        """Return the mean of values that are not negative, many small and few large (`skewed_mean_interval`)."""
-        if not np.isfinite(values).all():
-            return None
-        return skewed_mean_interval(values, clusters=clusters, confidence=self.confidence)
-
-    def share(self, marks: ArrayLike, clusters: Clusters | None = None) -> Estimate | None:
-        """Return the share of marked rows; None of nothing.
-
-        Of rows of their own it is a mean between 0 and 1; of the tokens of problems a ratio, for a problem all of whose
-        tokens are marked, which `mean_interval` would add, is no plausible one.
-        """
-        if clusters is None or len(np.unique(clusters)) == len(clusters):
-            return self.mean(marks, bounds=(0.0, 1.0))
-        return self.ratio(np.asarray(marks, dtype=np.float64), np.ones(len(clusters)), clusters)
-
-    def ratio(self, numerators: NDArray[Any], denominators: NDArray[Any], clusters: Clusters) -> Estimate | None:
-        """Return the share sum(numerators) / sum(denominators); None where the denominators sum to 0."""
-        if not (np.isfinite(numerators).all() and np.isfinite(denominators).all()):
-            return None
-        return ratio_interval(numerators, denominators, clusters=clusters, confidence=self.confidence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenIntervals:
-    """Metrics over some of N tokens (a mask), with intervals over their problems."""
-
-    problems: NDArray[np.int64]
-    """`[N]`: the problem of each token, as an index."""
-    intervals: Intervals
-
-    @classmethod
-    def of(cls, data: Measurements, intervals: Intervals) -> TokenIntervals:
-        """Number the problems in order of first appearance."""
-        names = {name: index for index, name in enumerate(dict.fromkeys(one.problem.id for one in data.sequences))}
-        per_sequence = np.array([names[one.problem.id] for one in data.sequences], dtype=np.int64)
-        return cls(problems=np.repeat(per_sequence, data.lengths), intervals=intervals)
-
-    @property
-    def everywhere(self) -> Mask:
-        """The mask of all tokens."""
-        return np.ones(self.problems.size, dtype=np.bool_)
-
-    def mean(self, values: NDArray[Any], inside: Mask, *, bounds: Bounds = UNBOUNDED) -> Estimate | None:
-        """Return the mean of the values inside; None of nothing, and where one is infinite."""
-        return self.intervals.mean(values[inside], self.problems[inside], bounds=bounds)
-
-    def skewed_mean(self, values: NDArray[Any], inside: Mask) -> SkewedMean | None:
-        """Return the mean inside of values that are not negative, many small and few large."""
-        return self.intervals.skewed_mean(values[inside], self.problems[inside])
-
-    def share(self, marks: NDArray[np.bool_], inside: Mask | None = None) -> Estimate | None:
-        """Return the share of marked tokens among those inside, or among all."""
-        chosen = self.everywhere if inside is None else inside
-        return self.intervals.share(marks[chosen], self.problems[chosen])
-
-    def share_of(self, values: NDArray[Any], inside: Mask) -> Estimate | None:
-        """Return the part of the summed values that lies inside; None where they sum to 0 or one is infinite."""
-        # Not a product, which would make NaN of infinities.
-        return self.intervals.ratio(np.where(inside, values, 0), values, self.problems)
-
-    def statistic(
-        self, function: Callable[[Array], Array], columns: Sequence[NDArray[Any]], bounds: Bounds = UNBOUNDED
-    ) -> Estimate | None:
-        """Return a function of sums of columns with its jackknife interval; None where it has no value.
-
-        Args:
-            function: `[R, K]` sums of K columns -> `[R]` values, NaN where the statistic is not defined.
-            columns: one number a token.
-            bounds: of the statistic.
-        """
-        if self.problems.size == 0 or not all(np.isfinite(column).all() for column in columns):
-            return None
-        confidence = self.intervals.confidence
-        return statistic_interval(function, columns, clusters=self.problems, confidence=confidence, bounds=bounds)
-
-    def ratio_difference(self, *columns: NDArray[Any]) -> Estimate | None:
-        """Return the ratio of the sums of two columns minus that of two others; None where one does not exist."""
-        return self.statistic(lambda sums: divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3]), columns)
-
-    def mean_difference(self, values: NDArray[Any], first: Mask, second: Mask) -> Estimate | None:
-        """Return the mean over the first tokens minus the mean over the second; None where either are missing."""
-        columns = [column for mask in (first, second) for column in (np.where(mask, values, 0.0), 1.0 * mask)]
-        return self.ratio_difference(*columns)
 
 
 def by_source(data: Measurements) -> dict[str, Measurements]:
@@ -182,7 +59,7 @@ def token_regions(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int6
     return np.concatenate([np.arange(0), *parts])
 
 
-def region_shares(data: Measurements, spikes: SpikeTable, *, intervals: Intervals) -> tuple[RegionShare, ...]:
+def region_shares(data: Measurements, spikes: SpikeTable) -> tuple[RegionShare, ...]:
     """Return, for each checkpoint and third of the completions, size, divergences and spikes.
 
     `mean` is the mean divergence of a token there (nats), `share_divergence` the part of the summed divergence, to be
@@ -191,9 +68,8 @@ def region_shares(data: Measurements, spikes: SpikeTable, *, intervals: Interval
     Args:
         data: the measurements.
         spikes: those of the same rollouts.
-        intervals: how intervals are made.
     """
-    regions, tokens = token_regions(data.lengths), TokenIntervals.of(data, intervals)
+    regions, tokens = token_regions(data.lengths), data.over
     shares = []
     for pair in data.pairs():
         # All tokens of a pair, then those of each third.
@@ -217,7 +93,7 @@ def region_shares(data: Measurements, spikes: SpikeTable, *, intervals: Interval
     return tuple(shares)
 
 
-def _rate(mask: Mask) -> float | None:
+def _rate(mask: NDArray[np.bool_]) -> float | None:
     return float(mask.mean()) if mask.size else None
 
 
@@ -225,9 +101,7 @@ SCALED_METHODS: tuple[Literal["percentile", "absolute", "calibrated"], ...] = ("
 """Methods with one threshold in nats for all positions of a checkpoint."""
 
 
-def spike_densities(
-    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals
-) -> tuple[SpikeDensity, ...]:
+def spike_densities(data: Measurements, spikes: SpikeTable, *, divergence: Divergence) -> tuple[SpikeDensity, ...]:
     """Return the spikes per 1,000 tokens of each third of the completions, by checkpoint and scaled method.
 
     A z-score has no scale (all divergences x 1000 have the same spikes), so its numbers compare no checkpoints; these
@@ -253,7 +127,7 @@ def spike_densities(
                 [int(count[number]) for count in counts],
                 [int(size[number]) for size in sizes],
                 problems,
-                intervals.confidence,
+                data.intervals.confidence,
             )
             densities.append(
                 SpikeDensity(
@@ -268,15 +142,13 @@ def spike_densities(
     return tuple(densities)
 
 
-def category_shares(
-    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals
-) -> tuple[CategoryShare, ...]:
+def category_shares(data: Measurements, spikes: SpikeTable, *, divergence: Divergence) -> tuple[CategoryShare, ...]:
     """Return each category's share of tokens and of divergence, and its spikes against the base rate, by checkpoint.
 
     `mean` is the mean divergence of a token of the category (nats), `spike_rate` spikes a token of it, `base_rate`
     spikes a token of any. The intervals are over problems.
     """
-    tokens = TokenIntervals.of(data, intervals)
+    tokens = data.over
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
     shares = []
     for pair in data.pairs():
@@ -341,7 +213,7 @@ def text_writer(source: str, *, checkpoint: str, reference: str) -> Writer:
     return "reference" if source in (reference, "reference") else "other"
 
 
-def rank_shifts(data: Measurements, *, intervals: Intervals) -> tuple[RankShift, ...]:
+def rank_shifts(data: Measurements) -> tuple[RankShift, ...]:
     """Return, for each checkpoint and writer of the text, the shares of unshifted, marginal and shifted tokens.
 
     `rank` holds the shares by the rank of the realised token under the checkpoint, `rank_ref` under the reference, each
@@ -350,7 +222,7 @@ def rank_shifts(data: Measurements, *, intervals: Intervals) -> tuple[RankShift,
     """
     shifts = []
     for source, part in by_source(data).items():
-        tokens = TokenIntervals.of(part, intervals)
+        tokens = part.over
         for pair in part.pairs():
             # Under each model the class of every token, and the shares of the classes.
             writer = text_writer(source, checkpoint=pair.checkpoint, reference=pair.reference)
@@ -389,7 +261,7 @@ def _rank_categories(categories: Sequence[str], classes: Mapping[str, NDArray[np
     return tuple(entries)
 
 
-def style_shares(data: Measurements, *, divergence: Divergence, intervals: Intervals) -> tuple[StyleShare, ...]:
+def style_shares(data: Measurements, *, divergence: Divergence) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
     `excess` is the first share minus the second: above 0 where training changed style more than its due. Which tokens
@@ -398,10 +270,9 @@ def style_shares(data: Measurements, *, divergence: Divergence, intervals: Inter
     Args:
         data: the measurements.
         divergence: the column whose sum is shared out.
-        intervals: how intervals are made.
     """
     marks = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
-    tokens, style = TokenIntervals.of(data, intervals), np.array(marks, dtype=np.bool_)
+    tokens, style = data.over, np.array(marks, dtype=np.bool_)
     shares = []
     for pair in data.pairs():
         # The excess is of two shares of the same problems, so that their interval is one.

@@ -13,8 +13,8 @@ from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecove
 from swerve.artifacts.responses import Response
 from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spikes import Spike
+from swerve.probe.intervals import Intervals
 from swerve.statistics.clusters import membership
 from swerve.statistics.ranking import auc_interval, ranking_intervals
 
@@ -81,8 +81,6 @@ def selector_scores(columns: Columns) -> dict[str, Array]:
 def planted_recovery(
     data: Measurements,
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
-    *,
-    intervals: Intervals,
 ) -> Recovery:
     """Return how well each score and each kind of spike finds the tokens of known wrong steps.
 
@@ -103,7 +101,6 @@ def planted_recovery(
     Args:
         data: measurements of checkpoints against one reference.
         spikes: (checkpoint, divergence, method) -> the spikes of each sequence of `data`, in the same order.
-        intervals: how intervals are made.
 
     Raises:
         ValueError: the spikes are of another number of sequences.
@@ -125,22 +122,23 @@ def planted_recovery(
         num_tokens=len(wrong),
         num_wrong=int(wrong.sum()),
         base_rate=float(wrong.mean()) if len(wrong) else None,
-        selectors=_selector_recovery(marked, wrong, intervals),
-        spikes=_spike_recovery(marked.sequences, chosen, intervals),
+        selectors=_selector_recovery(marked, wrong),
+        spikes=_spike_recovery(marked.sequences, chosen, data.intervals),
     )
 
 
-def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Intervals) -> tuple[SelectorRecovery, ...]:
+def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_]) -> tuple[SelectorRecovery, ...]:
     """Return how well each score ranks wrong tokens, and the first one of each rollout, at each checkpoint."""
     _, problems = membership(data.problem_ids, len(wrong))
+    confidence = data.intervals.confidence
     first = np.zeros_like(wrong)
     first[data.starts + np.array([sequence.first_wrong for sequence in data.sequences], dtype=np.int64)] = True
     kept = first | ~wrong
     entries = []
     for pair in data.pairs():
         for name, scores in selector_scores(pair.columns).items():
-            ranking = ranking_intervals(scores, wrong, clusters=problems, confidence=how.confidence)
-            auc_first = auc_interval(scores[kept], first[kept], clusters=problems[kept], confidence=how.confidence)
+            ranking = ranking_intervals(scores, wrong, clusters=problems, confidence=confidence)
+            auc_first = auc_interval(scores[kept], first[kept], clusters=problems[kept], confidence=confidence)
             entries.append(
                 SelectorRecovery(
                     checkpoint=pair.checkpoint,

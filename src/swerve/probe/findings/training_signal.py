@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_dynamics import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import Array, Intervals, Mask, TokenIntervals
+from swerve.probe.intervals import Array, Mask, TokenIntervals
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
 from swerve.statistics.intervals import divided
@@ -27,7 +27,6 @@ def training_signals(
     *,
     steps: Mapping[str, int],
     divergence: str,
-    intervals: Intervals,
     noise: float = 0.01,
 ) -> tuple[TrainingSignal, ...]:
     """Return, for each pair of checkpoint and reference, how its divergence goes with the recorded training signal.
@@ -47,7 +46,6 @@ def training_signals(
         signals: rows of `signals.parquet`, one for each of their tokens.
         steps: global step of each checkpoint of the stage by label; pairs with other checkpoints are left out.
         divergence: `kl_forward`, `kl_reverse` or `js`.
-        intervals: how intervals are made.
         noise: moves of at most this many nats count as none: most tokens are nearly certain, and the sign of what
             little they move is chance.
 
@@ -58,7 +56,7 @@ def training_signals(
     if not part.sequences:
         return ()
     tokens = _Tokens.of(part, signals)
-    over = TokenIntervals(problems=tokens.problem, intervals=intervals)
+    over = TokenIntervals(problems=tokens.problem, intervals=data.intervals)
     entries = []
     for pair in part.pairs():
         # A pair has seen the steps after its reference's, up to its checkpoint's.
