@@ -1,13 +1,22 @@
-"""What many tests make or read in the same way: trained runs, notes of their progress, numbers of their steps."""
+"""What many tests make or read in the same way: trained runs, notes of their progress, their numbers, models."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
+from swerve.models.model_folder import (
+    CheckpointWriting,
+    LoadedModel,
+    tokenizer_fingerprint,
+    weights_fingerprint,
+)
+from swerve.models.sources import CheckedModel
 from swerve.progress import Progress, SilentProgress
 from swerve.train import train
 
@@ -34,3 +43,33 @@ def figures(run: RunDirectory) -> list[dict[str, Any]]:
     """Return the metrics of every step but for their times."""
     steps = read_metrics(run.metrics_path)
     return [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
+
+
+def save_checkpoint(checkpoint: CheckpointRef, **content: Any) -> CheckpointRef:
+    """Write a checkpoint; the arguments are those of `CheckpointWriting`."""
+    return CheckpointWriting(checkpoint, **content).finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSource:
+    """A `ModelSource` of a model that is in memory."""
+
+    label: str
+    loaded: LoadedModel
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the weights with their types, the configuration, the tokenizer and the type of device."""
+        model = self.loaded.model
+        config, tokenizer = model.config.to_json_string(), tokenizer_fingerprint(self.loaded.tokenizer)
+        parts = (weights_fingerprint(model), config, tokenizer, model.device.type)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def check(self) -> CheckedModel:
+        """Return what the model says of itself."""
+        model, dtype = self.loaded.model, str(self.loaded.model.dtype).removeprefix("torch.")
+        return CheckedModel.of(self.fingerprint, model.config, self.loaded.tokenizer, dtype=dtype)
+
+    def load(self) -> LoadedModel:
+        """Return the model."""
+        return self.loaded

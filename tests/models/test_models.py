@@ -20,7 +20,6 @@ from swerve.models.model_folder import (
     load_model,
     load_tokenizer,
     read_trainer_state,
-    save_checkpoint,
     stop_ids,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -29,6 +28,7 @@ from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.prompts import encode_completions, encode_prompts
 from swerve.types import Problem
+from tests.builders import save_checkpoint
 
 
 def _reference(path):

@@ -11,8 +11,9 @@ import torch
 from swerve.artifacts.files import atomic_directory
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import CheckpointSource, LoadedSource, folder_fingerprint
+from swerve.models.sources import CheckpointSource, folder_fingerprint
 from swerve.models.tiny import build_word_tokenizer
+from tests.builders import LoadedSource
 
 
 @pytest.fixture(scope="module")

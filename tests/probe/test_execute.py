@@ -29,7 +29,6 @@ from swerve.config import (
 )
 from swerve.errors import ConfigError
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import LoadedSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan
@@ -44,6 +43,7 @@ from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
 from swerve.world import World
+from tests.builders import LoadedSource
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)

@@ -8,11 +8,12 @@ import torch
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import OptimizerConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError
-from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
-from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.learner import Learner, load_trainer_state, new_value_head
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
+from tests.builders import save_checkpoint
 
 SEQUENCES = [((1, 4), (5, 6, 7)), ((1,), (8, 4))]
 
@@ -60,7 +61,11 @@ def trained(tiny, tmp_path):
     path = tmp_path / "checkpoint"
     reference = CheckpointRef(path=path, step=2, stage="rl", stage_step=2, scheduled=True, final=True)
     save_checkpoint(
-        reference, model=learner.model, tokenizer=tiny[1], trainer_state=trainer_state(learner), provenance={}
+        reference,
+        model=learner.model,
+        tokenizer=tiny[1],
+        trainer_state=learner.weights.trainer_state(learner.optimizer),
+        provenance={},
     )
     return path, learner
 
@@ -87,7 +92,7 @@ def test_optimizer_state_of_another_model_is_refused(trained):
 
 def test_a_checkpoint_without_a_value_head_is_refused_where_one_is_needed(trained, tmp_path):
     learner = trained[1]
-    state = {"optimizer": trainer_state(learner)["optimizer"]}
+    state = {"optimizer": learner.weights.trainer_state(learner.optimizer)["optimizer"]}
     reference = CheckpointRef(path=tmp_path / "other", step=2, stage="rl", stage_step=2, scheduled=True, final=True)
     save_checkpoint(reference, model=learner.model, tokenizer=learner.tokenizer, trainer_state=state, provenance={})
     with pytest.raises(CheckpointError, match="no trainer state 'value_head'"):

@@ -401,14 +401,6 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest.hexdigest()
 
 
-def save_checkpoint(checkpoint: CheckpointRef, **content: Any) -> CheckpointRef:
-    """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
-
-    The arguments, and what is raised, are those of `CheckpointWriting`.
-    """
-    return CheckpointWriting(checkpoint, **content).finish()
-
-
 class CheckpointWriting:
     """A checkpoint on its way to the disk: it is there, as a whole, when `finish` returns.
 

@@ -1,4 +1,4 @@
-"""Models that are loaded when their turn comes: a folder in the Hugging Face layout, a hub name, one in memory."""
+"""Models that are loaded when their turn comes: a folder in the Hugging Face layout, or a hub name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from swerve.models.model_folder import (
     load_model,
     load_tokenizer,
     resolve_device,
-    tokenizer_fingerprint,
-    weights_fingerprint,
 )
 from swerve.prompts import num_ids
 
@@ -98,7 +96,7 @@ class CheckpointSource:
         """
         content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
         check_vocabulary(self.path, int(config.get_text_config().vocab_size), tokenizer)
-        return _checked(content, config, tokenizer, self.dtype)
+        return CheckedModel.of(content, config, tokenizer, dtype=self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,50 +115,27 @@ class CheckedModel:
     stored_dtype: str | None
     """Of its weights in the files, where the configuration says it."""
 
-
-def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, dtype: str) -> CheckedModel:
-    text: Any = config.get_text_config()
-    stored = getattr(config, "dtype", None)
-    return CheckedModel(
-        content=content,
-        config=config,
-        tokenizer=tokenizer,
-        vocabulary_size=min(int(text.vocab_size), num_ids(tokenizer)),
-        hidden_size=getattr(text, "hidden_size", None),
-        dtype=dtype,
-        stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
-    )
+    @classmethod
+    def of(
+        cls, content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, *, dtype: str
+    ) -> CheckedModel:
+        """Return what a configuration and a tokenizer say of a model that is read in `dtype`."""
+        text: Any = config.get_text_config()
+        stored = getattr(config, "dtype", None)
+        return cls(
+            content=content,
+            config=config,
+            tokenizer=tokenizer,
+            vocabulary_size=min(int(text.vocab_size), num_ids(tokenizer)),
+            hidden_size=getattr(text, "hidden_size", None),
+            dtype=dtype,
+            stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
+        )
 
 
 def checkpoint_source(label: str, path: Path | str, runtime: RuntimeConfig) -> CheckpointSource:
     """Return a model as the runtime's device and dtype will load it."""
     return CheckpointSource(label=label, path=path, device=resolve_device(runtime.device), dtype=runtime.dtype)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSource:
-    """A model that is in memory."""
-
-    label: str
-    loaded: LoadedModel
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the weights with their types, the configuration, the tokenizer and the type of device."""
-        model = self.loaded.model
-        config = model.config.to_json_string()
-        tokenizer = tokenizer_fingerprint(self.loaded.tokenizer)
-        return _digest(weights_fingerprint(model), config, tokenizer, model.device.type)
-
-    def check(self) -> CheckedModel:
-        """Return what the model says of itself."""
-        model = self.loaded.model
-        dtype = str(model.dtype).removeprefix("torch.")
-        return _checked(self.fingerprint, model.config, self.loaded.tokenizer, dtype)
-
-    def load(self) -> LoadedModel:
-        """Return the model."""
-        return self.loaded
 
 
 def base_checkpoint(config: Config) -> CheckpointRef | None:

@@ -8,7 +8,6 @@ from swerve.models.model_folder import CheckpointWriting
 from swerve.train.context import StageContext
 from swerve.train.early_stopping import best_step, is_over
 from swerve.train.health.verdict import Verdict
-from swerve.train.learner import trainer_state
 from swerve.train.resume import tidy
 from swerve.train.rollouts import pending_state
 from swerve.train.session import Session
@@ -79,12 +78,13 @@ class Checkpointer:
         config, run, world = context.config, context.run, context.world
         world.doing("saving after")
         run_files = run.sync_run_files(position) if world.is_main else {}
+        learner = context.learner
         writing = CheckpointWriting(
             position,
-            model=context.learner.model,
-            weights=context.learner.weights.whole_weights(),
-            tokenizer=context.learner.tokenizer,
-            trainer_state={**trainer_state(context.learner), **pending_state(context)},
+            model=learner.model,
+            weights=learner.weights.whole_weights(),
+            tokenizer=learner.tokenizer,
+            trainer_state={**learner.weights.trainer_state(learner.optimizer), **pending_state(context)},
             provenance={**self._identity, "run_files": run_files},
             base=None if config.model.lora is None else initial_model(config, run),
             world=world,

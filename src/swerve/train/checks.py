@@ -171,31 +171,28 @@ def check_models(
 ) -> None:
     """Check that the recipe's model can be sampled from, and that other models it names are there and read its tokens.
 
+    No weights are read. What watches training (`every`) samples with the run's engine, too.
+
     Args:
         config: the recipe.
         model: the recipe's, or its configuration, of which less can be told.
-        tokenizer: the model's; None where it is not at hand.
+        tokenizer: the model's; None where it is not at hand: then tokens are not compared.
         done: global steps made; stages that are over are not looked at.
 
     Raises:
-        ConfigError, CheckpointError, MissingExtraError: see `check_sampling` and `check_frozen_models`.
+        ConfigError: the engine cannot sample from the model (see `check_decoding`); another one is not there, or its
+            tokenizer is another; or a stage keeps no such checkpoint.
+        CheckpointError: another one is no causal model of text, or its weights are quantised.
     """
-    check_sampling(config, model)
-    check_frozen_models(config, tokenizer, done=done)
-
-
-def check_frozen_models(config: Config, tokenizer: PreTrainedTokenizerBase | None, *, done: int = 0) -> None:
-    """Check, without reading weights, that the models which stages name are there and read the policy's tokens.
-
-    Args:
-        config: the recipe.
-        tokenizer: the policy's; None where it is not at hand: then tokens are not compared.
-        done: global steps made; stages that are over are not looked at.
-
-    Raises:
-        ConfigError: one is not there, or its tokenizer is another; or a stage keeps no such checkpoint.
-        CheckpointError: one is no causal model of text, or its weights are quantised.
-    """
+    # The embedded engine samples with the model itself.
+    samples = not all(isinstance(stage, SftStage) for stage in config.stages)
+    is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
+    if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
+        if isinstance(model, PreTrainedModel):
+            check_decoding(model)
+        else:
+            check_samples(model)
+    # References and teachers: checkpoints of the run, or models with the policy's tokens.
     labels = [stage.label for stage in config.stages]
     for stage in _stages_left(config, done):
         for key, name in stage.frozen_models.items():
@@ -226,22 +223,3 @@ def _check_kept(name: str, config: Config, *, key: str) -> None:
             f"{key}={name}: stage '{label}' keeps no checkpoint after step {number}, only after "
             f"{', '.join(map(str, kept))}; add it to stages.{label}.checkpoints"
         )
-
-
-def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
-    """Check that a recipe whose training samples has a model that its engine can sample from.
-
-    Args:
-        config: the recipe; what watches training (`every`) samples with this engine too.
-        model: the recipe's, or its configuration, of which less can be told.
-
-    Raises:
-        ConfigError: it cannot; see `check_decoding`.
-    """
-    samples = not all(isinstance(stage, SftStage) for stage in config.stages)
-    is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
-    if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
-        if isinstance(model, PreTrainedModel):
-            check_decoding(model)
-        else:
-            check_samples(model)

@@ -282,11 +282,6 @@ def keep_moments(learner: Learner, state: TrainerState) -> None:
     learner.weights.load_trainer_state(learner.optimizer, {"optimizer": moments, **modules})
 
 
-def trainer_state(learner: Learner) -> dict[str, dict[str, Tensor]]:
-    """Return what resuming needs beside the model; see `ReplicatedModel.trainer_state`."""
-    return learner.weights.trainer_state(learner.optimizer)
-
-
 def load_trainer_state(path: Path, learner: Learner, state: TrainerState | None = None) -> None:
     """Put the trainer's state of the checkpoint at `path` into the learner, in place of what is there.
 

@@ -50,7 +50,6 @@ from swerve.train.learner import (
     load_trainer_state,
     new_value_head,
     optimizer_class,
-    trainer_state,
 )
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
@@ -218,7 +217,8 @@ def _train_stages(
                         restore_pending(phase.stage, context, steps.start, pending)
                         pending = None
                         _train_phase(session, phase, steps, context, checkpointer, trackers)
-                moments = trainer_state(learner) if following is not None and following.optimizer.keep_state else {}
+                if following is not None and following.optimizer.keep_state:
+                    moments = weights.trainer_state(learner.optimizer)
             first_step += stage.steps
 
 

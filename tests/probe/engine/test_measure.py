@@ -20,12 +20,13 @@ from swerve.config import ProbeConfig
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats, topk_probs
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import CheckedModel, LoadedSource
+from swerve.models.sources import CheckedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import compare, forced_states
 from swerve.probe.engine.jobs import Measured
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.store import TENSORS
+from tests.builders import LoadedSource
 
 TOKENIZER = build_word_tokenizer([str(digit) for digit in range(10)])
 SIZES: dict[str, Any] = {

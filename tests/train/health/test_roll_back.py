@@ -13,17 +13,18 @@ import torch
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import OptimizerConfig, RlStage
-from swerve.models.model_folder import save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.sync import PolicyEngine
 from swerve.train.context import StageContext
 from swerve.train.health import collapse as health_collapse
 from swerve.train.health.collapse import Collapse
-from swerve.train.learner import Learner, new_value_head, trainer_state
+from swerve.train.learner import Learner, new_value_head
 from swerve.train.phases import phases_of
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
+from tests.builders import save_checkpoint
 
 FIRST_STEP = 10
 
@@ -80,7 +81,7 @@ class _Scene:
         reference = CheckpointRef(
             path=path, step=FIRST_STEP + step, stage="rl", stage_step=step, scheduled=True, final=False
         )
-        state = trainer_state(self.learner)
+        state = self.learner.weights.trainer_state(self.learner.optimizer)
         save_checkpoint(
             reference,
             model=self.learner.model,
