@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.models.model_folder import (
-    CheckpointWriting,
     LoadedModel,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -43,11 +42,6 @@ def figures(run: RunDirectory) -> list[dict[str, Any]]:
     """Return the metrics of every step but for their times."""
     steps = read_metrics(run.metrics_path)
     return [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
-
-
-def save_checkpoint(checkpoint: CheckpointRef, **content: Any) -> CheckpointRef:
-    """Write a checkpoint; the arguments are those of `CheckpointWriting`."""
-    return CheckpointWriting(checkpoint, **content).finish()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

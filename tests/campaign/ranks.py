@@ -34,7 +34,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _NUM_RANKS = 2
 _WAYS: Mapping[str, Sequence[str]] = {
     "whole": (),
-    "divided": ("runtime.sharding.kind=fsdp", "runtime.save_beside=true"),
+    "divided": ("runtime.sharding.kind=fsdp",),
     "ahead": ("rollout.ahead=1",),
 }
 """How the processes work together, by settings."""

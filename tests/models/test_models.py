@@ -10,16 +10,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, CLIPTextConfig, Gemma3Config, Qwen2VLConfig, T5Config
 
-from swerve.artifacts.files import atomic_directory, read_manifest
+from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import (
-    CheckpointWriting,
     load_config,
     load_model,
     load_tokenizer,
     read_trainer_state,
+    save_checkpoint,
     stop_ids,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -28,7 +28,6 @@ from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.prompts import encode_completions, encode_prompts
 from swerve.types import Problem
-from tests.builders import save_checkpoint
 
 
 def _reference(path):
@@ -119,7 +118,7 @@ def test_a_checkpoint_being_written_leaves_the_old_one_when_the_disk_is_full(sav
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swerve.models.model_folder.begin_shards", full)
+    monkeypatch.setattr("swerve.models.model_folder.write_shards", full)
     with pytest.raises(DiskFullError, match="disk full while writing .*checkpoint; nothing of it was kept"):
         save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], trainer_state=state, provenance={})
     assert (path / "model.safetensors").read_bytes() == before
@@ -267,20 +266,3 @@ def test_a_learned_vocabulary_gives_every_text_back_and_keeps_digits_apart(tmp_p
     assert words == ["<bos>", "Ann", "Ġfinds", "Ġ", "1", "2", "Ġbeads"]
     with pytest.raises(ValueError, match="more than 260 tokens, not 260"):
         learn_tokenizer(texts, 260)
-
-
-def test_a_checkpoint_written_beside_training_has_the_weights_of_its_beginning(tmp_path, tiny):
-    model = copy.deepcopy(tiny[0])
-    state = {"optimizer": {"a": torch.arange(3.0)}}
-    content = {"model": model, "tokenizer": tiny[1], "trainer_state": state, "provenance": {}}
-    expected = save_checkpoint(_reference(tmp_path / "at once"), **content)
-    writing = CheckpointWriting(_reference(tmp_path / "beside"), **content, later=True)
-    for parameter in model.parameters():
-        parameter.data.add_(1.0)
-    state["optimizer"]["a"].add_(1.0)
-    assert not (tmp_path / "beside").exists()
-    assert writing.finish().weights_sha256 == expected.weights_sha256
-    assert writing.is_written
-    assert read_manifest(tmp_path / "beside")["files"] == read_manifest(tmp_path / "at once")["files"]
-    CheckpointWriting(_reference(tmp_path / "given up"), **content, later=True).give_up()
-    assert {one.name for one in tmp_path.iterdir()} == {"at once", "beside"}

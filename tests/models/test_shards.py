@@ -13,8 +13,7 @@ from swerve.artifacts import files
 from swerve.artifacts.run import CheckpointRef
 from swerve.errors import CheckpointError
 from swerve.models import shards
-from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
-from tests.builders import save_checkpoint
+from swerve.models.model_folder import load_model, read_trainer_state, save_checkpoint, weights_fingerprint
 
 TENSORS = {
     "b": torch.arange(6.0).reshape(2, 3).t(),

@@ -24,13 +24,12 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.models.model_folder import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan
 from swerve.problems import load_family
 from swerve.seeds import derive_seed
-from tests.builders import save_checkpoint
 
 TASK = AdditionTask(digits=2, num_train=12, num_heldout=12)
 FAMILY = load_family(TASK)

@@ -42,13 +42,12 @@ from swerve.config import (
 )
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
 from swerve.eval import evaluate
-from swerve.models.model_folder import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.train import train
-from tests.builders import save_checkpoint
 from tests.conftest import TwoProcesses
 
 TASK = AdditionTask(digits=2, num_train=50, num_heldout=60, mistake_rate=1.0, slip_rate=0.0)

@@ -8,12 +8,11 @@ import torch
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import OptimizerConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError
-from swerve.models.model_folder import load_model, weights_fingerprint
+from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.builders import save_checkpoint
 
 SEQUENCES = [((1, 4), (5, 6, 7)), ((1,), (8, 4))]
 

@@ -9,7 +9,7 @@ import torch
 import yaml
 from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from swerve.artifacts.files import read_manifest, verify_manifest
+from swerve.artifacts.files import verify_manifest
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
@@ -200,24 +200,6 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_alone(tiny):
 def test_parts_are_json(small_run):
     rows = read_table(small_run.rollouts_path(223), ROLLOUTS_SCHEMA).to_pylist()
     assert all(set(json.loads(row["parts"] or "{}")) <= {"answer"} for row in rows)
-
-
-def test_checkpoints_written_beside_training_are_those_written_at_once(small_recipe, tmp_path):
-    changes = ["stages.sft.steps=6", "stages.sft.checkpoints=[2,4]", "stages.sft.save_every=1", "eval.every=3"]
-    config = load_config(small_recipe, changes)
-    config = config.model_copy(update={"stages": config.stages[:1]})
-    runs = {}
-    for beside in (False, True):
-        runtime = config.runtime.model_copy(update={"save_beside": beside})
-        runs[beside] = RunDirectory(tmp_path / str(beside))
-        one = config.model_copy(update={"runtime": runtime})
-        train(one, runs[beside], resume=False, progress=SilentProgress())
-    for step in (2, 4, 6):
-        at_once, found = (read_manifest(runs[beside].checkpoint_path(step)) for beside in (False, True))
-        assert found["files"] == at_once["files"]
-    assert [one.name for one in sorted(runs[True].path.rglob("*")) if one.suffix == ".parquet"] == [
-        one.name for one in sorted(runs[False].path.rglob("*")) if one.suffix == ".parquet"
-    ]
 
 
 def test_an_auxiliary_loss_that_config_json_asks_for_is_noted(save_addition_model, tmp_path):

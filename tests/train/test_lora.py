@@ -28,7 +28,7 @@ from swerve.models import model_folder
 from swerve.models.adapter import new_adapter
 from swerve.models.export import export_model
 from swerve.models.model_card import Origin
-from swerve.models.model_folder import load_model
+from swerve.models.model_folder import load_model, save_checkpoint
 from swerve.models.tiny import build_tiny_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -38,7 +38,7 @@ from swerve.train.learner import Learner
 from swerve.train.memory import predicted_memory
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.builders import save_checkpoint, train_run
+from tests.builders import train_run
 from tests.campaign.ranks import torchrun_train
 from tests.campaign.worlds import contents, differences
 

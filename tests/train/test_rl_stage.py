@@ -333,13 +333,13 @@ def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate
     from swerve.train import checkpointer
 
     saved = []
-    original = checkpointer.CheckpointWriting
+    original = checkpointer.save_checkpoint
 
     def recorded(position, **arguments):
         saved.append((position.stage_step, weights_fingerprint(arguments["model"])))
         return original(position, **arguments)
 
-    monkeypatch.setattr(checkpointer, "CheckpointWriting", recorded)
+    monkeypatch.setattr(checkpointer, "save_checkpoint", recorded)
     notes = Notes()
     run = _train(recipe(stage), tmp_path / "run", progress=notes)
     records = read_metrics(run.metrics_path)

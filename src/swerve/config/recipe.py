@@ -95,9 +95,6 @@ class RuntimeConfig(Model):
     """CPU time an isolated grader may take for one answer."""
     grader_memory_mb: PositiveInt = 1024
     """Memory (address space, MiB) an isolated grader may take."""
-    save_beside: bool = False
-    """Whether training continues while a checkpoint is written, from copies in the CPU's memory: in each process of the
-    files that it writes. Checkpoints at the end of a stage are waited for."""
     collective_timeout: PositiveInt = 1800
     """Seconds that torchrun's processes wait for each other before one that does not come is named."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()

@@ -9,8 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,15 +51,14 @@ from swerve.models.folder_checks import check_finite, check_folder, check_reads_
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (
-    begin_shards,
     map_shards,
     read_shards,
-    shard_digests,
     shard_files,
     shards_digest,
     tensors_digest,
     verify_shards,
     whole_tensor,
+    write_shards,
 )
 from swerve.prompts import limit_ids, num_ids, turn_end
 from swerve.version import __version__
@@ -401,99 +399,63 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest.hexdigest()
 
 
-class CheckpointWriting:
-    """A checkpoint on its way to the disk: it is there, as a whole, when `finish` returns.
+def save_checkpoint(
+    checkpoint: CheckpointRef,
+    *,
+    model: PreTrainedModel,
+    weights: Mapping[str, Tensor] | None = None,
+    tokenizer: PreTrainedTokenizerBase,
+    trainer_state: Mapping[str, Mapping[str, Tensor]],
+    provenance: Mapping[str, Any],
+    base: Path | str | None = None,
+    world: World = ALONE,
+) -> CheckpointRef:
+    """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
 
     Of a model with an adapter it is the adapter alone, and what names its base.
+
+    Args:
+        checkpoint: where, and what it is.
+        model: its configuration is written, and its weights.
+        weights: these instead of the model's own; they may be divided over the processes.
+        tokenizer: written beside the model.
+        trainer_state: what resuming needs besides, by file name and tensor name.
+        provenance: further entries of the manifest.
+        base: of a model with an adapter: the folder or hub name of its base.
+        world: the processes that write it together, on one file system; all must call this with the same arguments.
+
+    Raises:
+        DiskFullError: no room; earlier checkpoints are intact.
+        ArtifactError: the operating system refuses.
     """
-
-    def __init__(
-        self,
-        checkpoint: CheckpointRef,
-        *,
-        model: PreTrainedModel,
-        weights: Mapping[str, Tensor] | None = None,
-        tokenizer: PreTrainedTokenizerBase,
-        trainer_state: Mapping[str, Mapping[str, Tensor]],
-        provenance: dict[str, Any],
-        base: Path | str | None = None,
-        world: World = ALONE,
-        later: bool = False,
-    ) -> None:
-        """Begin to write.
-
-        Args:
-            checkpoint: where, and what it is.
-            model: its configuration is written, and its weights.
-            weights: these instead of the model's own; they may be divided over the processes.
-            tokenizer: written beside the model.
-            trainer_state: what resuming needs besides, by file name and tensor name.
-            provenance: further entries of the manifest.
-            base: of a model with an adapter: the folder or hub name of its base.
-            world: the processes that write it together, on one file system; all must call this, and what follows,
-                with the same arguments.
-            later: whether tensors are copied, and written in another thread: the model may learn meanwhile.
-
-        Raises:
-            DiskFullError: no room; earlier checkpoints are intact.
-            ArtifactError: the operating system refuses.
-        """
-        weights = model.state_dict() if weights is None else weights
-        stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
-        manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
-        if base is not None:
-            manifest["base_sha256"] = base_digest(base)
-        position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
-        about = {**position, "swerve_version": __version__}
-        self._checkpoint, self._manifest, self._world = checkpoint, manifest, world
-        with ExitStack() as stack:
-            folder = stack.enter_context(_directory_of_all(checkpoint.path, manifest, about, world))
-            # The first process writes what is not tensors; then all of them write those.
-            if world.is_main:
-                (folder / STATE_NAME).mkdir()
-                with quiet_transformers():
-                    tokenizer.save_pretrained(folder)
-                    if base is None:
-                        model.save_pretrained(folder, state_dict={})  # its configuration
-                        model.config.dtype = _widest(stored)
-                        model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
-                    else:
-                        entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
-                        (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
-            world.barrier()  # the folder is there
-            pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-            stem = _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem
-            self._weights = begin_shards(folder, stem, stored, world, pool, copies=later)
-            self._states = [
-                begin_shards(folder / STATE_NAME, stem, tensors, world, pool, copies=later)
-                for stem, tensors in trainer_state.items()
-            ]
-            self._stack = stack.pop_all()
-
-    @property
-    def is_written(self) -> bool:
-        """Whether this process has written its files."""
-        return all(file.done() for files in (self._weights, *self._states) for file in files.values())
-
-    def finish(self) -> CheckpointRef:
-        """Wait until everything is on the disk, and put it into its place."""
-        with self._stack:
-            digests = shard_digests(self._weights, self._world)
-            self._manifest["weights_sha256"] = shards_digest(digests)
-            for state in self._states:
-                written = shard_digests(state, self._world)
-                digests |= {f"{STATE_NAME}/{name}": digest for name, digest in written.items()}
-            self._manifest["files"] = digests
-        return replace(self._checkpoint, weights_sha256=self._manifest["weights_sha256"])
-
-    def give_up(self) -> None:
-        """Leave nothing behind: something else has failed."""
-        with suppress(_GivenUpError), self._stack:
-            raise _GivenUpError
-
-
-class _GivenUpError(Exception):
-    """A checkpoint is not to be finished."""
+    weights = model.state_dict() if weights is None else weights
+    stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
+    manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
+    if base is not None:
+        manifest["base_sha256"] = base_digest(base)
+    position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
+    with _directory_of_all(checkpoint.path, manifest, {**position, "swerve_version": __version__}, world) as folder:
+        # The first process writes what is not tensors; then all of them write those.
+        if world.is_main:
+            (folder / STATE_NAME).mkdir()
+            with quiet_transformers():
+                tokenizer.save_pretrained(folder)
+                if base is None:
+                    model.save_pretrained(folder, state_dict={})  # its configuration
+                    model.config.dtype = _widest(stored)
+                    model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
+                else:
+                    entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
+                    (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
+        world.barrier()  # the folder is there
+        stem = _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem
+        digests = write_shards(folder, stem, stored, world)
+        manifest["weights_sha256"] = shards_digest(digests)
+        for name, tensors in trainer_state.items():
+            written = write_shards(folder / STATE_NAME, name, tensors, world)
+            digests |= {f"{STATE_NAME}/{file}": digest for file, digest in written.items()}
+        manifest["files"] = digests
+    return replace(checkpoint, weights_sha256=manifest["weights_sha256"])
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import torch
@@ -30,79 +30,56 @@ _TYPES = {
 }  # fmt: skip
 
 
-def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World = ALONE) -> dict[str, str]:
     """Write tensors to `STEM.safetensors`, or to several such files with an index; return the SHA-256 of each of them.
 
-    Tensors must be contiguous or not share memory; they are copied to the CPU one at a time.
-    """
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        return shard_digests(begin_shards(folder, stem, tensors, ALONE, pool, copies=False), ALONE)
-
-
-def begin_shards(
-    folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World, pool: ThreadPoolExecutor, *, copies: bool
-) -> dict[str, Future[str]]:
-    """Begin to do what `write_shards` does, in a pool of one thread; return digests to come of this process's files.
-
     The processes of a world, which all call this, write the files side by side, each file by one. A tensor that is
-    divided over them is put together by all of them. The files are the same for any number of processes.
+    divided over them is put together by all of them. The files are the same for any number of processes. When this
+    returns they are on the disk.
 
     Args:
         folder: where.
-        stem: see `write_shards`.
-        tensors: by name.
+        stem: of the files' names.
+        tensors: by name; contiguous, or not sharing memory. They are copied to the CPU one at a time.
         world: the processes.
-        pool: its thread writes.
-        copies: whether tensors may change as soon as this returns: of each file the process that writes it holds a copy
-            in the CPU's memory. Else two tensors at most wait to be written, and they are the originals.
     """
     shards = _shards(stem, tensors)
     if world.is_main:
         _write_index(folder, stem, shards)
-    names, own = list(shards), dict[str, Future[str]]()
+    names, digests = list(shards), dict[str, str]()
     for start in range(0, len(names), world.size):
-        # Each process writes one of these files, while the next tensors are put together.
+        # Each process writes one of these files, tensor by tensor, as all of them put these together.
         files = [_ordered(shards[name]) for name in names[start : start + world.size]]
-        waiting: Queue[Tensor | None] = Queue(0 if copies else 2)
+        own = _gathered(files, world.rank)
         if world.rank < len(files):
             name = names[start + world.rank]
-            own[name] = pool.submit(_write_file, folder / name, _header(files[world.rank]), waiting)
-        try:
-            for place in range(max(map(len, files))):
-                for rank, ordered in enumerate(files):
-                    if place < len(ordered):
-                        whole = whole_tensor(ordered[place][1])  # by all processes
-                        if rank == world.rank:
-                            waiting.put(whole.to("cpu", copy=True) if copies else whole)
-        finally:
-            if world.rank < len(files):
-                waiting.put(None)
-    return own
-
-
-def shard_digests(own: Mapping[str, Future[str]], world: World) -> dict[str, str]:
-    """Wait for the files of `begin_shards`; return the SHA-256 of those of all processes, which must all ask."""
-    digests = {name: digest.result() for name, digest in own.items()}
+            digests[name] = _write_file(folder / name, _header(files[world.rank]), own)
+        else:
+            deque(own, maxlen=0)  # its part in putting the others' together
     return {name: digest for part in world.gather(digests) for name, digest in part.items()}
 
 
-def _write_file(file: Path, header: bytes, waiting: Queue[Tensor | None]) -> str:
-    """Write a file of a header and of tensors as they come, None last, until it is on the disk; return its digest."""
+def _gathered(files: Sequence[Sequence[tuple[str, Tensor]]], rank: int) -> Iterator[Tensor]:
+    """Put the tensors of files together, as all processes do in the same order; yield those of one's own file."""
+    for place in range(max(map(len, files))):
+        own = None
+        for number, ordered in enumerate(files):
+            if place < len(ordered):
+                whole = whole_tensor(ordered[place][1])
+                own = whole if number == rank else own
+        if own is not None:  # the others' are put together first: all processes write at a time
+            yield own
+
+
+def _write_file(path: Path, header: bytes, tensors: Iterable[Tensor]) -> str:
+    """Write a file of a header and of tensors as they come, until it is on the disk; return its digest."""
     digest = hashlib.sha256()
-    tensors = iter(waiting.get, None)
-    try:
-        with file.open("wb") as stream:
-            digest.update(header)
-            stream.write(header)
-            for tensor in tensors:
-                for piece in _pieces(tensor):
-                    digest.update(piece)
-                    stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-    finally:
-        for _ in tensors:  # whoever hands them over is not to wait for ever
-            pass
+    with path.open("wb") as stream:
+        for piece in chain([header], chain.from_iterable(map(_pieces, tensors))):
+            digest.update(piece)
+            stream.write(piece)
+        stream.flush()
+        os.fsync(stream.fileno())
     return digest.hexdigest()
 
 

@@ -1,10 +1,10 @@
-"""When a run's checkpoints are written, beside training where the recipe says so, and what is dropped then."""
+"""When a run's checkpoints are written, and what is dropped then."""
 
 from __future__ import annotations
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import StageConfig
-from swerve.models.model_folder import CheckpointWriting
+from swerve.models.model_folder import save_checkpoint
 from swerve.train.context import StageContext
 from swerve.train.early_stopping import best_step, is_over
 from swerve.train.health.verdict import Verdict
@@ -17,12 +17,11 @@ from swerve.train.watches import LiveEvaluation
 
 
 class Checkpointer:
-    """Writes a run's checkpoints, one at a time; all processes must call every method alike."""
+    """Writes a run's checkpoints; all processes must call every method alike."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._identity = session.run.identity()  # what checkpoints are marked with
-        self._writing: tuple[CheckpointWriting, CheckpointRef, LiveEvaluation | None] | None = None
 
     def save_if_due(
         self,
@@ -45,7 +44,7 @@ class Checkpointer:
             stopping: whether training ends here.
         """
         # It is due where the recipe lists it, for resuming, as the best so far, and at the end of the stage.
-        best, runtime = best_step(context.records), self._session.config.runtime
+        best = best_step(context.records)
         position = checkpoint_after(stage, context.first_step + step, step, context.run)
         is_last = position.final or is_over(stage, context.records)
         is_due = position.scheduled or best == step or (stage.save_every and step % stage.save_every == 0)
@@ -55,13 +54,11 @@ class Checkpointer:
             position = checkpoint_after(stage, context.first_step + stage.steps, stage.steps, context.run)
         if stopping or is_due or is_last or verdict.must_save:
             has_other_weights = (is_last and best not in (None, step)) or "rolled_back_to" in verdict.figures
-            wait = not runtime.save_beside or stopping or is_last or verdict.must_save
-            self._save(position, context, None if has_other_weights else evaluation, wait=wait)
+            self._save(position, context, None if has_other_weights else evaluation)
         return position
 
     def _take_best(self, stage: StageConfig, context: StageContext, best: int | None, last: CheckpointRef) -> None:
         """Take over the weights of the stage's best step, where it looks for one."""
-        self.settle(wait=True)
         if best is None or best == last.stage_step:
             return
         kept = load_for(context.config.runtime, context.run.checkpoint_path(context.first_step + best), context.world)
@@ -70,16 +67,12 @@ class Checkpointer:
         context.world.barrier()  # the first process removes the checkpoint as soon as it has saved
         context.progress.note(f"{stage.label}: ends after {last.label} with the weights of step {best}, the best")
 
-    def _save(
-        self, position: CheckpointRef, context: StageContext, evaluation: LiveEvaluation | None, *, wait: bool
-    ) -> None:
-        """Write a checkpoint, with the evaluation of its weights if there is one, or begin to."""
-        self.settle(wait=True)
-        config, run, world = context.config, context.run, context.world
+    def _save(self, position: CheckpointRef, context: StageContext, evaluation: LiveEvaluation | None) -> None:
+        """Write a checkpoint, with the evaluation of its weights if there is one; drop what is no longer needed."""
+        config, run, world, learner = context.config, context.run, context.world, context.learner
         world.doing("saving after")
         run_files = run.sync_run_files(position) if world.is_main else {}
-        learner = context.learner
-        writing = CheckpointWriting(
+        saved = save_checkpoint(
             position,
             model=learner.model,
             weights=learner.weights.whole_weights(),
@@ -88,34 +81,12 @@ class Checkpointer:
             provenance={**self._identity, "run_files": run_files},
             base=None if config.model.lora is None else initial_model(config, run),
             world=world,
-            later=not wait,
         )
-        self._writing = writing, position, evaluation
-        self.settle(wait=wait)
-
-    def settle(self, *, wait: bool) -> None:
-        """Put the checkpoint that is being written into its place if all is written; `wait` for that.
-
-        What comes before it and is no longer needed is dropped then, and its evaluation written.
-        """
-        session = self._session
-        if self._writing is None:
-            return
-        writing, position, evaluation = self._writing
-        if not wait and session.world.any(not writing.is_written):
-            return
-        self._writing = None
-        saved = writing.finish()
-        if session.world.is_main:
-            tidy(session.run, position, session.config)
-        session.world.barrier()
-        if session.world.is_main and evaluation is not None:
+        if world.is_main:
+            tidy(run, position, config)
+        world.barrier()
+        if world.is_main and evaluation is not None:
             evaluation.write(saved)
-
-    def close(self) -> None:
-        """Leave nothing half written where something has failed."""
-        if self._writing is not None:
-            self._writing[0].give_up()
 
 
 def checkpoint_after(stage: StageConfig, step: int, stage_step: int, run: RunDirectory) -> CheckpointRef:

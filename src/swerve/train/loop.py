@@ -195,11 +195,10 @@ def _train_stages(
             first_step=done + 1,
             config=config.model_dump(mode="json"),
         ) as trackers,
-        closing(Checkpointer(session)) as checkpointer,
         closing(engine_of_policy) as engine,
     ):
         session.interruption.raises = False  # from here on a step is finished first, and saved
-        first_step = 0
+        checkpointer, first_step = Checkpointer(session), 0
         for stage, following in zip(config.stages, [*config.stages[1:], None], strict=True):
             if done < first_step + stage.steps:
                 # The optimizer continues inside a stage, or with the moments of the stage before.
@@ -250,9 +249,8 @@ def _train_phase(
             metrics = {} if phase.number is None else {"phase": phase.number}
             metrics.update(runner.step(index))
             seconds = round(time.perf_counter() - started, 4)
-            # Measure the policy; that may need the last checkpoint, or take the place of its evaluation.
+            # Measure the policy.
             world.doing("evaluating after")
-            checkpointer.settle(wait=is_evaluated(config, stage, step) or bool(stage.roll_back_steps))
             metrics.update(evaluation.measure(step))
             metrics.update({} if divergence is None else divergence.measure(step))
             # Judge the step; a roll back puts earlier weights into the learner.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, TorchEngineConfig
@@ -109,11 +109,6 @@ def device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _is_on_gpu(runtime: RuntimeConfig) -> bool:
-    """Whether training is on a GPU, by the recipe or, where that leaves it open, on this machine."""
-    return runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
-
-
 def check_memory(memory: StageMemory, available: int, config: Config) -> None:
     """Refuse what cannot fit.
 
@@ -171,38 +166,37 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     architecture, tokenizer = recipe_architecture(config)
-    prompt, engine = _prompt_tokens(config, tokenizer), config.rollout.engine
+    engine, is_divided = config.rollout.engine, config.runtime.sharding.kind != "none"
+    # The longest of some prompts that the task generates.
+    prompt = min(_LONGEST_PROMPT, config.max_new_tokens)
+    reads_files = any(name in type(config.task).model_fields for name in ("train", "parts"))
+    if tokenizer is not None and not reads_files:
+        problems = load_family(config.task).problems("train", seed=0)[:_PROMPTS_TRIED]
+        encoded = encode_prompts(tokenizer, problems, template_arguments(config))
+        prompt = max(len(prompt.token_ids) for prompt in encoded)
+
+    whole = _empty_model(architecture, config.runtime)
     stages = []
     for stage in config.stages:
         memory = _stage_memory(config, stage, architecture, prompt, processes)
-        memory = _divided(memory, config, architecture, processes)
+        if is_divided:
+            memory = _divided(memory, config, whole, processes)
         # The cache takes what is free, and the embedded engine samples with the whole weights of a divided model.
         sampling = memory.sampling
         if available is not None and getattr(engine, "cache_gb", 0.0) is None:
             sampling = min(sampling, max(0, available - memory.held) // 2)
-        if sampling and config.runtime.sharding.kind != "none" and isinstance(engine, TorchEngineConfig):
-            sampling += sum(_size(parameter) for parameter in _empty_model(architecture, config.runtime).parameters())
+        if sampling and is_divided and isinstance(engine, TorchEngineConfig):
+            sampling += sum(map(_size, whole.parameters()))
         stages.append(replace(memory, sampling=sampling))
     return max(stages, key=lambda memory: memory.peak)
 
 
-def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> int:
-    reads_files = any(name in type(config.task).model_fields for name in ("train", "parts"))
-    if tokenizer is None or reads_files:
-        return min(_LONGEST_PROMPT, config.max_new_tokens)
-    problems = load_family(config.task).problems("train", seed=0)[:_PROMPTS_TRIED]
-    return max(len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems, template_arguments(config)))
-
-
-def _divided(memory: StageMemory, config: Config, architecture: PreTrainedConfig, processes: int) -> StageMemory:
+def _divided(memory: StageMemory, config: Config, model: PreTrainedModel, processes: int) -> StageMemory:
     """Return what a process holds where weights, gradients and optimizer states are divided over processes."""
     runtime, sharding = config.runtime, config.runtime.sharding
-    if sharding.kind == "none":
-        return memory
     if processes % sharding.replicas:
         raise ConfigError(f"runtime.sharding.replicas={sharding.replicas} does not divide the {processes} processes")
     itemsize = _NARROW if runtime.precision == "bfloat16" else _WIDE
-    model = _empty_model(architecture, runtime)
     layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in decoder_layers(model)]
     outside = sum(parameter.numel() for parameter in model.parameters()) - sum(layers)
     # Each process has its part of what is held.
@@ -239,19 +233,22 @@ def _stage_memory(
     # The model as it is trained, of tensors that have shapes but no content.
     runtime = config.runtime
     is_narrow = runtime.precision == "bfloat16"
-    itemsize = _NARROW if is_narrow else _WIDE
+    itemsize, dtype = (_NARROW, torch.bfloat16) if is_narrow else (_WIDE, torch.float32)
     mode = FakeTensorMode()
     model = _empty_model(architecture, runtime)
     with torch.device("meta"), quiet_transformers():
         if config.model.lora is not None:
             model = new_adapter(model, config.model.lora, seed=0)
     with mode:
-        _replace_tensors(model, torch.bfloat16 if is_narrow else torch.float32)
+        _replace_tensors(model, dtype)
     names = trained_names(model, stage.freeze, key=f"stages.{stage.label}.freeze")
     sizes = {name: int(parameter.numel()) for name, parameter in model.named_parameters()}
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
-    num_trained = sum(sizes[name] for name in names)
+    num_trained, optimizer = sum(sizes[name] for name in names), 0
+    for size in (sizes[name] for name in names):
+        has_narrow = stage.optimizer.moments == "int8" and size >= _LEAST_INT8
+        optimizer += 2 * (size + _WIDE * -(-size // _INT8_BLOCK)) if has_narrow else 2 * size * _WIDE
     use_fast_layers(model)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
@@ -268,12 +265,13 @@ def _stage_memory(
             raise
         sdpa_again(model)  # as training does where an architecture's own code does not read packed rows
         update = update_bytes(packed=False)
+    is_on_gpu = runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
     return StageMemory(
         stage=stage.label,
-        libraries=0 if _is_on_gpu(runtime) else _LIBRARIES_ON_CPU,
+        libraries=0 if is_on_gpu else _LIBRARIES_ON_CPU,
         weights=sum(sizes.values()) * itemsize + (num_trained * _WIDE if is_narrow else 0),
         gradients=num_trained * _WIDE,
-        optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),
+        optimizer=optimizer,
         frozen=_num_frozen(config, stage, total=sum(sizes.values()), trained=num_trained) * itemsize,
         update=update,
         sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens, processes),
@@ -290,11 +288,6 @@ def _replace_tensors(model: PreTrainedModel, dtype: torch.dtype) -> None:
             module._parameters[name] = parameters[id(parameter)]
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
-
-
-def _moments_bytes(stage: StageConfig, size: int) -> int:
-    is_narrow = stage.optimizer.moments == "int8" and size >= _LEAST_INT8
-    return 2 * (size + _WIDE * -(-size // _INT8_BLOCK)) if is_narrow else 2 * size * _WIDE
 
 
 def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int) -> int:

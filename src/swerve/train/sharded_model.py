@@ -82,7 +82,7 @@ class ShardedModel(ReplicatedModel):
         return float(total)
 
     def whole_weights(self) -> dict[str, Tensor]:
-        """Return the model's weights by their names in it, divided as they are: see `begin_shards`."""
+        """Return the model's weights by their names in it, divided as they are: see `write_shards`."""
         self._let_go()
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 

@@ -13,7 +13,7 @@ import torch
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import OptimizerConfig, RlStage
-from swerve.models.model_folder import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.sync import PolicyEngine
@@ -24,7 +24,6 @@ from swerve.train.learner import Learner, new_value_head
 from swerve.train.phases import phases_of
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.builders import save_checkpoint
 
 FIRST_STEP = 10
 
