@@ -139,7 +139,6 @@ class OwnSteps:
             learner=self._learner,
             world=World(),
             phase=None,
-            learning_rate_factor=lambda: 1.0,
         )
 
     def step(self, index: int) -> dict[str, float]:

@@ -84,16 +84,10 @@ def test_checkpoints_every_so_many_steps_beside_the_list(tmp_path):
     assert sorted(config.scheduled_steps) == [2, 4, 8, 9, 13]
 
 
-def test_the_first_stage_has_no_moments_to_continue_with(tmp_path):
-    with pytest.raises(ConfigError, match=r"the first stage has no optimizer state to continue with"):
-        _load(tmp_path, "stages.sft.optimizer.keep_state=true")
-
-
 @pytest.mark.parametrize(
     ("overrides", "kept"),
     [
         ([], {3, 6, 7}),
-        (["stages.rl.collapse.action=roll_back"], {3, 4, 5, 6, 7}),
         (["stages.rl.phases=[{steps: 1}, {steps: 3}]", "stages.rl.steps=4"], {3, 4, 6, 7}),
         (["probe.reference=sft-2"], {2, 3, 6, 7}),
         (["probe.checkpoints=sft"], {1, 2, 3, 6, 7}),

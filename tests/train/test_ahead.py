@@ -29,10 +29,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train import loop, train
-from swerve.train.health import collapse
-from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
-from tests.builders import Notes
 from tests.campaign.worlds import contents, differences
 
 RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
@@ -213,31 +210,6 @@ def test_killed_and_resumed_it_ends_byte_for_byte_as_uninterrupted(start, wholes
     assert differences(contents(run.path), wholes["stateful"]) == []
 
 
-def _collapse_at(monkeypatch: Any, step: int) -> None:
-    def detect(records: Any, _config: Any) -> Collapse | None:
-        is_now = records[-1]["stage_step"] == step
-        return Collapse(sign="reward", message="the reward fell", since=step) if is_now else None
-
-    monkeypatch.setattr(collapse, "detect_collapse", detect)
-
-
-def test_a_roll_back_samples_anew_and_resumes_exactly(start, small_run, monkeypatch):
-    _collapse_at(monkeypatch, 2)
-    stage = {**RL, "checkpoints": [1], "optimizer": {"lr": 1e-4}, "collapse": {"action": "roll_back"}}
-    notes = Notes()
-    whole = start("whole", stage, progress=notes)
-    assert any(note.endswith("the rollouts that were sampled ahead are sampled anew") for note in notes.notes)
-    assert _metric(whole, "staleness") == [0.0, 1.0, 0.0, 1.0]
-    assert _metric(whole, "rolled_back_to") == [None, 0, None, None]
-    assert _versions(whole, 4) == [{0}, {0}, {2}, {2}]
-    assert _logprobs(whole, 3, small_run.checkpoint_path(220)) < 1e-4  # sampled with what it went back to
-    with monkeypatch.context() as killing, pytest.raises(_Killed):
-        _kill_after(killing, 3)
-        start("parts", stage)
-    parts = start("parts", stage, resume=True)
-    assert differences(contents(parts.path), contents(whole.path)) == []
-
-
 class OwnWeights(TorchEngine):
     """Samples with a copy of the policy; in another thread it waits until an update has begun."""
 
@@ -331,16 +303,6 @@ def test_without_the_check_old_weights_show_in_the_metrics(start, own_weights):
     run = start("unchecked", RL, rollout={"check": None})
     assert _metric(run, "sync_logprob_difference") == [None] * 4
     assert _metric(run, "logprob_gap")[3] > 2 * _metric(run, "logprob_gap")[1] > 0
-
-
-def test_after_a_roll_back_an_engine_with_weights_of_its_own_has_those_again(
-    start, own_weights, small_run, monkeypatch
-):
-    """It had those of the collapsed policy under the same version, because that was evaluated."""
-    _collapse_at(monkeypatch, 2)
-    stage = {**RL, "steps": 3, "checkpoints": [1], "optimizer": {"lr": 1e-4}, "collapse": {"action": "roll_back"}}
-    run = start("run", stage, rollout={}, eval={"every": 1, "num_problems": 4})
-    assert _logprobs(run, 3, small_run.checkpoint_path(220)) < 1e-4
 
 
 def test_a_difference_that_lasts_stops_the_run_with_its_state_saved(start, own_weights):

@@ -8,7 +8,7 @@ import torch
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import OptimizerConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError
-from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import load_model, read_trainer_state, save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head
 from swerve.train.replicated_model import ReplicatedModel
@@ -74,7 +74,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(trained):
     loaded = load_model(path, device="cpu", dtype="float32")
     resumed = _learner(loaded.model, loaded.tokenizer)
     assert resumed.value_head.weight.abs().sum() == 0
-    load_trainer_state(path, resumed)
+    load_trainer_state(path, resumed, read_trainer_state(path))
     assert resumed.value_head.weight.abs().sum() > 0
     first, second = _update(learner), _update(resumed)
     assert second == first
@@ -86,7 +86,7 @@ def test_optimizer_state_of_another_model_is_refused(trained):
     words = build_word_tokenizer(["a"])
     other = _learner(build_tiny_model(TinyModel(num_layers=1, hidden_size=32), words, seed=0), words)
     with pytest.raises(CheckpointError, match="a parameter the model does not have"):
-        load_trainer_state(trained[0], other)
+        load_trainer_state(trained[0], other, read_trainer_state(trained[0]))
 
 
 def test_a_checkpoint_without_a_value_head_is_refused_where_one_is_needed(trained, tmp_path):
@@ -95,4 +95,4 @@ def test_a_checkpoint_without_a_value_head_is_refused_where_one_is_needed(traine
     reference = CheckpointRef(path=tmp_path / "other", step=2, stage="rl", stage_step=2, scheduled=True, final=True)
     save_checkpoint(reference, model=learner.model, tokenizer=learner.tokenizer, trainer_state=state, provenance={})
     with pytest.raises(CheckpointError, match="no trainer state 'value_head'"):
-        load_trainer_state(tmp_path / "other", learner)
+        load_trainer_state(tmp_path / "other", learner, read_trainer_state(tmp_path / "other"))

@@ -213,15 +213,3 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     assert not any("step_000006" in note for note in progress.notes)
     train(config, run, resume=True, progress=progress, verify=True)
     assert any("passing over" in note and "step_000006" in note for note in progress.notes)
-
-
-def test_a_stage_continues_with_the_moments_of_the_one_before_when_asked(trained, tmp_path):
-    keep = "stages.rl.optimizer.keep_state=true"
-    _, plain = trained()
-    config, kept = trained(keep)
-    assert _weights(plain)["sft-4"] == _weights(kept)["sft-4"]
-    assert _weights(plain)["rl-1"] != _weights(kept)["rl-1"]
-    for last_step in (4, 6):
-        run = _cut_back(kept, tmp_path / str(last_step), last_step=last_step)
-        train(config, run, resume=True, progress=SilentProgress())
-        _same(run, kept)

@@ -58,8 +58,6 @@ class StepMetrics(Record):
     collapse: str | None = None
     """The metric that collapsed."""
     collapse_message: str | None = None
-    rolled_back_to: int | None = None
-    """Step of the stage whose weights training went back to."""
     stopped_error_share: float | None = None
     """Fraction of the last completions that could not be graded, where the stage stopped for it."""
     stopped_logprob_gap: float | None = None

@@ -408,18 +408,15 @@ class RunDirectory:
             if int(number) < before or not (path / MANIFEST_NAME).is_file():
                 remove(path)
 
-    def remove_trainer_states(self, before: int, *, kept: Collection[int]) -> None:
+    def remove_trainer_states(self, before: int) -> None:
         """Leave only the weights of the checkpoints before a global step.
 
-        A kill in between leaves a checkpoint with its state, or with files that its manifest no longer lists.
-
-        Args:
-            before: of a checkpoint that is intact.
-            kept: steps whose checkpoints stay as they are.
+        That one is intact. A kill in between leaves a checkpoint with its state, or with files that its manifest no
+        longer lists.
         """
         for path in self.checkpoint_manifests():
             state, number = path.parent / STATE_NAME, path.parent.name.removeprefix("step_")
-            is_kept = not number.isdigit() or int(number) >= before or int(number) in kept
+            is_kept = not number.isdigit() or int(number) >= before
             if is_kept or not state.is_dir() or path.parent.is_symlink():
                 continue
             with suppress(ArtifactError):  # a damaged manifest is named where training continues

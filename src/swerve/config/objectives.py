@@ -308,11 +308,7 @@ CorrectionConfig = Annotated[NoCorrection | TruncatedCorrection | MaskedCorrecti
 class CollapseConfig(Model):
     """When training is said to have collapsed, and what follows."""
 
-    action: Literal["none", "warn", "stop", "roll_back"] = "warn"
-    """Do not check; warn; save the state and stop the run; return to weights from before the collapse."""
+    action: Literal["none", "warn", "stop"] = "warn"
+    """Do not check; warn; save the state and stop the run."""
     window: PositiveInt = 5
     """Steps whose means are compared; no sign is checked before twice as many."""
-    max_roll_backs: PositiveInt = 2
-    """Roll backs of one stage, or of one phase; the next collapse stops the run."""
-    roll_back_lr: Share = 0.5
-    """The learning rate is multiplied by this after each roll back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -35,8 +35,8 @@ class RetentionConfig(Model):
     """Which of the checkpoints that a recipe asks for stay, and with what."""
 
     keep: PositiveInt | None = None
-    """The newest so many stay, with the last of each stage and those that later stages, `collapse.action: roll_back` or
-    the keys of `probe` name; null: all."""
+    """The newest so many stay, with the last of each stage and those that later stages or the keys of `probe` name;
+    null: all."""
     save_optimizer: bool = True
     """false: once a later checkpoint is there, one keeps only its weights; training no longer continues from it."""
 
@@ -174,16 +174,6 @@ class Config(Model):
             if named & {f"{stage.label}-{step}", f"step_{first + step:06d}"}
         }
 
-    @property
-    def stateful_steps(self) -> frozenset[int]:
-        """Global steps whose checkpoints keep the optimizer's state in any case: what comes later continues with it."""
-        steps: set[int] = set()
-        for first, stage in self._begun_stages():
-            steps.update(first + step for step in stage.roll_back_steps)
-            if stage.optimizer.keep_state:
-                steps.add(first)
-        return frozenset(steps)
-
     def _begun_stages(self) -> list[tuple[int, StageConfig]]:
         """Return the stages, each with the global step that it begins after."""
         firsts = accumulate((stage.steps for stage in self.stages), initial=0)
@@ -210,18 +200,6 @@ class Config(Model):
                 f"runtime.sharding.kind fsdp divides float32 moments only, and stage '{narrow[0]}' has "
                 "optimizer.moments int8; leave one of the two out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_keep_state(self) -> Config:
-        if self.stages[0].optimizer.keep_state:
-            raise ValueError("the first stage has no optimizer state to continue with; leave optimizer.keep_state out")
-        for before, stage in pairwise(self.stages):
-            if stage.optimizer.keep_state and stage.optimizer.moments != before.optimizer.moments:
-                raise ValueError(
-                    f"stage '{stage.label}' cannot keep the state of '{before.label}': optimizer.moments differ "
-                    f"({stage.optimizer.moments} and {before.optimizer.moments})"
-                )
         return self
 
     @model_validator(mode="after")

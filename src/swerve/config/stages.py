@@ -57,8 +57,6 @@ class OptimizerConfig(Model):
     """Added to AdamW's denominator."""
     max_grad_norm: Positive | None = 1.0
     """Gradients are scaled down to this global norm; null: never."""
-    keep_state: bool = False
-    """Begin with the moments of the stage before, of the parameters that both train."""
     moments: Literal["float32", "int8"] = "float32"
     """How AdamW's moments are kept: `int8` takes 2 bytes for a weight instead of 8, in tensors of 4,096 weights or
     more; needs `pip install 'swerve[int8]'`."""
@@ -102,13 +100,8 @@ class _Stage(Model):
 
     @property
     def lasting_steps(self) -> frozenset[int]:
-        """Those of them that `retention` leaves alone: the last, and what the stage itself may go back to."""
-        return frozenset({self.steps}) | self.roll_back_steps
-
-    @property
-    def roll_back_steps(self) -> frozenset[int]:
-        """Those of them that a collapsed stage may go back to."""
-        return frozenset()
+        """Those of them that `retention` leaves alone."""
+        return frozenset({self.steps})
 
     @property
     def frozen_models(self) -> dict[str, str]:
@@ -439,11 +432,6 @@ class RlStage(_Sampling):
     def lasting_steps(self) -> frozenset[int]:
         """See the base class; a phase may begin with a reference of its own."""
         return super().lasting_steps | {sum(one.steps for one in self.phases[:at]) for at in range(1, len(self.phases))}
-
-    @property
-    def roll_back_steps(self) -> frozenset[int]:
-        """See the base class."""
-        return self.kept_steps if self.collapse.action == "roll_back" else frozenset()
 
     @model_validator(mode="after")
     def _check_selector(self) -> RlStage:

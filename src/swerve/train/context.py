@@ -113,11 +113,6 @@ class StageContext:
         """Return the seed of a named stream of this run."""
         return derive_seed(self.config.seed, *path)
 
-    def learning_rate_factor(self) -> float:
-        """Return what the learning rate is multiplied by: less after each return to an earlier checkpoint."""
-        factors = [record["lr_factor"] for record in self.records if "lr_factor" in record]
-        return float(factors[-1]) if factors else 1.0
-
     def draw(self, slots: range, *, step: int, pool_step: int | None = None) -> list[Problem]:
         """Return the problems of some slots of the step with 0-based number `step`; see `Draws.draw`."""
         return self.draws.draw(slots, step=step, history=self.history, pool_step=pool_step)

@@ -19,7 +19,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from swerve.batch import TokenBatch, TokenSequence, empty_batch, packed_batches, packed_tokens, token_batches
 from swerve.config import OptimizerConfig
 from swerve.errors import CheckpointError, MissingExtraError, SwerveError
-from swerve.models.model_folder import read_trainer_state
 from swerve.train.balance import Work, WorkEstimate, deal, pieces
 from swerve.train.replicated_model import ReplicatedModel
 
@@ -274,26 +273,12 @@ def new_value_head(model: PreTrainedModel) -> nn.Linear:
     return head
 
 
-def keep_moments(learner: Learner, state: TrainerState) -> None:
-    """Let the optimizer continue with the moments that another stage had of the parameters that both train."""
-    names = learner.named_parameters().keys()
-    moments = {key: value for key, value in state.get("optimizer", {}).items() if key.rpartition("/")[0] in names}
-    modules = {name: module.state_dict() for name, module in learner.weights.extra_modules.items()}
-    learner.weights.load_trainer_state(learner.optimizer, {"optimizer": moments, **modules})
-
-
-def load_trainer_state(path: Path, learner: Learner, state: TrainerState | None = None) -> None:
-    """Put the trainer's state of the checkpoint at `path` into the learner, in place of what is there.
-
-    Args:
-        path: the checkpoint.
-        learner: of the stage that the checkpoint is of.
-        state: what was read there already.
+def load_trainer_state(path: Path, learner: Learner, state: TrainerState) -> None:
+    """Put the trainer's state that was read of the checkpoint at `path` into the learner of its stage.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or belongs to another kind of stage.
+        CheckpointError: it belongs to another kind of stage.
     """
-    state = read_trainer_state(path) if state is None else state
     for name in ("optimizer", *learner.weights.extra_modules):
         if name not in state:
             raise CheckpointError(f"{path} has no trainer state '{name}'")

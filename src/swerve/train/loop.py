@@ -46,7 +46,6 @@ from swerve.train.health.mismatch import judge_mismatch
 from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures
 from swerve.train.learner import (
     Learner,
-    keep_moments,
     load_trainer_state,
     new_value_head,
     optimizer_class,
@@ -199,14 +198,12 @@ def _train_stages(
     ):
         session.interruption.raises = False  # from here on a step is finished first, and saved
         checkpointer, first_step = Checkpointer(session), 0
-        for stage, following in zip(config.stages, [*config.stages[1:], None], strict=True):
+        for stage in config.stages:
             if done < first_step + stage.steps:
-                # The optimizer continues inside a stage, or with the moments of the stage before.
+                # The optimizer continues inside a stage.
                 learner = _learner(stage, weights, tokenizer)
                 if newest is not None and done > first_step:
                     load_trainer_state(newest.path, learner, moments)
-                elif stage.optimizer.keep_state:
-                    keep_moments(learner, moments)
                 pending = moments.pop(PENDING, None)
                 moments.clear()
                 for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
@@ -216,8 +213,6 @@ def _train_stages(
                         restore_pending(phase.stage, context, steps.start, pending)
                         pending = None
                         _train_phase(session, phase, steps, context, checkpointer, trackers)
-                if following is not None and following.optimizer.keep_state:
-                    moments = weights.trainer_state(learner.optimizer)
             first_step += stage.steps
 
 
@@ -253,13 +248,16 @@ def _train_phase(
             world.doing("evaluating after")
             metrics.update(evaluation.measure(step))
             metrics.update({} if divergence is None else divergence.measure(step))
-            # Judge the step; a roll back puts earlier weights into the learner.
+            # Judge the step.
             record = {"stage_step": step, **metrics}
-            verdict = judge_grading(stage, [*context.records, record])
+            records = [*context.records, record]
+            verdict = judge_grading(stage, records)
             if verdict.error is None:
-                verdict = judge_mismatch(stage, config.rollout.mismatch, [*context.records, record])
+                verdict = judge_mismatch(stage, config.rollout.mismatch, records)
             if verdict.error is None:
-                verdict = judge_collapse(stage, context, record)
+                verdict = judge_collapse(stage, config, records)
+            if verdict.note is not None:
+                session.progress.note(verdict.note)
             # Log it, and save what is to be kept.
             _log(stage, step, context, {"seconds": seconds, **metrics, **verdict.figures}, trackers)
             task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})

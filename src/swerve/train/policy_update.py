@@ -48,7 +48,7 @@ def update_policy(
 ) -> PolicyUpdate:
     """Make the updates of the stage's step `index`; all processes must call it."""
     schedule = range(stage.steps) if context.phase is None else context.phase.schedule
-    rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule)) * context.learning_rate_factor()
+    rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule))
     sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", "read_tokens", *_PER_TOKEN], 0.0)
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):

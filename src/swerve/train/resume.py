@@ -106,4 +106,4 @@ def tidy(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> Non
     step = newest.step if newest else 0
     run.remove_outdated_checkpoints(step, scheduled=kept_steps(config, run, newest))
     if not config.retention.save_optimizer:
-        run.remove_trainer_states(step, kept=config.stateful_steps)
+        run.remove_trainer_states(step)

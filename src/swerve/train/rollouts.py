@@ -43,7 +43,7 @@ class RolloutSchedule:
 
     One step ahead, the rollouts of step k + 1 are those of the weights before update k: sampled in another thread while
     the policy is updated where the engine is `concurrent`, before the update otherwise. The first step of a stage or
-    phase, and the one after a roll back, is sampled at its beginning; nothing is sampled for a step that never comes.
+    phase is sampled at its beginning; nothing is sampled for a step that never comes.
     """
 
     def __init__(self, stage: SamplingStage, context: StageContext) -> None:

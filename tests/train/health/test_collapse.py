@@ -323,16 +323,6 @@ def test_a_collapse_that_comes_and_goes_is_not_reported_at_every_return():
     assert [(step, sign) for step, sign, _ in reports(records)] == [(14, "length_short"), (59, "length_short")]
 
 
-def test_after_a_roll_back_all_starts_afresh():
-    before = records_of(RUINED_AT_ONCE[:10])
-    before[-1]["rolled_back_to"] = 0
-    after = [{**record, "stage_step": record["stage_step"] + 10} for record in records_of(HEALTHY)]
-    assert reports(before + after) == []
-    again = [{**record, "stage_step": record["stage_step"] + 10} for record in records_of(RUINED_AT_ONCE)]
-    assert reports(before + again) == [(20, "reward", 12)]
-    assert reports([{**record, "rolled_back_to": None} for record in records_of(RUINED_AT_ONCE)]) == [(10, "reward", 2)]
-
-
 def test_inputs_are_left_as_they_are():
     records = steps(reward=0.0)
     copies = [dict(record) for record in records]

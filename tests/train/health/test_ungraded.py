@@ -121,7 +121,6 @@ def test_a_run_that_ended_in_a_collapse_stays_collapsed():
     with pytest.raises(CollapseError, match="stage 'rl' ended in a collapse: the reward fell .* no step is left"):
         check_end([stopping], newest, [record])
     check_end([stopping, STAGE.model_copy(update={"label": "next"})], newest, [record])  # goes on regardless
-    check_end([stopping], newest, [{**record, "rolled_back_to": 3}])
     check_end([stopping.model_copy(update={"collapse": CollapseConfig(action="warn")})], newest, [record])
 
 

@@ -52,17 +52,3 @@ def test_the_entropy_bonus_rises_below_the_target_and_never_falls_below_its_coef
 ) -> None:
     record = _record(1, entropy_coef=before, entropy=entropy)
     assert _coefficients(record, entropy=ENTROPY)[1] == pytest.approx(expected)
-
-
-def test_after_a_return_to_a_checkpoint_they_are_those_that_followed_it() -> None:
-    good = _record(1, kl_coef=0.4, kl=0.9, entropy_coef=0.05)
-    ruined = [_record(2, kl_coef=0.44, kl=50.0), _record(3, kl_coef=0.484, kl=90.0, rolled_back_to=1)]
-    expected = _coefficients(good, kl=KL, entropy=ENTROPY)
-    assert expected == pytest.approx((0.44, 0.07))
-    assert _coefficients(good, *ruined, kl=KL, entropy=ENTROPY) == expected
-    again = _record(4, kl=90.0, rolled_back_to=3)
-    assert _coefficients(good, *ruined, again, kl=KL, entropy=ENTROPY) == expected
-
-
-def test_after_a_return_to_the_start_they_are_those_of_the_recipe() -> None:
-    assert _coefficients(_record(1, rolled_back_to=0), kl=KL, entropy=ENTROPY) == (0.5, 0.01)

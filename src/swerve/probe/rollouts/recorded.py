@@ -6,7 +6,7 @@ tokens without an advantage, tell how much of the divergence came from elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -119,33 +119,17 @@ def training_rollouts(
 
 
 def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> tuple[list[int], list[int]]:
-    """Return the global steps of the stage whose updates were made and not undone, and those with a table."""
+    """Return the global steps of the stage whose updates were made, and those with a table."""
     first = stage_start(config, stage)
     (length,) = (one.steps for one in config.stages if one.label == stage)
     records = [record for record in read_metrics(run.metrics_path) if record.get("stage") == stage]
-    undone = _undone_steps(records)
-    numbers = [number for number in range(1, length + 1) if number not in undone]
-    steps = [first + number for number in numbers if run.rollouts_path(first + number).is_file()]
+    steps = [step for step in range(first + 1, first + length + 1) if run.rollouts_path(step).is_file()]
     if not steps:
         raise ArtifactError(
             f"{run.path} has no rollouts of stage '{stage}' for the population 'training'; rl and distill stages write "
             "them with keep_rollouts: true: name such a stage with probe.checkpoints, or leave the population out"
         )
-    return [first + record["stage_step"] for record in records if record["stage_step"] not in undone], steps
-
-
-def _undone_steps(records: Iterable[Row]) -> set[int]:
-    """Return the steps of a stage whose updates are in no later weights.
-
-    >>> sorted(_undone_steps([{"stage_step": 4}, {"stage_step": 5, "rolled_back_to": 2}, {"stage_step": 6}]))
-    [3, 4, 5]
-    """
-    return {
-        step
-        for record in records
-        if "rolled_back_to" in record
-        for step in range(record["rolled_back_to"] + 1, record["stage_step"] + 1)
-    }
+    return [first + record["stage_step"] for record in records], steps
 
 
 def _quotas(num_steps: int, total: int) -> list[int]:

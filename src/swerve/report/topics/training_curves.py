@@ -161,10 +161,8 @@ def _collapses(inputs: ReportInputs) -> Iterator[str]:
     """Say where training was found to have collapsed, and what followed."""
     for step in inputs.metrics:
         if step.collapse is not None:
-            back = step.rolled_back_to
-            after = "" if back is None else f" Training went back to the weights of step {count(back)} of the stage."
             message = step.collapse_message or step.collapse
-            yield f"Stage {step.stage} collapsed at its step {count(step.stage_step)}: {message}.{after}"
+            yield f"Stage {step.stage} collapsed at its step {count(step.stage_step)}: {message}."
 
 
 def _ungraded(inputs: ReportInputs) -> str:

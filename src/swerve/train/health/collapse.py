@@ -1,4 +1,4 @@
-"""Collapse of training: naming it from a stage's metrics, and the warning, the stop or the roll back that follows.
+"""Collapse of training: naming it from a stage's metrics, and the warning or the stop that follows.
 
 Both depend on the recorded metrics only, so that a resumed run decides the same.
 """
@@ -11,15 +11,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
-from torch import nn
-
+from swerve.config import Config
 from swerve.config.objectives import CollapseConfig
 from swerve.config.stages import RlStage, StageConfig
 from swerve.errors import CollapseError
-from swerve.train.context import StageContext
 from swerve.train.health.verdict import Verdict
-from swerve.train.learner import load_trainer_state
-from swerve.train.sharded_model import load_for
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
 """What shows that training has collapsed."""
@@ -93,7 +89,7 @@ def detect_collapse(records: Sequence[Mapping[str, Any]], config: CollapseConfig
     `num_groups` it is left out.
 
     Nothing shows before a figure has been measured `2 window` times; steps where it is None do not count. What has
-    shown within the last `window` steps is not reported again. After a record with `rolled_back_to` all starts afresh.
+    shown within the last `window` steps is not reported again.
 
     Args:
         records: the stage's lines of metrics.jsonl so far, in order.
@@ -113,13 +109,11 @@ def detect_collapse(records: Sequence[Mapping[str, Any]], config: CollapseConfig
         >>> collapse.message
         'the reward fell from 0.7 (steps 3 to 4) to 0.05 (steps 5 to 6)'
     """
-    returns = [number for number, record in enumerate(records, start=1) if record.get("rolled_back_to") is not None]
-    stretch = records[returns[-1] if returns else 0 :]
-    begun = list(_signs(stretch, config.window))
+    begun = list(_signs(records, config.window))
     for num_dropped in range(1, config.window + 1):
         if not begun:  # the usual case: nothing shows, and earlier steps need no second look
             return None
-        shown = {collapse.sign for collapse in _signs(stretch[:-num_dropped], config.window)}
+        shown = {collapse.sign for collapse in _signs(records[:-num_dropped], config.window)}
         begun = [collapse for collapse in begun if collapse.sign not in shown]
     if not begun:
         return None
@@ -222,76 +216,26 @@ def _grad_norm_sign(norms: _Series, window: int) -> Iterator[Collapse]:
         yield Collapse(sign="grad_norm", message=message, since=steps[-window])
 
 
-def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> Verdict:
-    """Look for a collapse at the step of `record`, name it, and warn, stop or roll back as the recipe says.
+def judge_collapse(stage: StageConfig, config: Config, records: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Look for a collapse at the last record's step; name it, and warn or stop as the recipe says.
 
-    A return to an earlier checkpoint is done here: the learner has that checkpoint's weights and optimizer afterwards.
+    Args:
+        stage: of the records.
+        config: the recipe.
+        records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
     """
     if not isinstance(stage, RlStage) or stage.collapse.action == "none":
         return Verdict()
-    records = [*context.records, record]
-    collapse = detect_collapse(records, stage.collapse)
+    collapse, step = detect_collapse(records, stage.collapse), records[-1]["stage_step"]
     if collapse is None:
         return Verdict()
-    figures: dict[str, Any] = {"collapse": collapse.sign, "collapse_message": collapse.message}
-    step, action = int(record["stage_step"]), stage.collapse.action
-    # Back to weights from before it, as often as the stage may.
-    num_roll_backs = sum("rolled_back_to" in old for old in context.records)
-    if action == "roll_back" and num_roll_backs < stage.collapse.max_roll_backs:
-        target = _return_to(stage, context, collapse, records)
-        factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
-        dropped = "; the rollouts that were sampled ahead are sampled anew" if context.pending else ""
-        context.pending.clear()
-        whose = f"of step {target} of the stage" if target else "the stage began with"
-        context.progress.note(
-            f"{stage.label} step {step}: {collapse.message}; going back to the weights {whose}, "
-            f"learning rate x {factor:g}{dropped}"
-        )
-        return Verdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
-    # Else a line, or the end of the run.
-    if action == "warn":
-        context.progress.note(f"{stage.label} step {step}: {collapse.message}")
-        return Verdict(figures=figures)
-    is_end = step == stage.steps and stage.label == context.config.stages[-1].label
+    figures = {"collapse": collapse.sign, "collapse_message": collapse.message}
+    # A line, or the end of the run.
+    if stage.collapse.action == "warn":
+        return Verdict(figures=figures, note=f"{stage.label} step {step}: {collapse.message}")
+    is_end = step == stage.steps and stage.label == config.stages[-1].label
     error = CollapseError(
         f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; lower the "
         f"learning rate{'' if is_end else ', or go on regardless with --resume'}"
     )
     return Verdict(figures=figures, must_save=True, error=error)
-
-
-def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, records: Sequence[Mapping[str, Any]]) -> int:
-    """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start.
-
-    In a stage with phases none are from before the phase.
-    """
-    # Checkpoints of a course that an earlier return gave up do not count, nor those that had already lost their reward:
-    # the rollouts of the step after them are theirs.
-    start = 0 if context.phase is None else context.phase.steps.start
-    returns = [(record["rolled_back_to"], record["stage_step"]) for record in records if "rolled_back_to" in record]
-    rewards = {record["stage_step"]: record["reward"] for record in records if record.get("reward") is not None}
-    ruined_at = (1 - _REWARD_DROP) * max(rewards.values(), default=0.0)
-    target = start
-    for step in stage.kept_steps:
-        is_before = target < step < collapse.since
-        was_lost = any(back_to < step < left_at for back_to, left_at in returns)
-        was_ruined = ruined_at > 0 and rewards.get(step + 1, math.inf) <= ruined_at
-        if is_before and not was_lost and not was_ruined:
-            target = step
-    # The weights and the optimizer's state of that step; at the stage's start there is no state yet.
-    learner = context.learner
-    if target:
-        path = context.run.checkpoint_path(context.first_step + target)
-        model = load_for(context.config.runtime, path, context.world).model
-        load_trainer_state(path, learner)
-        if context.phase is not None and target == start and context.phase.resets_optimizer:
-            learner.optimizer.state.clear()
-    else:
-        model = context.stage_start()
-        learner.optimizer.state.clear()
-        for module in learner.weights.extra_modules.values():
-            for parameter in module.parameters():
-                nn.init.zeros_(parameter)
-    learner.weights.load_weights(model)
-    context.engine.forget_version()
-    return target

@@ -111,7 +111,7 @@ def check_end(
         )
     # The last stage collapsed, and its user did not let it continue.
     stage, record = stages[-1], records[-1]
-    stops = isinstance(stage, RlStage) and stage.collapse.action != "warn" and record.get("rolled_back_to") is None
+    stops = isinstance(stage, RlStage) and stage.collapse.action != "warn"
     if record.get("collapse") and stops and newest.stage == stage.label:
         raise CollapseError(
             f"stage '{newest.stage}' ended in a collapse: {record['collapse_message']}; no step is left: start "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -75,7 +75,8 @@ class RlRunner:
     def _terms(self) -> tuple[KlTerm, float]:
         """Return this step's KL term and coefficient of the entropy, from what the last step's record says."""
         stage, settings = self._stage, self._stage.entropy
-        last = _last_record(self._context.records)
+        records = self._context.records
+        last = records[-1] if records else {}
         kl = kl_term(
             stage.kl, coef=kl_coefficient(stage, last), reference=self._reference, temperature=stage.temperature
         )
@@ -84,12 +85,3 @@ class RlRunner:
             change = settings.target_step if last["entropy"] < settings.target else -settings.target_step
             bonus = max(settings.coef, bonus + change)
         return kl, bonus
-
-
-def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the record that the coefficients follow: after a roll back that of the checkpoint."""
-    by_step = {record["stage_step"]: record for record in records}
-    last = records[-1] if records else {}
-    while "rolled_back_to" in last:
-        last = by_step.get(last["rolled_back_to"], {})
-    return last
