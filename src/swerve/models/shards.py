@@ -73,9 +73,9 @@ def _gathered(files: Sequence[Sequence[tuple[str, Tensor]]], rank: int) -> Itera
 
 def _write_file(path: Path, header: bytes, tensors: Iterable[Tensor]) -> str:
     """Write a file of a header and of tensors as they come, until it is on the disk; return its digest."""
-    digest = hashlib.sha256()
+    digest, begin = hashlib.sha256(), memoryview(header)
     with path.open("wb") as stream:
-        for piece in chain([header], chain.from_iterable(map(_pieces, tensors))):
+        for piece in chain([begin], chain.from_iterable(map(_pieces, tensors))):
             digest.update(piece)
             stream.write(piece)
         stream.flush()
