@@ -215,7 +215,7 @@ def test_token_rewards_refuse_factors_out_of_range():
 
 
 def test_wrong_shapes_of_token_rewards_are_named(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"must all be \[B, T\]"):
+    with pytest.raises(ValueError, match=r"one shape \[B, T\]"):
         reward_to_go(torch.ones(4, 1), MASK)
     with pytest.raises(ValueError, match="4 rows, one per completion"):
         reinforce_pp_baseline_advantages(REWARDS, MASK[:3])

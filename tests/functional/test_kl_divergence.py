@@ -250,7 +250,7 @@ def test_wrong_input_is_refused() -> None:
         kl_estimate(zeros, zeros, estimator="k3", output_clamp=0)
     with pytest.raises(ValueError, match="importance=True only"):
         kl_estimate(zeros, zeros, estimator="k3", old_logprobs=zeros)
-    with pytest.raises(ValueError, match=r"same shape \[B, T\]; got \[\(2, 3\), \(2, 1\)\]"):
+    with pytest.raises(ValueError, match=r"one shape \[B, T\]; got .*\(2, 3\).*\(2, 1\)"):
         kl_estimate(zeros, zeros[:, :1], estimator="k3")
 
 

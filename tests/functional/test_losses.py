@@ -320,9 +320,9 @@ def test_low_precision_log_probabilities_are_multiplied_in_float32():
 
 
 def test_wrong_shapes_are_named_of_plain_losses(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"must both be \[B, T\]; got \(2, 3\) and \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"one shape \[B, T\]; got .*\(2, 3\).*\(2, 1\)"):
         reinforce_loss(torch.zeros(2, 3), torch.zeros(2, 1))
-    with pytest.raises(ValueError, match=r"must all be \[B, T\]"):
+    with pytest.raises(ValueError, match=r"one shape \[B, T\]"):
         value_loss(torch.zeros(2, 3), torch.zeros(2, 1))
 
 

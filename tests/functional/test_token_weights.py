@@ -108,7 +108,7 @@ def test_a_missing_denominator_is_named():
 
 
 def test_wrong_shapes_and_names_are_named(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"values and mask must both be \[B, T\]; got \(4, 1\) and \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"one shape \[B, T\]; got .*values.*\(4, 1\).*\(4, 4\)"):
         token_mean(VALUES[:, :1], MASK, num_tokens=10)
     with pytest.raises(ValueError, match="unknown reduction 'mean'; choose one of token_mean, sequence_mean"):
         reduction_weights(MASK, reduction="mean", num_tokens=10)

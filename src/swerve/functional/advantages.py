@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from swerve.functional.logprobs import at_least_float32
+from swerve.functional.logprobs import at_least_float32, check_same_shape
 from swerve.functional.types import Groups, NonNegative, Number, Probability, Share, TokenMask, Tokens
 
 Std = Literal["sample", "population"]
@@ -254,10 +254,8 @@ def reward_advantages(rewards: Groups) -> Groups:
     return rewards
 
 
-def _check_tokens(mask: Tensor, *others: Tensor) -> None:
-    shapes = [tuple(tensor.shape) for tensor in (mask, *others)]
-    if mask.ndim != 2 or len(set(shapes)) > 1:
-        raise ValueError(f"token rewards, values and mask must all be [B, T]; got the shapes {shapes}")
+def _check_tokens(mask: Tensor, token_rewards: Tensor, values: Tensor | None = None) -> None:
+    check_same_shape(mask=mask, token_rewards=token_rewards, values=values)
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise ValueError("each row of the mask must be a prefix: completions start at column 0 and are padded right")
 

@@ -37,7 +37,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence import Softmax, js_sum, kl_sum, log_ratio, log_share_of_mean, num_group_rows, softmax
-from swerve.functional.logprobs import at_least_float32
+from swerve.functional.logprobs import at_least_float32, check_same_shape
 from swerve.functional.types import Logits, NonNegative, Number, Positive, Rows, Tokens
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3", "k3+", "abs"]
@@ -143,9 +143,7 @@ def _check(
             raise ValueError(f"{name} must be above 0, or None for no limit; got {limit}")
     if old_logprobs is not None and not importance:
         raise ValueError("old_logprobs are used with importance=True only; leave them out, or set it")
-    shapes = [tuple(tensor.shape) for tensor in (logprobs, ref_logprobs, old_logprobs) if tensor is not None]
-    if len(set(shapes)) > 1:
-        raise ValueError(f"log-probabilities must all have the same shape [B, T]; got {shapes}")
+    check_same_shape(logprobs=logprobs, ref_logprobs=ref_logprobs, old_logprobs=old_logprobs)
 
 
 class _K3(torch.autograd.Function):

@@ -16,12 +16,12 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def check_same_shape(**tensors: Tensor) -> None:
-    """Raise ValueError if the shapes differ.
+def check_same_shape(**tensors: Tensor | None) -> None:
+    """Raise ValueError if the shapes differ, those that are not given left out.
 
     >>> check_same_shape(logprobs=torch.zeros(1, 2), advantages=torch.zeros(1, 2))
     """
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if tensor is not None}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"the tensors must have one shape [B, T]; got {shapes}")
 

@@ -307,10 +307,7 @@ def reinforce_loss(logprobs: Tokens, advantages: Tokens) -> Tokens:
     >>> reinforce_loss(torch.tensor([[-0.5]]), torch.tensor([[2.0]])).tolist()
     [[1.0]]
     """
-    if logprobs.shape != advantages.shape:
-        raise ValueError(
-            f"logprobs and advantages must both be [B, T]; got {tuple(logprobs.shape)} and {tuple(advantages.shape)}"
-        )
+    check_same_shape(logprobs=logprobs, advantages=advantages)
     return -at_least_float32(advantages.detach()) * at_least_float32(logprobs)
 
 
@@ -344,9 +341,7 @@ def value_loss(
     """
     if (old_values is None) != (clip is None):
         raise ValueError("clipping the values needs both old_values and clip; give both or neither")
-    shapes = [tuple(tensor.shape) for tensor in (values, returns, old_values) if tensor is not None]
-    if len(set(shapes)) > 1:
-        raise ValueError(f"values, returns and old_values must all be [B, T]; got the shapes {shapes}")
+    check_same_shape(values=values, returns=returns, old_values=old_values)
     # The larger of the plain and the clipped error: a value that moved too far towards its target has no gradient.
     current, targets = at_least_float32(values), at_least_float32(returns.detach())
     error = (current - targets).square()

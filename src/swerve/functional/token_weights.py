@@ -39,8 +39,7 @@ def _check(denominator: Number, name: str = "the denominator") -> None:
 
 
 def _kept(values: Tensor, mask: Tensor) -> Tensor:
-    if values.shape != mask.shape:
-        raise ValueError(f"values and mask must both be [B, T]; got {tuple(values.shape)} and {tuple(mask.shape)}")
+    check_same_shape(values=values, mask=mask)
     return at_least_float32(values).where(mask, 0.0)
 
 
