@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transformers import PreTrainedTokenizerBase
+
 from swerve.config import CrossSamplingConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.rewards import grade_all
@@ -124,107 +126,96 @@ def run_cross_sampling(
             "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
         )
     base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
-    crossing = _Crossing(
-        direction=direction,
-        base=base,
-        other=other,
-        settings=settings,
+    params = SamplingParams(
+        num_samples=settings.num_samples,
         max_new_tokens=max_new_tokens,
-        max_rows=max_rows,
-        seed=seed,
-        on_finished=on_finished,
+        temperature=settings.temperature,
+        stop_ids=stop_ids(base.model, base.tokenizer),
     )
-    # The processes share the doses, each of which needs both models.
-    together = World() if world is None else world
-    doses = crossing.doses(pilot)
-    own = together.shard(doses)
-    measured = together.dealt_back([crossing.measure(prompts, dose) for dose in own])
-    if on_finished is not None and len(doses) > len(own):
-        on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
-    return [row for rows in measured for row in rows]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Crossing:
-    """One direction: which model proposes and whose tokens are taken."""
-
-    direction: Direction
-    base: LoadedModel
-    other: LoadedModel
-    settings: CrossSamplingConfig
-    max_new_tokens: int
-    max_rows: int
-    seed: int
-    on_finished: Callable[[int], None] | None
 
     def generate(
-        self, prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()
+        prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()
     ) -> list[tuple[MixedCompletion, ...]]:
-        model, tokenizer = self.base.model, self.base.tokenizer
         return generate_mixed(
-            model,
-            self.other.model,
+            base.model,
+            other.model,
             [prompt.token_ids for prompt in prompts],
-            SamplingParams(
-                num_samples=self.settings.num_samples,
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.settings.temperature,
-                stop_ids=stop_ids(model, tokenizer),
-            ),
+            params,
             selector=selector,
             threshold=threshold,
-            checkpoint="other" if self.direction == "checkpoint_into_reference" else "base",
-            seeds=[derive_seed(self.seed, "probe", "cross_sampling", prompt.problem.id) for prompt in prompts],
-            pad_id=int(tokenizer.pad_token_id or 0),
-            max_rows=self.max_rows,
+            checkpoint="other" if direction == "checkpoint_into_reference" else "base",
+            seeds=[derive_seed(seed, "probe", "cross_sampling", prompt.problem.id) for prompt in prompts],
+            pad_id=int(base.tokenizer.pad_token_id or 0),
+            max_rows=max_rows,
             record=record,
-            on_finished=self.on_finished,
+            on_finished=on_finished,
         )
 
-    def doses(self, pilot: Sequence[Prompt]) -> list[_Dose]:
-        """Return the ends, and every selector at every budget."""
-        doses = [
-            _Dose(selector="random", share=0.0, threshold=math.inf),
-            _Dose(selector="random", share=1.0, threshold=-math.inf),
-        ]
-        groups = self.generate(pilot, "random", math.inf, self.settings.selectors)
-        for selector in self.settings.selectors:
-            if selector == "random":
-                thresholds = [1 - share for share in self.settings.shares]
-            else:
-                scores = [score for group in groups for sample in group for score in sample.scores[selector]]
-                thresholds = calibrated_thresholds(scores, self.settings.shares)
-            for share, threshold in zip(self.settings.shares, thresholds, strict=True):
-                doses.append(_Dose(selector=selector, share=share, threshold=threshold))
-        return doses
+    # Every selector's thresholds come from the base's own completions of the pilot.
+    groups = generate(pilot, "random", math.inf, settings.selectors)
+    doses = _doses([sample for group in groups for sample in group], settings)
 
-    def measure(self, prompts: Sequence[Prompt], dose: _Dose) -> list[dict[str, Any]]:
-        """Generate and grade every problem at one dose."""
-        groups = self.generate(prompts, dose.selector, dose.threshold)
-        texts = [
-            (prompt.problem, completion_text(self.base.tokenizer, completion.token_ids))
-            for prompt, group in zip(prompts, groups, strict=True)
-            for completion in group
-        ]
-        # All completions are graded in one call, then each becomes a row.
-        rewards = iter(grade_all(texts))
-        rows = []
-        for prompt, group in zip(prompts, groups, strict=True):
-            for sample, completion in enumerate(group):
-                reward = next(rewards)
-                rows.append(
-                    {
-                        "problem_id": prompt.problem.id,
-                        "sample": sample,
-                        "direction": self.direction,
-                        "selector": dose.selector,
-                        "share": dose.share,
-                        "threshold": None if dose.selector == "random" else dose.threshold,
-                        "completion_ids": list(completion.token_ids),
-                        "swapped": list(completion.swapped),
-                        "num_changed": completion.num_changed,
-                        "correct": reward.is_right,
-                        "status": reward.status,
-                    }
-                )
-        return rows
+    # The processes share the doses, each of which needs both models.
+    together = World() if world is None else world
+    own = together.shard(doses)
+    measured = []
+    for dose in own:
+        completions = generate(prompts, dose.selector, dose.threshold)
+        measured.append(_graded_rows(prompts, completions, base.tokenizer, direction, dose))
+    if on_finished is not None and len(doses) > len(own):
+        on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
+    return [row for rows in together.dealt_back(measured) for row in rows]
+
+
+def _doses(pilot: Sequence[MixedCompletion], settings: CrossSamplingConfig) -> list[_Dose]:
+    """Return the ends, and every selector at every budget."""
+    doses = [
+        _Dose(selector="random", share=0.0, threshold=math.inf),
+        _Dose(selector="random", share=1.0, threshold=-math.inf),
+    ]
+    for selector in settings.selectors:
+        if selector == "random":
+            thresholds = [1 - share for share in settings.shares]
+        else:
+            scores = [score for sample in pilot for score in sample.scores[selector]]
+            thresholds = calibrated_thresholds(scores, settings.shares)
+        for share, threshold in zip(settings.shares, thresholds, strict=True):
+            doses.append(_Dose(selector=selector, share=share, threshold=threshold))
+    return doses
+
+
+def _graded_rows(
+    prompts: Sequence[Prompt],
+    groups: Sequence[Sequence[MixedCompletion]],
+    tokenizer: PreTrainedTokenizerBase,
+    direction: Direction,
+    dose: _Dose,
+) -> list[dict[str, Any]]:
+    """Grade the completions of every problem at one dose."""
+    texts = [
+        (prompt.problem, completion_text(tokenizer, completion.token_ids))
+        for prompt, group in zip(prompts, groups, strict=True)
+        for completion in group
+    ]
+    # All completions are graded in one call, then each becomes a row.
+    rewards = iter(grade_all(texts))
+    rows = []
+    for prompt, group in zip(prompts, groups, strict=True):
+        for sample, completion in enumerate(group):
+            reward = next(rewards)
+            rows.append(
+                {
+                    "problem_id": prompt.problem.id,
+                    "sample": sample,
+                    "direction": direction,
+                    "selector": dose.selector,
+                    "share": dose.share,
+                    "threshold": None if dose.selector == "random" else dose.threshold,
+                    "completion_ids": list(completion.token_ids),
+                    "swapped": list(completion.swapped),
+                    "num_changed": completion.num_changed,
+                    "correct": reward.is_right,
+                    "status": reward.status,
+                }
+            )
+    return rows
