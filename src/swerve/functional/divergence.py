@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -155,6 +155,11 @@ class DivergenceStats:
     argmax_ref: Ids
 
     @classmethod
+    def of_sides(cls, own: Mapping[str, Tensor], reference: Mapping[str, Tensor], **of_both: Tensor) -> DivergenceStats:
+        """Put together what P says, what Q says (by the same names, without `_ref`), and what is of both."""
+        return cls(**of_both, **own, **{f"{name}_ref": values for name, values in reference.items()})
+
+    @classmethod
     def of_parts(
         cls, parts: Sequence[DivergenceStats], function: Callable[[list[Tensor]], Tensor] = torch.cat
     ) -> DivergenceStats:
@@ -204,36 +209,28 @@ def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceS
     only_p, only_q = (x == math.inf).any(dim=-1), (x == -math.inf).any(dim=-1)
     huge = torch.finfo(x.dtype).max / 4
     x = x.nan_to_num(nan=0.0, posinf=huge, neginf=-huge)  # NaN: neither allows the token, its terms are 0
-    return DivergenceStats(
+    return DivergenceStats.of_sides(
+        _of_one(logits_p, p, ids),
+        _of_one(logits_q, q, ids),
         kl_forward=kl_sum(p.probs, q.probs, x).masked_fill(only_p, math.inf),
         kl_reverse=kl_sum(q.probs, p.probs, -x).masked_fill(only_q, math.inf),
         js=js_sum(p.probs, q.probs, x),
-        entropy=_entropy(p),
-        entropy_ref=_entropy(q),
-        logprob=_logprob(logits_p, p, ids),
-        logprob_ref=_logprob(logits_q, q, ids),
-        rank=_rank(logits_p, ids),
-        rank_ref=_rank(logits_q, ids),
-        argmax=logits_p.argmax(dim=-1).int(),
-        argmax_ref=logits_q.argmax(dim=-1).int(),
     )
 
 
-def _entropy(distribution: Softmax) -> Tensor:
+def _of_one(logits: Tensor, distribution: Softmax, ids: Tensor) -> dict[str, Tensor]:
+    """Return what one model's distribution says of each position, by the names of its statistics."""
+    dtype, log_total = distribution.probs.dtype, distribution.log_total
     shifted = distribution.shifted.masked_fill(distribution.shifted == -math.inf, 0.0)  # such tokens have p = 0
     mean = (distribution.probs * shifted).sum(dim=-1, dtype=torch.float64)
-    return (distribution.log_total - mean).clamp(min=0.0).to(distribution.probs.dtype)
-
-
-def _logprob(logits: Tensor, distribution: Softmax, ids: Tensor) -> Tensor:
     # From the logits themselves: the shifted ones have been rounded.
-    realised = logits.gather(-1, ids.long()[:, None]).squeeze(-1).double()
-    return (realised - distribution.largest.double() - distribution.log_total).to(distribution.probs.dtype)
-
-
-def _rank(logits: Tensor, ids: Tensor) -> Tensor:
     realised = logits.gather(-1, ids.long()[:, None])
-    return 1 + (logits > realised).sum(dim=-1, dtype=torch.int32)
+    return {
+        "entropy": (log_total - mean).clamp(min=0.0).to(dtype),
+        "logprob": (realised[:, 0].double() - distribution.largest.double() - log_total).to(dtype),
+        "rank": 1 + (logits > realised).sum(dim=-1, dtype=torch.int32),
+        "argmax": logits.argmax(dim=-1).int(),
+    }
 
 
 def topk_probs(logits: Logits, k: int) -> tuple[Float[Tensor, "N K"], Int[Tensor, "N K"]]:

@@ -23,7 +23,7 @@ from swerve.functional.head_logits import (
     block_maxima,
     topk_by_blocks,
 )
-from swerve.functional.row_sums import CompiledSums, EagerSums, PairSums, RowSums, Side, SideSums, Tiling
+from swerve.functional.row_sums import CompiledSums, EagerSums, RowSums, Side, SideSums, Tiling
 from swerve.functional.types import Ids
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
@@ -207,7 +207,13 @@ class _Chunks:
         side_p, side_q = _side(logits_p, maxima_p, all_ids), _side(logits_q, maxima_q, all_ids)
         pair = sums(side_p, side_q)
         streamed = HeadDivergence(
-            stats=_statistics(pair, side_p, side_q),
+            stats=DivergenceStats.of_sides(
+                _of_one(side_p, pair.p),
+                _of_one(side_q, pair.q),
+                kl_forward=pair.kl_forward.float(),
+                kl_reverse=pair.kl_reverse.float(),
+                js=pair.js.float().clamp(max=LN2_FLOAT32),
+            ),
             top=_top(side_p, maxima_p, pair.p, self._top_k),
             top_ref=_top(side_q, maxima_q, pair.q, self._top_k),
         )
@@ -234,24 +240,14 @@ def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
     )
 
 
-def _statistics(pair: PairSums, p: Side, q: Side) -> DivergenceStats:
-    return DivergenceStats(
-        kl_forward=pair.kl_forward.float(),
-        kl_reverse=pair.kl_reverse.float(),
-        js=pair.js.float().clamp(max=LN2_FLOAT32),
-        entropy=_entropy(pair.p),
-        entropy_ref=_entropy(pair.q),
-        logprob=_logprobs(p.realised, p, pair.p),
-        logprob_ref=_logprobs(q.realised, q, pair.q),
-        rank=1 + pair.p.num_above.int(),
-        rank_ref=1 + pair.q.num_above.int(),
-        argmax=p.argmax.int(),
-        argmax_ref=q.argmax.int(),
-    )
-
-
-def _entropy(sums: SideSums) -> Tensor:
-    return (sums.log_total - sums.mean_shifted).clamp(min=0.0).float()
+def _of_one(side: Side, sums: SideSums) -> dict[str, Tensor]:
+    """Return what one model's distribution says of each position, by the names of its statistics."""
+    return {
+        "entropy": (sums.log_total - sums.mean_shifted).clamp(min=0.0).float(),
+        "logprob": _logprobs(side.realised, side, sums),
+        "rank": 1 + sums.num_above.int(),
+        "argmax": side.argmax.int(),
+    }
 
 
 def _logprobs(logits: Tensor, side: Side, sums: SideSums) -> Tensor:

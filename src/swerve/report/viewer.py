@@ -21,8 +21,8 @@ MAX_CELLS = 50_000
 
 _OTHERS = 4
 """Of each population but the headline one, a fourth as many rollouts are shown."""
-_PER_CHECKPOINT = (*DIVERGENCE_NAMES, "entropy", "logprob", "rank")
-_REFERENCE = {"entropy": "entropy_ref", "logprob": "logprob_ref", "rank": "rank_ref"}
+_OF_ONE_MODEL = ("entropy", "logprob", "rank")
+"""What is shown of each checkpoint at a token, and of the reference, whose columns end in `_ref`."""
 
 Group = Mapping[tuple[int, str], list[dict[str, Any]]]
 
@@ -300,7 +300,7 @@ def _final(completion: FinalCompletion | None) -> dict[str, Any] | None:
 def _reference_columns(
     rows: Sequence[Mapping[str, Any]], topk: Sequence[Mapping[str, Any]] | None, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    columns = {name: [compact(row[source]) for row in rows] for name, source in _REFERENCE.items()}
+    columns = {name: [compact(row[f"{name}_ref"]) for row in rows] for name in _OF_ONE_MODEL}
     return {**columns, "top": _top(topk, vocabulary)}
 
 
@@ -312,7 +312,7 @@ def _checkpoint_columns(
 ) -> dict[str, Any] | None:
     if not rows:
         return None
-    columns = {name: [compact(row[name]) for row in rows] for name in _PER_CHECKPOINT}
+    columns = {name: [compact(row[name]) for row in rows] for name in (*DIVERGENCE_NAMES, *_OF_ONE_MODEL)}
     by_height = sorted(spikes or [], key=lambda row: row["height"])
     return {
         **columns,
