@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.models.model_folder import (
     LoadedModel,
@@ -36,6 +37,16 @@ def train_run(config: Config, path: Path, *, resume: bool = False, progress: Pro
     run = RunDirectory(path)
     train(config, run, resume=resume, progress=progress or SilentProgress())
     return run
+
+
+def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, **changes: Any) -> None:
+    """Write the summary of a checkpoint's evaluation, as far as others than its reader look at it."""
+    half = {"num_problems": 1, "accuracy": {"mean": 0, "low": 0, "high": 1}, "mean_reward": None, "num_tokens": None}
+    half |= {"model": checkpoint.label, "temperature": None, "num_samples": 1, "truncated": 0}
+    names = ("stage", "step", "stage_step", "weights_sha256")
+    known = {name: getattr(checkpoint, name) for name in names} | {"checkpoint": checkpoint.label}
+    empty: dict[str, Any] = {"settings": {}, "config_hash": None, "tables": {}, "greedy": half, "sampled": half}
+    Evaluation.model_validate({**known, **empty, **changes}).write(run.evaluation_path(checkpoint))
 
 
 def figures(run: RunDirectory) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.files import atomic_directory, write_sealed
+from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
@@ -26,6 +26,7 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import ProbeSettings
 from swerve.problems import load_family
 from swerve.recipes.loader import load_config, load_settings
+from tests.builders import write_evaluation
 
 Swerve = Callable[..., tuple[int, str, str]]
 RESPONSES = [
@@ -105,7 +106,7 @@ def run(tiny: Any, tmp_path: Path) -> RunDirectory:
     row = dict.fromkeys(EVALUATION_SCHEMA.names)
     known = {"problem_id": "p", "kind": "1 carry", "question": "0 6 + 0 4 =", "gold": "0 1 0", "temperature": 0.0}
     write_table(directory.evaluation_path(first).with_suffix(".parquet"), [{**row, **known}], EVALUATION_SCHEMA)
-    write_sealed(directory.evaluation_path(first), {"weights_sha256": digest})
+    write_evaluation(directory, first)
     return directory
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.files import write_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import write_table
@@ -30,6 +29,7 @@ from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan
 from swerve.problems import load_family
 from swerve.seeds import derive_seed
+from tests.builders import write_evaluation
 
 TASK = AdditionTask(digits=2, num_train=12, num_heldout=12)
 FAMILY = load_family(TASK)
@@ -83,7 +83,7 @@ def evaluate(run: RunDirectory, checkpoint: CheckpointRef, right: str, **setting
     samples = [{**row, "temperature": 1.0, "sample": number} for row in rows for number in (0, 1)]
     path = run.evaluation_path(checkpoint)
     write_table(path.with_suffix(".parquet"), [*rows, *samples], EVALUATION_SCHEMA)
-    write_sealed(path, {"weights_sha256": checkpoint.weights_sha256, "settings": settings})
+    write_evaluation(run, checkpoint, settings=settings)
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ from swerve.probe import probe_run
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.train import train
+from tests.builders import write_evaluation
 from tests.conftest import TwoProcesses
 
 TASK = AdditionTask(digits=2, num_train=50, num_heldout=60, mistake_rate=1.0, slip_rate=0.0)
@@ -118,10 +119,10 @@ def write_checkpoint(
     return reference
 
 
-def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, table: list[dict[str, Any]]) -> None:
+def evaluate_as(run: RunDirectory, checkpoint: CheckpointRef, table: list[dict[str, Any]]) -> None:
     path = run.evaluation_path(checkpoint)
     write_table(path.with_suffix(".parquet"), table, EVALUATION_SCHEMA)
-    write_sealed(path, {"checkpoint": checkpoint.label, "weights_sha256": checkpoint.weights_sha256})
+    write_evaluation(run, checkpoint)
 
 
 def make_run(path: Path, *, final_right: bool = True, config_yaml: str = "") -> RunDirectory:
@@ -130,8 +131,8 @@ def make_run(path: Path, *, final_right: bool = True, config_yaml: str = "") -> 
     reference = write_checkpoint(run, 1, "dpo", 1, change=0.3)
     write_checkpoint(run, 2, "rl", 1, change=0.3)
     final = write_checkpoint(run, 3, "rl", 2, change=0.3)
-    write_evaluation(run, reference, rows(correct=False))
-    write_evaluation(run, final, rows(correct=final_right))
+    evaluate_as(run, reference, rows(correct=False))
+    evaluate_as(run, final, rows(correct=final_right))
     return run
 
 

@@ -57,9 +57,9 @@ class Evaluation(Record):
     settings: Mapping[str, Any]
     """What the scores depend on beside the weights: seed, length limit, dtype, task and eval configuration, and a
     digest of the problems."""
-    config_hash: str | None = None
-    """Of the run's configuration."""
-    tables: Mapping[str, str] | None = None
+    config_hash: str | None
+    """Of the run's configuration; null where it has none."""
+    tables: Mapping[str, str]
     """SHA-256 of each table beside it, by name within `eval/`."""
     greedy: ModelScores
     """Of one completion of each problem, at temperature 0."""
@@ -119,32 +119,23 @@ def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
 
 
 def read_evaluation(run: RunDirectory, path: Path) -> Evaluation:
-    """Return the evaluation at `path`, which belongs to the run and to the tables beside it.
+    """Return the evaluation at `path`, which belongs to the run and to the table beside it.
 
     Raises:
-        ArtifactError: it is missing or damaged, of another run or step, or a table was changed.
+        ArtifactError: it is missing or damaged, of another run or step, or its table was changed.
     """
     evaluation = Evaluation.read(path, remedy=_remedy(run))
-    check_evaluation(run, path, evaluation.model_dump())
-    return evaluation
-
-
-def check_evaluation(run: RunDirectory, path: Path, entry: Mapping[str, Any]) -> None:
-    """Check that the fields of an evaluation fit its run, its name and the tables beside it.
-
-    Raises:
-        ArtifactError: they do not; what it does not say is not compared.
-    """
-    step, config = entry.get("step"), entry.get("config_hash")
-    if step is not None and path.stem != f"step_{step:06d}":
-        raise ArtifactError(f"{path} is the evaluation of step {step}; {_remedy(run)}")
+    config = evaluation.config_hash
+    if path.stem != evaluation.file_name:
+        raise ArtifactError(f"{path} is the evaluation of step {evaluation.step}; {_remedy(run)}")
     if config is not None and run.identity()["config_hash"] not in (None, config):
         raise ArtifactError(f"{path} is of another run (its configuration is {config}); {_remedy(run)}")
-    for name, digest in (entry.get("tables") or {}).items():
+    for name, digest in evaluation.tables.items():
         try:
             verify_file(path.parent / name, digest, listed_in=path.name)
         except ArtifactError as error:
             raise ArtifactError(f"{error}; {_remedy(run)}") from None
+    return evaluation
 
 
 def _remedy(run: RunDirectory) -> str:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.artifacts.files import write_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA, Response, write_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import read_table
@@ -26,6 +25,7 @@ from swerve.probe.rollouts.selection import Selection
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import load_family
 from swerve.types import Problem, StepMark
+from tests.builders import write_evaluation
 
 FAMILY = load_family(AdditionTask(digits=2))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -206,14 +206,14 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     path = run.evaluation_path(reference)
     table = path.with_suffix(".parquet")
     write_responses(table, [row("a")], EVALUATION_SCHEMA)
-    write_sealed(path, {"weights_sha256": "abc"})
+    write_evaluation(run, reference)
     assert [one.problem.id for one in read_evaluated(run, reference).greedy] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
         read_evaluated(run, checkpoint(run, "def"))
-    write_sealed(path, {"weights_sha256": "abc", "step": 7})
+    write_evaluation(run, reference, step=7)
     with pytest.raises(ArtifactError, match=r"step_.*\.json is the evaluation of step 7; run swerve eval"):
         read_evaluated(run, reference)
-    write_sealed(path, {"weights_sha256": "abc"})
+    write_evaluation(run, reference)
     drawn = [row("a", correct=number == 1, sample=number, temperature=1.0) for number in (0, 1)]
     write_responses(table, [row("a"), *drawn], EVALUATION_SCHEMA)
     found = read_evaluated(run, reference)

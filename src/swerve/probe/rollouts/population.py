@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.evaluation import check_evaluation
-from swerve.artifacts.files import read_json, read_sealed
+from swerve.artifacts.evaluation import read_evaluation
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import ProbeConfig
@@ -41,9 +40,7 @@ def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
     table = path.with_suffix(".parquet")
     if not path.is_file() or not table.is_file():
         raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.quoted} first")
-    entry = read_sealed(path)
-    check_evaluation(run, path, entry)
-    if entry.get("weights_sha256", "") != checkpoint.weights_sha256:
+    if read_evaluation(run, path).weights_sha256 != checkpoint.weights_sha256:
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
     # One table holds the greedy completions and the sampled ones.
     responses = read_responses(table, EVALUATION_SCHEMA)
@@ -61,7 +58,7 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
         ArtifactError: they were made with different settings.
     """
     paths = [run.evaluation_path(one) for one in (reference, final)]
-    settings = [read_json(path).get("settings") for path in paths if path.is_file()]
+    settings = [read_evaluation(run, path).settings for path in paths if path.is_file()]
     if len(settings) == 2 and settings[0] != settings[1]:
         raise ArtifactError(
             f"{paths[0]} and {paths[1]} were made with different settings; run swerve eval {run.quoted} again"
