@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Sequence
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from swerve.config import DataTask, DeepScalerTask, FilterConfig, Gsm8kTask, Mat
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
 from swerve.problems.family import is_heldout
-from swerve.problems.reading import apply_filters, question_key, read_question_keys
+from swerve.problems.reading import conditions_of, filtered, question_key, read_question_keys
 from swerve.problems.table import Table
 from swerve.types import Problem
 
@@ -194,8 +195,18 @@ PROBLEMS = [
 ]
 
 
-def kept(where: FilterConfig, problems: Sequence[Problem] = PROBLEMS) -> tuple[str, list[str]]:
-    found, notes = apply_filters({"train": problems}, where)
+class Rows(list[Problem]):
+    def only(self, are_kept: Sequence[bool]) -> Rows:
+        return Rows(compress(self, are_kept))
+
+
+def filter_by(where: FilterConfig, **splits: Sequence[Problem]) -> Any:
+    rows: Any = {split: Rows(problems) for split, problems in splits.items()}
+    return filtered(rows, conditions_of(where, chain(*splits.values())))
+
+
+def kept(where: FilterConfig) -> tuple[str, list[str]]:
+    found, notes = filter_by(where, train=PROBLEMS)
     return " ".join(one.id for one in found["train"]), notes
 
 
@@ -219,8 +230,7 @@ def test_kinds() -> None:
 
 
 def test_a_kind_may_be_in_one_split_only() -> None:
-    splits = {"train": PROBLEMS[:2], "heldout": PROBLEMS[2:]}
-    found, _ = apply_filters(splits, FilterConfig(kinds=("level 1",)))
+    found, _ = filter_by(FilterConfig(kinds=("level 1",)), train=PROBLEMS[:2], heldout=PROBLEMS[2:])
     assert [one.id for one in found["train"]] == ["1"]
     assert found["heldout"] == []
 

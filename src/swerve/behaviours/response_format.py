@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from swerve.behaviours.text_measures import split_words
+from swerve.problems.knights.grade_k_and_k import has_right_format
 
 ResponseFormat = Literal["think_answer", "answer_tag", "boxed"]
 RESPONSE_FORMATS: tuple[ResponseFormat, ...] = get_args(ResponseFormat)
@@ -105,9 +106,7 @@ def has_format(text: str, response_format: ResponseFormat) -> bool:
         return _BOX.search(text) is not None and any(content.strip() for content in boxed_contents(text))
     if response_format == "answer_tag":
         return bool(_answer_blocks(text))
-    tags = (_THINK, _END_THINK, _ANSWER, _END_ANSWER)
-    places = [text.find(tag) for tag in tags]
-    return places == sorted(places) and all(text.count(tag) == 1 for tag in tags)
+    return has_right_format(text)
 
 
 def is_unfinished(text: str) -> bool:

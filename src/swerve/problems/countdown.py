@@ -81,37 +81,6 @@ def _joined(left: _Term, sign: str, right: _Term) -> _Term | None:
     return _Term(left.value / right.value, (*_enclosed(left, 1), "/", *_enclosed(right, 2)), 1)
 
 
-def _reachable(terms: list[_Term], *, use_all: bool) -> Iterator[_Term]:
-    if not use_all or len(terms) == 1:
-        yield from terms
-    for first in range(len(terms)):
-        for second in range(len(terms)):
-            if first == second:
-                continue
-            rest = [term for place, term in enumerate(terms) if place not in (first, second)]
-            for sign in "+*-/" if first < second else "-/":
-                joined = _joined(terms[first], sign, terms[second])
-                if joined is not None:
-                    yield from _reachable([*rest, joined], use_all=use_all)
-
-
-def find_expression(numbers: Sequence[int], target: int, *, use_all: bool = True) -> str | None:
-    """Return an expression with the target's value, found by exhaustive search in exact arithmetic, or None.
-
-    The search is meant for up to four numbers: it tries some 4,600 combinations of four and 274,000 of five.
-
-    >>> find_expression([3, 3, 8, 8], 24)
-    '8 / (3 - 8 / 3)'
-    >>> find_expression([1, 1], 3) is None
-    True
-    """
-    terms = [_Term(Fraction(number), (str(number),)) for number in numbers]
-    for term in _reachable(terms, use_all=use_all):
-        if term.value == target:
-            return _written(term.words)
-    return None
-
-
 def _written(words: Sequence[str]) -> str:
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
@@ -196,15 +165,11 @@ def _random_expression(numbers: Sequence[int], max_target: int, rng: random.Rand
     while len(terms) > 1:
         left, right = (terms.pop(rng.randrange(len(terms))) for _ in range(2))
         joined = (_joined(left, sign, right) for sign in "+-*/")
-        fitting = [term for term in joined if term is not None and _is_whole(term.value, max_target)]
+        fitting = [term for term in joined if term and term.value.denominator == 1 and 1 <= term.value <= max_target]
         if not fitting:
             return None
         terms.append(rng.choice(fitting))
     return terms[0]
-
-
-def _is_whole(value: Fraction, largest: int) -> bool:
-    return value.denominator == 1 and 1 <= value <= largest
 
 
 def grade_countdown(problem: Problem, text: str) -> Reward:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from swerve.errors import ConfigError
+from swerve.grading.policies import ExtractionForm
 from swerve.settings import Model
 from swerve.types import Problem
 
@@ -31,22 +32,35 @@ class PromptConfig(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatTexts:
-    """The texts of a format."""
+    """The texts of a format, and how it has answers."""
 
     system: str = ""
     template: str = "{question}"
     prefix: str = ""
+    answer: str = "{}"
+    """A completion that states the answer alone."""
+    form: ExtractionForm | None = None
+    """The form of the answer that it asks for."""
 
 
+_BOX = "\\boxed{{{}}}"
 FORMATS: Mapping[str, FormatTexts] = MappingProxyType(
     {
         "plain": FormatTexts(),
-        "boxed": FormatTexts(template="{question}\n\nReason step by step and put the final answer within \\boxed{{}}."),
+        "boxed": FormatTexts(
+            template="{question}\n\nReason step by step and put the final answer within \\boxed{{}}.",
+            answer=_BOX,
+            form="boxed",
+        ),
         "step_by_step": FormatTexts(
-            template="{question} Let's think step by step and output the final answer within \\boxed{{}}."
+            template="{question} Let's think step by step and output the final answer within \\boxed{{}}.",
+            answer=_BOX,
+            form="boxed",
         ),
         "hash": FormatTexts(
-            template="{question}\n\nReason step by step and write the final answer after #### on the last line."
+            template="{question}\n\nReason step by step and write the final answer after #### on the last line.",
+            answer="#### {}",
+            form="hash",
         ),
         "think_answer": FormatTexts(
             system=(
@@ -55,6 +69,8 @@ FORMATS: Mapping[str, FormatTexts] = MappingProxyType(
                 "answer </answer>."
             ),
             prefix="<think>",
+            answer=" </think> <answer> {} </answer>",
+            form="answer_tag",
         ),
     }
 )
@@ -100,18 +116,10 @@ def _unfit(template: str, reason: str) -> ConfigError:
     )
 
 
-_ANSWER_FORMS = {
-    "boxed": "\\boxed{{{}}}",
-    "step_by_step": "\\boxed{{{}}}",
-    "hash": "#### {}",
-    "think_answer": " </think> <answer> {} </answer>",
-}
-
-
 def stated_solution(answer: str, prompt: PromptConfig) -> str:
     r"""Return a completion that states the answer alone, in the form that the prompt format asks for.
 
     >>> stated_solution("abba", PromptConfig(format="boxed"))
     '\\boxed{abba}'
     """
-    return _ANSWER_FORMS.get(prompt.format, "{}").format(answer)
+    return FORMATS[prompt.format].answer.format(answer)

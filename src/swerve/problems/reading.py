@@ -21,11 +21,11 @@ from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
 from swerve.formats.records import Record
 from swerve.grading.grader import GraderEntry
-from swerve.grading.policies import ExtractionForm, MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import Sources, Specs, read_source
 from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.held_out import HeldOut, question_key
-from swerve.problems.prompt import PromptConfig, PromptFormat, with_prompt
+from swerve.problems.prompt import FORMATS, PromptConfig, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
 from swerve.problems.task import Task
 from swerve.settings import Model, PositiveInt, Words
@@ -70,15 +70,6 @@ class DataTask(Task):
     prompt: PromptConfig = PromptConfig()
 
 
-_ASKED_FORM: Mapping[PromptFormat, ExtractionForm] = {
-    "boxed": "boxed",
-    "step_by_step": "boxed",
-    "hash": "hash",
-    "think_answer": "answer_tag",
-}
-"""The form of the answer that a prompt format asks for."""
-
-
 class MathsDataTask(DataTask):
     """A task whose answers are judged as mathematics."""
 
@@ -86,7 +77,7 @@ class MathsDataTask(DataTask):
 
     @model_validator(mode="after")
     def _check_extraction(self) -> MathsDataTask:
-        form = _ASKED_FORM.get(self.prompt.format)
+        form = FORMATS[self.prompt.format].form
         if form and self.prompt.template is None and not {form, "auto"} & set(self.grading.extraction):
             raise ValueError(
                 f"prompt.format '{self.prompt.format}' asks for an answer that grading.extraction does not read; "
@@ -206,12 +197,13 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         rows = splits[split]
         order = array("q", range(len(rows.numbers)))
         asked = self._task.num_train if split == "train" else self._task.num_heldout
+        because = f" ({'; '.join(notes)})" if notes else ""
         if not order:
-            raise ConfigError(f"task '{self.name}' has no {split} problems{_because(notes)}; give other sources")
+            raise ConfigError(f"task '{self.name}' has no {split} problems{because}; give other sources")
         if asked is not None and asked > len(order):
             raise ConfigError(
                 f"task '{self.name}' has {len(order):,} {split} problems, fewer than task.num_{split}={asked}"
-                f"{_because(notes)}; lower it or give more sources"
+                f"{because}; lower it or give more sources"
             )
         random.Random(f"{self.name} {split} {seed}").shuffle(order)
         order = order[:asked]
@@ -272,9 +264,8 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         # What is said of all problems comes before what the task leaves out of them.
         splits: dict[Split, _Rows] = {"train": train, "heldout": heldout}
         notes += [remark for split, rows in splits.items() for remark in self.remarks(split, rows)]
-        splits, left_out = _filtered(splits, self.conditions(chain(*splits.values())))
-        where = _checked_conditions(self._task.where, chain(*splits.values()))
-        splits, filtered_out = _filtered(splits, where)
+        splits, left_out = filtered(splits, self.conditions(chain(*splits.values())))
+        splits, filtered_out = filtered(splits, conditions_of(self._task.where, chain(*splits.values())))
         return splits, [*notes, *left_out, *filtered_out]
 
     def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> tuple[_Rows, list[bool]]:
@@ -294,9 +285,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         answers: dict[bytes, bytes] = {}  # of each question, both as digests: texts would fill the memory
         numbers, ids, are_held = array("q"), list[bytes](), list[bool]()
         held, num_chars = dict[int, tuple[str, Problem]](), 0
-        unanswered: list[str] = []
-        repeated: list[str] = []
-        differing: list[str] = []
+        unanswered, repeated, differing = list[str](), list[str](), list[str]()
         for number, record in enumerate(records()):
             problem = self.read(record)
             if problem is None:
@@ -342,10 +331,6 @@ def _note(notes: list[str], split: str, places: Sequence[str], reason: str, *, v
         notes.append(f"{split}: {count}{verb} {reason} ({'; '.join(shown)})")
 
 
-def _because(notes: Sequence[str]) -> str:
-    return f" ({'; '.join(notes)})" if notes else ""
-
-
 def _check_ids(*splits: _Rows) -> None:
     seen: set[bytes] = set()
     for digest in chain.from_iterable(rows.ids for rows in splits):
@@ -361,8 +346,6 @@ def _check_ids(*splits: _Rows) -> None:
 
 _QUESTION_FIELDS = ("question", "problem", "quiz", "prompt", "input")
 """Names under which published data sets have the question."""
-
-SplitName = TypeVar("SplitName", bound=str)
 
 
 def read_question_keys(specs: Iterable[str]) -> frozenset[str]:
@@ -385,88 +368,56 @@ def read_question_keys(specs: Iterable[str]) -> frozenset[str]:
     return frozenset(keys)
 
 
-def apply_filters(
-    splits: Mapping[SplitName, Sequence[Problem]], where: FilterConfig
-) -> tuple[dict[SplitName, list[Problem]], list[str]]:
+def filtered(splits: Mapping[Split, _Rows], conditions: Sequence[Condition]) -> tuple[dict[Split, _Rows], list[str]]:
     """Return the problems for which every condition holds, and a line for each condition that left some out.
 
-    A problem is counted at the first condition that it does not meet; one without a difficulty meets no bound of it.
+    A problem is counted at the first condition that it does not meet. Without conditions nothing is read.
+    """
+    kept, notes = dict(splits), list[str]()
+    for split, rows in splits.items() if conditions else ():
+        unmet = [next((name for name, holds in conditions if not holds(problem)), None) for problem in rows]
+        counts = Counter(unmet)
+        notes += [f"{split}: {counts[name]:,} left out by {name}" for name, _ in conditions if counts[name]]
+        kept[split] = rows.only([name is None for name in unmet])
+    return kept, notes
+
+
+def conditions_of(where: FilterConfig, problems: Iterable[Problem]) -> list[Condition]:
+    """Return the conditions of a filter, given all problems.
 
     Raises:
-        ConfigError: a kind that is asked for does not occur; the message names those that do.
-        ArtifactError: a source of `where.exclude` cannot be read.
-
-    >>> problems = [Problem(id=str(d), family="math", question=f"{d}?", answer="1", difficulty=d) for d in (1, 2, 3)]
-    >>> kept, notes = apply_filters({"train": problems}, FilterConfig(max_difficulty=2.0))
-    >>> [problem.id for problem in kept["train"]], notes
-    (['1', '2'], ['train: 1 left out by max_difficulty=2.0'])
-    """
-    flags, notes = _met(splits, _checked_conditions(where, chain(*splits.values())))
-    return {
-        split: list(compress(problems, flags[split])) if flags else list(problems) for split, problems in splits.items()
-    }, notes
-
-
-def _met(
-    splits: Mapping[SplitName, Iterable[Problem]], conditions: Sequence[Condition]
-) -> tuple[dict[SplitName, list[bool]], list[str]]:
-    """Return whether each problem meets all conditions, and a line for each that left some out.
-
-    Without conditions nothing is read and there are no flags.
-    """
-    flags: dict[SplitName, list[bool]] = {}
-    notes = []
-    for split, problems in splits.items() if conditions else ():
-        unmet: Counter[str | None] = Counter()
-        flags[split] = []
-        for problem in problems:
-            first = next((name for name, holds in conditions if not holds(problem)), None)
-            unmet[first] += 1
-            flags[split].append(first is None)
-        notes += [f"{split}: {unmet[name]:,} left out by {name}" for name, _ in conditions if unmet[name]]
-    return flags, notes
-
-
-def _filtered(splits: dict[Split, _Rows], conditions: Sequence[Condition]) -> tuple[dict[Split, _Rows], list[str]]:
-    flags, notes = _met(splits, conditions)
-    return {split: rows.only(flags[split]) for split, rows in splits.items()} if flags else splits, notes
-
-
-def _checked_conditions(where: FilterConfig, problems: Iterable[Problem]) -> list[Condition]:
-    """Return the conditions of a filter.
-
-    Raises:
-        ConfigError: no problem is of a kind that it asks for.
+        ConfigError: no problem is of a kind that it asks for; the message names those that there are.
         ArtifactError: a source of `exclude` cannot be read.
     """
     low, high, chars = where.min_difficulty, where.max_difficulty, where.max_question_chars
     conditions: list[Condition] = []
 
-    def is_within(problem: Problem, least: float, most: float) -> bool:
-        return problem.difficulty is not None and least <= problem.difficulty <= most
-
     # A problem without a difficulty meets no bound of it.
     if low is not None:
-        conditions.append((f"min_difficulty={low}", lambda problem: is_within(problem, low, math.inf)))
+        conditions.append((f"min_difficulty={low}", lambda problem: low <= _difficulty(problem)))
     if high is not None:
-        conditions.append((f"max_difficulty={high}", lambda problem: is_within(problem, -math.inf, high)))
+        conditions.append((f"max_difficulty={high}", lambda problem: high >= _difficulty(problem)))
 
+    # Kinds that no problem has are mistakes.
+    known = sorted({problem.kind for problem in problems}) if where.kinds else []
+    for kind in where.kinds:
+        if kind not in known:
+            raise ConfigError(
+                f"task.where.kinds has {kind!r}, which no problem is of; there are {', '.join(known) or 'none'}"
+                f"{nearest(kind, known)}"
+            )
     if where.kinds:
-        known = sorted({problem.kind for problem in problems})
-        for kind in where.kinds:
-            if kind not in known:
-                raise ConfigError(
-                    f"task.where.kinds has {kind!r}, which no problem is of; there are {', '.join(known) or 'none'}"
-                    f"{nearest(kind, known)}"
-                )
         conditions.append(("kinds", lambda problem: problem.kind in where.kinds))
-
     if chars is not None:
         conditions.append((f"max_question_chars={chars}", lambda problem: len(problem.question) <= chars))
     if where.exclude:
         excluded = read_question_keys(where.exclude)
         conditions.append(("exclude", lambda problem: question_key(problem.question) not in excluded))
     return conditions
+
+
+def _difficulty(problem: Problem) -> float:
+    return math.nan if problem.difficulty is None else problem.difficulty
 
 
 MATHS = GraderEntry(

@@ -64,8 +64,6 @@ class TableTask(DataTask):
 _PYTHON = "python"
 _LOGIC_RL = "kk_logic"
 """`data_source` of knights and knaves in the files of Logic-RL, whose rows have the puzzle beside the messages."""
-_ASKED_FORMS = {"\\boxed": "boxed", "<answer>": "answer_tag", "####": "hash", "Answer:": "phrase"}
-"""What a prompt asks an answer to be written in -> the form to look for."""
 
 
 class Table(ReadFamily[TableTask]):
