@@ -149,8 +149,3 @@ QUESTION = "Zoey and Owen live on an island. Who is a knave?"
 )
 def test_reasons(thinking, question, reason):
     assert dummy_thinking(thinking, question) == reason
-
-
-def test_the_number_of_words_is_a_parameter():
-    assert dummy_thinking("Owen lies", min_words=2) is None
-    assert dummy_thinking("Owen lies, so Zoey is a knight", min_words=20) == "short"

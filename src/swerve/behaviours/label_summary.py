@@ -9,14 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from swerve.artifacts.responses import Response
-from swerve.behaviours.response_format import RESPONSE_FORMATS
+from swerve.behaviours.response_format import RESPONSE_FORMATS, DummyThinking
 from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, default_lexicon, samples_of
 from swerve.behaviours.signs import SIGNS
 from swerve.behaviours.text_measures import split_words
@@ -113,18 +113,13 @@ def load_embedder(model: str) -> Embedder:
     return lambda texts: encoder.encode(list(texts), show_progress_bar=False)
 
 
-def num_distinct(answers: Iterable[str | None], canonical: Callable[[str], str] | None = None) -> int:
-    """Return the number of different answers; None is no answer.
-
-    Args:
-        answers: one per response.
-        canonical: brings answers that mean the same to the same form; by default white space is made uniform.
+def num_distinct(answers: Iterable[str | None]) -> int:
+    """Return the number of different answers up to white space; None is no answer.
 
     >>> num_distinct(["a  b", "a b", None, "b a"])
     2
     """
-    form = canonical or (lambda answer: " ".join(answer.split()))
-    return len({form(answer) for answer in answers if answer is not None})
+    return len({" ".join(answer.split()) for answer in answers if answer is not None})
 
 
 Figure = dict[str, Any] | None
@@ -132,8 +127,11 @@ Figure = dict[str, Any] | None
 _SHARE = (0.0, 1.0)
 
 
-def _mean(values: Sequence[float], *, clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Figure:
-    estimate = mean_interval(values, clusters=clusters, bounds=bounds)
+def _mean(pairs: Iterable[tuple[str, float | None]], bounds: Bounds = UNBOUNDED) -> Figure:
+    """Return the mean of values, each with its problem, without those that are not known."""
+    known = [(problem, float(value)) for problem, value in pairs if value is not None]
+    clusters = [problem for problem, _ in known]
+    estimate = mean_interval([value for _, value in known], clusters=clusters, bounds=bounds)
     return None if estimate is None else asdict(estimate)
 
 
@@ -142,7 +140,6 @@ def summarise(
     *,
     rows: Sequence[Row] | None = None,
     lexicon: Lexicon | None = None,
-    canonical: Callable[[str], str] | None = None,
     embed: Embedder | None = None,
 ) -> list[dict[str, Any]]:
     """Return the metrics of each label, in the order in which labels first occur; strict JSON, null is not measured.
@@ -151,7 +148,6 @@ def summarise(
         responses: with texts.
         rows: `behaviour_rows` of the same responses, where they are there already.
         lexicon: the phrases to count; by default those that ship.
-        canonical: brings answers that mean the same to the same form, for counting different ones.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
 
     Raises:
@@ -171,119 +167,103 @@ def summarise(
     return [
         {
             "label": label,
-            **_Label([row for _, row in pairs]).metrics(phrases),
-            **_group_metrics([response for response, _ in pairs], canonical, embed),
+            **_row_metrics([row for _, row in pairs], phrases),
+            "groups": _group_metrics([response for response, _ in pairs], embed),
         }
         for label, pairs in labels.items()
     ]
 
 
-class _Label:
-    """The metrics of one label's rows."""
+def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
+    """Return the metrics of one label's rows; each figure is over the rows that have what it needs."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
+    def mean(value: Callable[[Row], float | None], bounds: Bounds = _SHARE) -> Figure:
+        return _mean([(row["problem_id"], value(row)) for row in rows], bounds)
 
-    def metrics(self, lexicon: Lexicon) -> dict[str, Any]:
-        # Each figure is over the rows that have what it needs.
+    def of(column: str, bounds: Bounds = UNBOUNDED) -> Figure:
+        return mean(itemgetter(column), bounds)
+
+    def dummy(reason: str) -> Figure:
+        return mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] == reason)
+
+    def reflection(behaviours: Sequence[str]) -> dict[str, Figure]:
+        counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in rows]
+        clusters = [row["problem_id"] for row in rows]
+        thousands = [row["num_words"] / 1000 for row in rows]
+        rate = ratio_interval(counts, thousands, clusters=clusters, bounds=(0.0, math.inf))
         return {
-            "num_responses": len(self._rows),
-            "num_problems": len({row["problem_id"] for row in self._rows}),
-            "accuracy": self._of("correct", _SHARE),
-            "length": {unit: self._of(f"num_{unit}") for unit in ("tokens", "words", "characters")},
-            "truncated": self._over(
-                [(row, row["finish_reason"] == "length") for row in self._rows if row["finish_reason"] is not None]
-            ),
-            "unfinished": self._of("unfinished", _SHARE),
-            "format": {name: self._of(f"format_{name}", _SHARE) for name in RESPONSE_FORMATS},
-            "thinking": self._thinking(),
-            "repetition": {
-                "repeated_4grams": self._of("repeated_4grams", _SHARE),
-                "compression_ratio": self._of("compression_ratio"),
-                "loop_at_end": self._over([(row, row["loop_period"] is not None) for row in self._rows]),
-            },
-            "reflection": {
-                name: self._reflection([f"reflection_{each}" for each in behaviours])
-                for name, behaviours in (("all", lexicon.behaviours), *((each, (each,)) for each in lexicon.behaviours))
-            },
-            "foreign_script_share": self._of("foreign_script_share", _SHARE),
-            "signs": {name: self._sign(name) for name in SIGNS},
-        }
-
-    def _over(self, pairs: Sequence[tuple[Row, float]], bounds: Bounds = _SHARE) -> Figure:
-        clusters = [row["problem_id"] for row, _ in pairs]
-        return _mean([float(value) for _, value in pairs], clusters=clusters, bounds=bounds)
-
-    def _of(self, column: str, bounds: Bounds = UNBOUNDED) -> Figure:
-        return self._over([(row, row[column]) for row in self._rows if row[column] is not None], bounds)
-
-    def _thinking(self) -> dict[str, Any]:
-        thought = [row for row in self._rows if row["thinking_words"] is not None]
-        return {
-            "num_responses": len(thought),
-            "words": self._of("thinking_words"),
-            "dummy": self._over([(row, row["dummy_thinking"] is not None) for row in thought]),
-            **{
-                reason: self._over([(row, row["dummy_thinking"] == reason) for row in thought])
-                for reason in ("empty", "filler", "short", "off_question")
-            },
-        }
-
-    def _reflection(self, columns: Sequence[str]) -> dict[str, Figure]:
-        counts = [sum(row[column] for column in columns) for row in self._rows]
-        clusters = [row["problem_id"] for row in self._rows]
-        thousands = [row["num_words"] / 1000 for row in self._rows]
-        rate = ratio_interval(list(map(float, counts)), thousands, clusters=clusters, bounds=(0.0, math.inf))
-        return {
-            "per_response": _mean([float(count) for count in counts], clusters=clusters),
+            "per_response": _mean(zip(clusters, counts, strict=True)),
             "per_1000_words": None if rate is None else asdict(rate),
-            "share": _mean([float(count > 0) for count in counts], clusters=clusters, bounds=_SHARE),
+            "share": _mean([(problem, count > 0) for problem, count in zip(clusters, counts, strict=True)], _SHARE),
         }
 
-    def _sign(self, name: str) -> dict[str, Any]:
-        judged = [row for row in self._rows if row[f"sign_{name}"] is not None]
+    def sign(name: str) -> dict[str, Any]:
+        column = f"sign_{name}"
         return {
-            "num_judged": len(judged),
-            "share": self._of(f"sign_{name}", _SHARE),
-            "rows": [row["row"] for row in judged if row[f"sign_{name}"]],
+            "num_judged": sum(row[column] is not None for row in rows),
+            "share": of(column, _SHARE),
+            "rows": [row["row"] for row in rows if row[column]],
         }
 
+    return {
+        "num_responses": len(rows),
+        "num_problems": len({row["problem_id"] for row in rows}),
+        "accuracy": of("correct", _SHARE),
+        "length": {unit: of(f"num_{unit}") for unit in ("tokens", "words", "characters")},
+        "truncated": mean(lambda row: None if row["finish_reason"] is None else row["finish_reason"] == "length"),
+        "unfinished": of("unfinished", _SHARE),
+        "format": {name: of(f"format_{name}", _SHARE) for name in RESPONSE_FORMATS},
+        "thinking": {
+            "num_responses": sum(row["thinking_words"] is not None for row in rows),
+            "words": of("thinking_words"),
+            "dummy": mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] is not None),
+            **{reason: dummy(reason) for reason in get_args(DummyThinking)},
+        },
+        "repetition": {
+            "repeated_4grams": of("repeated_4grams", _SHARE),
+            "compression_ratio": of("compression_ratio"),
+            "loop_at_end": mean(lambda row: row["loop_period"] is not None),
+        },
+        "reflection": {
+            "all": reflection(lexicon.behaviours),
+            **{behaviour: reflection((behaviour,)) for behaviour in lexicon.behaviours},
+        },
+        "foreign_script_share": of("foreign_script_share", _SHARE),
+        "signs": {name: sign(name) for name in SIGNS},
+    }
 
-def _group_metrics(
-    responses: Sequence[Response], canonical: Callable[[str], str] | None, embed: Embedder | None
-) -> dict[str, Any]:
+
+def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dict[str, Any]:
     """Return how much the responses to one problem differ, over the groups with two or more."""
     groups: dict[tuple[str, str | None], list[Response]] = {}
     for response in responses:
         groups.setdefault((response.problem.id, samples_of(response)), []).append(response)
     # What the samples of a group share is asked of two and more.
-    several = {key: group for key, group in groups.items() if len(group) > 1}
-    answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
+    several = [(problem, group) for (problem, _), group in groups.items() if len(group) > 1]
+    answers_are_recorded = any(response.extracted is not None for _, group in several for response in group)
 
-    def over(function: Callable[[list[Response]], float | None], bounds: Bounds = UNBOUNDED) -> Figure:
-        values = [(problem, function(group)) for (problem, _), group in several.items()]
-        known = [(problem, value) for problem, value in values if value is not None]
-        return _mean([value for _, value in known], clusters=[problem for problem, _ in known], bounds=bounds)
+    def mean(function: Callable[[list[Response]], float | None], bounds: Bounds = UNBOUNDED) -> Figure:
+        return _mean([(problem, function(group)) for problem, group in several], bounds)
 
-    def distinct_answers(group: list[Response], *, only_right: bool) -> float | None:
-        verdicts = [response.verdict for response in group]
-        if not answers_are_recorded or (only_right and set(verdicts) == {None}):
+    def of_texts(function: Callable[[list[str]], float | None], bounds: Bounds = _SHARE) -> Figure:
+        return mean(lambda group: function([response.text or "" for response in group]), bounds)
+
+    def distinct_answers(group: list[Response]) -> float | None:
+        return num_distinct(response.extracted for response in group) if answers_are_recorded else None
+
+    def distinct_right_answers(group: list[Response]) -> float | None:
+        if not answers_are_recorded or all(response.verdict is None for response in group):
             return None
-        pairs = zip(group, verdicts, strict=True)
-        return num_distinct([one.extracted for one, is_right in pairs if is_right or not only_right], canonical)
+        return num_distinct(response.extracted for response in group if response.verdict)
 
-    def of_texts(function: Callable[[list[str]], float | None]) -> Callable[[list[Response]], float | None]:
-        return lambda group: function([response.text or "" for response in group])
-
-    similarity = None if embed is None else of_texts(lambda texts: embedding_similarity(texts, embed))
     return {
-        "groups": {
-            "num_groups": len(several),
-            "samples": over(lambda group: float(len(group))),
-            "distinct_answers": over(partial(distinct_answers, only_right=False)),
-            "distinct_right_answers": over(partial(distinct_answers, only_right=True)),
-            "ngram_similarity": over(of_texts(ngram_similarity), _SHARE),
-            "distinct_2grams": over(of_texts(distinct_ngram_share), _SHARE),
-            "embedding_similarity": None if similarity is None else over(similarity, (-1.0, 1.0)),
-        }
+        "num_groups": len(several),
+        "samples": mean(len),
+        "distinct_answers": mean(distinct_answers),
+        "distinct_right_answers": mean(distinct_right_answers),
+        "ngram_similarity": of_texts(ngram_similarity),
+        "distinct_2grams": of_texts(distinct_ngram_share),
+        "embedding_similarity": None
+        if embed is None
+        else of_texts(lambda texts: embedding_similarity(texts, embed), (-1.0, 1.0)),
     }

@@ -166,11 +166,11 @@ def content_words(text: str) -> frozenset[str]:
     )
 
 
-def dummy_thinking(thinking: str, question: str | None = None, *, min_words: int = MIN_WORDS) -> DummyThinking | None:
+def dummy_thinking(thinking: str, question: str | None = None) -> DummyThinking | None:
     """Return why a thinking region is no thinking, or None where nothing speaks against it.
 
     The first that holds: `empty`, no letter and no digit; `filler`, only words of the stock placeholders ("reasoning
-    process here"), or five words and more of which no more than two differ; `short`, fewer than `min_words` words;
+    process here"), or five words and more of which no more than two differ; `short`, fewer than five words;
     `off_question`, none of the question's content words (`content_words`) occurs, of a question that has three or more.
 
     Wrongly flagged are trivial problems whose whole solution is `2 + 2`, and thinking in another language than the
@@ -187,7 +187,7 @@ def dummy_thinking(thinking: str, question: str | None = None, *, min_words: int
     distinct = set(words)
     if distinct <= _FILLER or (len(words) >= MIN_WORDS and len(distinct) <= _MAX_REPEATED_WORDS):
         return "filler"
-    if len(words) < min_words:
+    if len(words) < MIN_WORDS:
         return "short"
     asked = frozenset[str]() if question is None else content_words(question)
     if len(asked) >= _MIN_QUESTION_WORDS and not asked & distinct:
