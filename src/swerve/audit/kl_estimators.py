@@ -215,12 +215,6 @@ def audit_positions(
     )
 
 
-def _chunk_size(states: ForcedStates) -> int:
-    weight = states.head.projection.weight
-    assert isinstance(weight, Tensor)
-    return _LOGITS_PER_CHUNK_CPU if weight.device.type == "cpu" else _LOGITS_PER_CHUNK_GPU
-
-
 def audit(
     policy: ForcedStates,
     reference: ForcedStates,
@@ -249,7 +243,10 @@ def audit(
     assert len(policy.hidden) == len(reference.hidden) == len(ids)
     first, ref_first = (dataclasses.replace(states, hidden=states.hidden[:1]) for states in (policy, reference))
     compare(first, ref_first, ids[:1], tokens_per_chunk=1)  # refuses two models that cannot be compared
-    rows = max(1, (logits_per_chunk or _chunk_size(policy)) // policy.head.vocabulary_size)
+    weight = policy.head.projection.weight
+    assert isinstance(weight, Tensor)
+    by_device = _LOGITS_PER_CHUNK_CPU if weight.device.type == "cpu" else _LOGITS_PER_CHUNK_GPU
+    rows = max(1, (logits_per_chunk or by_device) // policy.head.vocabulary_size)
     parts = []
     with torch.no_grad():
         for hidden, ref_hidden, chunk in zip(

@@ -129,12 +129,6 @@ def _group(figures: PositionFigures) -> dict[str, Any]:
     }
 
 
-def _deciles(figures: PositionFigures) -> list[dict[str, Any]]:
-    order = figures.reverse_kl.argsort(stable=True)
-    groups = torch.tensor_split(order, min(_NUM_GROUPS, len(order)))
-    return [_group(figures.select(rows)) for rows in groups]
-
-
 def _notes(surprise: Estimate | None, num_left_out: int) -> list[str]:
     notes = []
     if surprise is not None and surprise.excludes(0):
@@ -186,6 +180,7 @@ def summarise_audit(
         for index, row in enumerate(whole["values"])
     ]
     num_left_out = len(sequence_ids) - len(clusters)
+    order = kept.reverse_kl.argsort(stable=True)
     return {
         "num_tokens": len(clusters),
         "num_sequences": len(set(clusters)),
@@ -194,6 +189,6 @@ def summarise_audit(
         "surprise": surprise,
         "values": values,
         "gradients": [{**row, "verdict": _gradient_verdict(row)} for row in whole["gradients"]],
-        "deciles": _deciles(kept),
+        "deciles": [_group(kept.select(rows)) for rows in torch.tensor_split(order, min(_NUM_GROUPS, len(order)))],
         "notes": _notes(surprise, num_left_out),
     }

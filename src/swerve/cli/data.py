@@ -67,8 +67,11 @@ def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     if name in kinds:
         # Any recipe will do: only its task and seed are used.
         changes = [one if one.startswith(("task.", "seed=")) else f"task.{one}" for one in overrides]
-        required = [change for change in changes if change.startswith("task.")]
-        config = load_config("demo_addition", [f"task={_with_required(name, kinds[name], required)}", *changes])
+        given = {change.partition("=")[0].split(".")[1] for change in changes if change.startswith("task.")}
+        missing = [key for key, field in kinds[name].model_fields.items() if field.is_required() and key not in given]
+        if missing:
+            raise ConfigError(f"task '{name}' needs {', '.join(f'{key}=VALUE' for key in missing)}")
+        config = load_config("demo_addition", [f"task={name}", *changes])
         return config.task, config.seed
     if name in shipped_recipes() or Path(name).suffix in (".yaml", ".yml"):
         config = load_config(name, overrides)
@@ -76,18 +79,6 @@ def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     raise ConfigError(
         f"'{name}' is neither a kind of task nor a recipe{nearest(name, kinds)} (kinds: {', '.join(sorted(kinds))})"
     )
-
-
-def _with_required(name: str, kind: Any, changes: Sequence[str]) -> str:
-    """Return the task as YAML; a required key is left to the overrides, and asked for by name where they lack it."""
-    missing = [
-        key
-        for key, field in kind.model_fields.items()
-        if field.is_required() and not any(change.startswith((f"task.{key}=", f"task.{key}.")) for change in changes)
-    ]
-    if missing:
-        raise ConfigError(f"task '{name}' needs {', '.join(f'{key}=VALUE' for key in missing)}")
-    return name
 
 
 def _problems(name: str, overrides: Sequence[str], split: str, num: int | None = None) -> tuple[int, list[Problem]]:

@@ -74,19 +74,25 @@ def import_responses(
     as_json: Json = False,
 ) -> None:
     """Import rollouts of RL-Probe, verl, TRL, chat logs or plain files, each joined to its problem."""
-    from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
+    from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, write_responses
     from swerve.formats.imported_problems import read_problems
     from swerve.formats.imported_responses import check_prompts, join_problems, numbered, read_responses
     from swerve.formats.typed_fields import parse_fields
+    from swerve.rewards import known_graders
 
     check_output("--out", out, ending=".parquet", read=(file, problems))
-    _check_task(task)
+    graders = known_graders()
+    if task is not None and task not in graders:
+        raise ConfigError(f"--task '{task}' has no grader{nearest(task, graders)}; use one of {', '.join(graders)}")
     named = parse_fields(fields or ())
     responses = read_responses(file, fields=named, dialect=dialect)
     known = read_problems(problems, fields=named) if problems is not None else {}
     joined, counts = join_problems(responses, known)
     check_prompts(file, joined)
-    responses = [_with_family(response, task) for response in joined]
+    responses = [
+        replace(one, problem=replace(one.problem, family=task)) if task and one.problem.family == IMPORTED else one
+        for one in joined
+    ]
     provenance: dict[str, Any] = {
         "source": _source(file),
         "problems": None if problems is None else _source(problems),
@@ -222,22 +228,6 @@ def _source(path: Path) -> dict[str, str]:
     from swerve.artifacts.files import sha256_file
 
     return {"name": path.name, "sha256": sha256_file(path)}
-
-
-def _check_task(task: str | None) -> None:
-    from swerve.rewards import known_graders
-
-    known = known_graders()
-    if task is not None and task not in known:
-        raise ConfigError(f"--task '{task}' has no grader{nearest(task, known)}; use one of {', '.join(known)}")
-
-
-def _with_family(response: Response, task: str | None) -> Response:
-    from swerve.artifacts.responses import IMPORTED
-
-    if task is None or response.problem.family != IMPORTED:
-        return response
-    return replace(response, problem=replace(response.problem, family=task))
 
 
 def _tokenised(responses: Sequence[Response], name: str) -> tuple[list[Response], dict[str, str], int]:

@@ -70,7 +70,12 @@ def grade(
     from swerve.formats.records import read_records
 
     # Everything that can be wrong is checked before the first answer is graded.
-    file, policies = _file_and_policies(arguments)
+    files = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
+    if len(files) != 1:
+        raise ConfigError(
+            f"swerve grade takes one FILE, got {', '.join(files) or 'none'}; policies have the form KEY=VALUE"
+        )
+    file, policies = Path(files[0]), [argument for argument in arguments if argument != files[0]]
     _check_outputs(file, out, disagreements, problems, audits or ())
     samples = read_samples(file) if is_samples_file(file) else None
     grading = (
@@ -105,14 +110,6 @@ def grade(
         found = [{"field": one["field"], **row} for one in summary["audits"] for row in one["disagreements"]]
         write_text(disagreements, _json_lines(found))
     _print(summary, rows, out, as_json=as_json)
-
-
-def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    files = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
-    if len(files) != 1:
-        given = ", ".join(files) if files else "none"
-        raise ConfigError(f"swerve grade takes one FILE, got {given}; policies have the form KEY=VALUE")
-    return Path(files[0]), [argument for argument in arguments if argument != files[0]]
 
 
 def _check_outputs(

@@ -76,8 +76,13 @@ def asked_by(entry: Fields) -> Response:
         begun = "<think>"
     prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem") or ""
     asked = prompt or question or "\n\n".join(text for _, text in messages) or " ".join(map(str, prompt_ids))
+    name = entry.label("id")
+    if name is None:
+        if not asked:
+            raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
+        name = f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
     problem = Problem(
-        id=entry.label("id") or _made_id(entry, asked),
+        id=name,
         family=entry.word("family") or IMPORTED,
         question=question,
         answer=entry.label("gold") or "",
@@ -93,12 +98,6 @@ def asked_by(entry: Fields) -> Response:
         metadata=entry.mapping("metadata"),
     )
     return Response(problem=problem, prompt=prompt, prompt_ids=prompt_ids)
-
-
-def _made_id(entry: Fields, asked: str) -> str:
-    if not asked:
-        raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
-    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
 
 
 def has_made_id(problem: Problem) -> bool:

@@ -27,7 +27,6 @@ from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import Fields
-from swerve.types import Problem
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -183,13 +182,20 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
     for response in responses:
         own = response.problem
         by_id = None if has_made_id(own) else problems.get(own.id)
-        asked = by_id or _same_question(response, by_question)
+        user = [text for role, text in own.messages if role == "user"]
+        texts = [_plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
+        asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
         counts["gold_damaged"] += bool(response.extra.get("gold_is_damaged"))
         if asked is None:
             joined.append(response)
             continue
         counts["by_question" if by_id is None else "by_id"] += 1
-        _check_same_question(response.place, own, asked.problem)
+        questions = {_plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
+        if len(questions) > 1 and not has_made_id(own):
+            raise ArtifactError(
+                f"{response.place}: the id {own.id!r} belongs to another question in the problems' file; ids must name "
+                "the same problems in both (name another field with --field id=)"
+            )
         golds = [own.answer, asked.problem.answer]
         counts["gold_replaced"] += all(golds) and len(set(map(_plain_text, golds))) > 1
         joined.append(_filled(response, asked))
@@ -198,24 +204,6 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
 
 def _plain_text(text: str) -> str:
     return " ".join(text.split())
-
-
-def _same_question(response: Response, by_question: Mapping[str, Response]) -> Response | None:
-    asked_by_user = [text for role, text in response.problem.messages if role == "user"]
-    for text in (response.problem.question, response.prompt, *asked_by_user[-1:]):
-        if text and _plain_text(text) in by_question:
-            return by_question[_plain_text(text)]
-    return None
-
-
-def _check_same_question(place: str, own: Problem, known: Problem) -> None:
-    if has_made_id(own) or not own.question or not known.question:
-        return
-    if _plain_text(own.question) != _plain_text(known.question):
-        raise ArtifactError(
-            f"{place}: the id {own.id!r} belongs to another question in the problems' file; ids must name the "
-            "same problems in both (name another field with --field id=)"
-        )
 
 
 def _filled(response: Response, known: Response) -> Response:

@@ -86,7 +86,9 @@ def iter_records(path: Path) -> Iterator[Record]:
                 f"{path} holds {number:,} records and more, and they take more than {MAX_BYTES / 2**30:.3g} GiB of "
                 "memory; give it in parts"
             )
-        yield _record(place, values)
+        if not isinstance(values, dict):
+            raise ArtifactError(f"{place} is not an object with named fields")
+        yield Record(place, values)
     if not number:
         raise ArtifactError(f"{path} has no records")
 
@@ -99,18 +101,15 @@ def _memory() -> int:
         return 0
 
 
-def _record(place: str, values: Any) -> Record:
-    if not isinstance(values, dict):
-        raise ArtifactError(f"{place} is not an object with named fields")
-    return Record(place, values)
-
-
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
     value = _parse(_read_text(path), str(path))
     if isinstance(value, list):
         yield from ((f"{path}, record {number}", record) for number, record in enumerate(value, start=1))
         return
-    if not isinstance(value, dict) or not all(_is_entry(entry) for entry in value.values()):
+    # An object has a record, or a list of records, under each id.
+    entries = value.values() if isinstance(value, dict) else [None]
+    records = [record for entry in entries for record in (entry if isinstance(entry, list) else [entry])]
+    if not isinstance(value, dict) or not all(isinstance(record, dict) for record in records):
         raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}")
     for key, entry in value.items():
         if isinstance(entry, dict):
@@ -118,11 +117,6 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             for number, record in enumerate(entry, start=1):
                 yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
-
-
-def _is_entry(value: Any) -> bool:
-    """Return whether a value is a record or a list of records."""
-    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(one, dict) for one in value))
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -231,15 +225,10 @@ def is_plain(kind: pa.DataType) -> bool:
 
     if pa.types.is_dictionary(kind):
         return is_plain(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return bool(pa.types.is_integer(kind.value_type))
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_of_whole_numbers(kind))
-
-
-def _is_of_whole_numbers(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(is_list and pa.types.is_integer(kind.value_type))
+    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
 def plain(value: Any) -> Any:
@@ -299,7 +288,8 @@ def _check_exists(path: Path) -> None:
 
 def _parse(text: str, place: str) -> Any:
     try:
-        value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_number, parse_float=_finite)
+        # NaN, Infinity and -Infinity, which JSON does not have, are null.
+        value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=lambda _: None, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise ArtifactError(f"{place} is not JSON: {error}") from None
     except RecursionError:
@@ -309,10 +299,6 @@ def _parse(text: str, place: str) -> Any:
     if _is_deep(value, MAX_DEPTH):
         raise ArtifactError(f"{place} is nested deeper than {MAX_DEPTH} levels")
     return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
-
-
-def _no_number(name: str) -> None:
-    """Read NaN, Infinity and -Infinity, which JSON does not have, as null."""
 
 
 def _finite(digits: str) -> float | None:

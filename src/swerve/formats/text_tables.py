@@ -35,14 +35,11 @@ def latex_table(rows: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
     \bottomrule
     \end{tabular}
     """
-    heading, *rest = (f"{' & '.join(map(_escaped, row))} \\\\" for row in rows)
+    escaped = [["".join(_LATEX.get(character, character) for character in cell) for cell in row] for row in rows]
+    heading, *rest = (f"{' & '.join(row)} \\\\" for row in escaped)
     columns = "l" * num_names + "r" * (len(rows[0]) - num_names)
     framed = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *rest, r"\bottomrule"]
     return "\n".join([*framed, r"\end{tabular}"]) + "\n"
-
-
-def _escaped(cell: str) -> str:
-    return "".join(_LATEX.get(one, one) for one in cell)
 
 
 def by_number(name: str) -> list[Any]:

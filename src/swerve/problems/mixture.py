@@ -154,16 +154,15 @@ class Mixture:
 
     def _parts(self, split: Split, seed: int) -> list[list[Problem]]:
         if (split, seed) not in self._known:
-            drawn = [self._drawn(number, split, seed) for number in range(len(self._families))]
+            drawn = []
+            for number, family in enumerate(self._families):
+                try:
+                    drawn.append(family.problems(split, seed=seed))
+                except ConfigError as error:
+                    raise ConfigError(f"task.parts.{number} ({self._labels[number]}): {error}") from None
             held = [problem for part in self._parts("heldout", seed) for problem in part] if split == "train" else []
             self._known[split, seed] = self._apart(split, drawn, HeldOut(held))
         return self._known[split, seed]
-
-    def _drawn(self, number: int, split: Split, seed: int) -> list[Problem]:
-        try:
-            return self._families[number].problems(split, seed=seed)
-        except ConfigError as error:
-            raise ConfigError(f"task.parts.{number} ({self._labels[number]}): {error}") from None
 
     def _apart(self, split: Split, drawn: Sequence[Sequence[Problem]], held_out: HeldOut) -> list[list[Problem]]:
         """Return the parts' problems without those that are held out, each where it comes first."""

@@ -118,6 +118,7 @@ class Table(ReadFamily[TableTask]):
         # Everything else may be absent.
         others = list_of_texts(record, self._field(record, "alternatives"))
         solution = self._field(record, "solution")
+        used = {self._task.fields.get(name, name) for name in _MADE_FROM} | {self._task.fields.get("id", "")}
         return Problem(
             id=self._id(record, question),
             family=self.name,
@@ -128,7 +129,7 @@ class Table(ReadFamily[TableTask]):
             kind=self._word(record, "kind") or "all",
             difficulty=number_of(record, self._field(record, "difficulty")),
             grader=grader,
-            metadata=self._rest(record),
+            metadata={name: value for name, value in record.values.items() if name not in used and value is not None},
         )
 
     def _field(self, record: Record, name: str) -> str:
@@ -148,11 +149,6 @@ class Table(ReadFamily[TableTask]):
     def _id(self, record: Record, question: str) -> str:
         named = self._word(record, "id") if "id" in self._task.fields else ""
         return named or problem_id(self.name, question)
-
-    def _rest(self, record: Record) -> dict[str, Any]:
-        used = {self._task.fields.get(name, name) for name in _MADE_FROM}
-        used.add(self._task.fields.get("id", ""))
-        return {name: value for name, value in record.values.items() if name not in used and value is not None}
 
 
 TASK = TaskKind(TableTask, Table)

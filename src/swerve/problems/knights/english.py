@@ -107,17 +107,14 @@ def claim_text(statement: Statement, names: Sequence[str], roles: RoleWords) -> 
         if parts[0][0] in (TRUTHFUL, LIES):
             return f"{names[parts[0][1]]} is not {roles.of(parts[0][0] == TRUTHFUL)}"
         return f"it is not the case that ({claim_text(parts[0], names, roles)})"
-    texts = [
-        text if _stands_alone(part) else f"({text})"
-        for part, text in ((part, claim_text(part, names, roles)) for part in parts)
-    ]
+    texts = []
+    for part in parts:
+        text = claim_text(part, names, roles)
+        is_fact = part[0] in (TRUTHFUL, LIES) or (part[0] == "not" and part[1][0] in (TRUTHFUL, LIES))
+        texts.append(text if is_fact else f"({text})")
     if head == "->":
         return f"If {texts[0]} then {texts[1]}"
     return f" {'if and only if' if head == '<=>' else head} ".join(texts)
-
-
-def _stands_alone(part: Statement) -> bool:
-    return part[0] in (TRUTHFUL, LIES) or (part[0] == "not" and part[1][0] in (TRUTHFUL, LIES))
 
 
 def with_article(role: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -143,26 +143,20 @@ def _reordered(puzzle: Puzzle, rng: random.Random) -> Puzzle | None:
     return None
 
 
-def _with_other_names(puzzle: Puzzle, rng: random.Random, names: Sequence[str]) -> Puzzle:
-    return replace(puzzle, names=tuple(rng.sample(names, len(puzzle.names))))
-
-
-def _with_random_pair(puzzle: Puzzle, rng: random.Random) -> Puzzle:
-    return replace(puzzle, roles=rng.choice([roles for roles in ROLE_PAIRS if roles != puzzle.roles]))
-
-
-def _with_flipped_roles(puzzle: Puzzle, _: random.Random) -> Puzzle:
-    return replace(puzzle, roles=RoleWords(truthful=puzzle.roles.lying, lying=puzzle.roles.truthful))
-
-
 PERTURBATIONS: Mapping[str, Callable[[Puzzle, random.Random], Puzzle | None]] = MappingProxyType(
     {
         "perturbed_leaf": _perturbed_leaf,
         "perturbed_statement": _perturbed_statement,
         "reorder_statement": _reordered,
-        "uncommon_name": lambda puzzle, rng: _with_other_names(puzzle, rng, UNCOMMON_NAMES),
-        "random_pair": _with_random_pair,
-        "flip_role": _with_flipped_roles,
+        "uncommon_name": lambda puzzle, rng: replace(
+            puzzle, names=tuple(rng.sample(UNCOMMON_NAMES, len(puzzle.names)))
+        ),
+        "random_pair": lambda puzzle, rng: replace(
+            puzzle, roles=rng.choice([roles for roles in ROLE_PAIRS if roles != puzzle.roles])
+        ),
+        "flip_role": lambda puzzle, _: replace(
+            puzzle, roles=RoleWords(truthful=puzzle.roles.lying, lying=puzzle.roles.truthful)
+        ),
     }
 )
 """Name of a perturbation -> the changed copy, None where 200 draws found none. The first two change one fact or one

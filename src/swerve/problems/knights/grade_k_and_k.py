@@ -91,8 +91,11 @@ def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
     # The format and who is said to be what.
     format_right = policy.tags == "optional" or has_right_format(text)
     answer = _answer_in(text, tags_needed=policy.tags == "required")
-    read = _read_by_search if policy.reading == "logic_rl" else _read_plain
-    said = read(answer, gold) if answer else None
+    said = None
+    if answer and policy.reading == "logic_rl":
+        said = _read_by_search(answer, gold)
+    elif answer:
+        said = parse_answer(answer, tuple(gold.people), gold.roles)
     right = said == gold.people
 
     # Each of the two has its value.
@@ -156,10 +159,6 @@ def _gold(problem: Problem) -> _Gold:
     return _Gold(people=people, roles=roles, with_article=bool(re.search(r" is an? ", problem.answer)))
 
 
-def _read_plain(answer: str, gold: _Gold) -> dict[str, str] | None:
-    return parse_answer(answer, tuple(gold.people), gold.roles)
-
-
 def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[str, str] | None:
     """Return the role of each person (in the order of `names`) if that is what a text says, and nothing else.
 
@@ -187,17 +186,15 @@ def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[
     return reader.found()
 
 
-def _longest_first(entry: tuple[list[str], str]) -> int:
-    return -len(entry[0])
-
-
 class _Reader:
     """Reads tokens from left to right: names wait until a role follows."""
 
     def __init__(self, names: Sequence[str], roles: Sequence[str]) -> None:
         self._names = names
         self._by_first: dict[str, list[tuple[list[str], str]]] = {}
-        for tokens, name in sorted(((_TOKEN.findall(name.casefold()), name) for name in names), key=_longest_first):
+        for tokens, name in sorted(
+            ((_TOKEN.findall(name.casefold()), name) for name in names), key=lambda entry: -len(entry[0])
+        ):
             self._by_first.setdefault(tokens[0], []).append((tokens, name))
         self._singular = {role.casefold(): role for role in roles}
         self._plural = {f"{role.casefold()}s": role for role in roles}
@@ -222,14 +219,11 @@ class _Reader:
             return int(len(self._waiting) == 1 and self._assign(self._singular[token]))
         if token in self._plural:
             return int(bool(self._waiting) and self._assign(self._plural[token]))
-        return int(self._may_be_skipped(token))
 
-    def _may_be_skipped(self, token: str) -> bool:
+        # Punctuation and the like may be skipped, copulas after a name, other words only before the first.
         if token in _SILENT or token.isdecimal() or token == "and" or (self._heading and token in _NOBODY):
-            return True
-        if self._waiting:
-            return token in _COPULAS
-        return not self._said and token in _LEAD
+            return 1
+        return int(token in _COPULAS if self._waiting else not self._said and token in _LEAD)
 
     def _assign(self, role: str) -> bool:
         """Return whether nobody waiting was said to be something else before."""

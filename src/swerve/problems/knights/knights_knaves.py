@@ -93,14 +93,10 @@ def _fact(literal: Statement) -> tuple[int, str, bool]:
     return person, ROLES[head], negated
 
 
-def _render_literal(literal: Statement, names: Sequence[str]) -> str:
-    person, role, negated = _fact(literal)
-    return f"{'not ' if negated else ''}{names[person]} {role}"
-
-
 def _render_claim(claim: Claim, speaker: int, names: Sequence[str]) -> str:
     joint = " then " if claim.connective == "if" else f" {claim.connective} "
-    body = joint.join(_render_literal(literal, names) for literal in claim.literals)
+    facts = [_fact(literal) for literal in claim.literals]
+    body = joint.join(f"{'not ' if negated else ''}{names[person]} {role}" for person, role, negated in facts)
     start = "if " if claim.connective == "if" else ""
     return f"{names[speaker]} {'denies' if claim.denied else 'says'} {start}{body} ."
 

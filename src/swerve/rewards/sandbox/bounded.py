@@ -138,15 +138,11 @@ def _value(reply: Mapping[str, Any], number: int) -> Any:
     if "value" in reply:
         return reply["value"]
     if "error" in reply:
-        raise _as_raised(reply["error"], reply["message"])
+        kind = getattr(errors, reply["error"], SwerveError)
+        error: SwerveError = kind.__new__(kind)  # some make the message themselves, of other arguments
+        Exception.__init__(error, reply["message"])
+        raise error
     raise BoundedCallError(End(**reply), number=number)
-
-
-def _as_raised(name: str, message: str) -> SwerveError:
-    kind = getattr(errors, name, SwerveError)
-    error: SwerveError = kind.__new__(kind)  # some make the message themselves, of other arguments
-    Exception.__init__(error, message)
-    return error
 
 
 def _replies(child: Child, num: int, limits: GraderLimits) -> list[dict[str, Any]]:

@@ -92,7 +92,8 @@ class Confinement:
         if event == "exec":
             refused = _runs_text(arguments[0], sys._getframe(1))
         elif event == "open":
-            refused = _opens_for_writing(arguments[2])
+            flags = arguments[2]
+            refused = "open a file for writing" if isinstance(flags, int) and flags & _WRITING else None
         else:
             refused = _REFUSED.get(event) or _REFUSED_MODULES.get(event.partition(".")[0])
         if refused:
@@ -121,10 +122,6 @@ def _runs_text(code: CodeType, caller: FrameType) -> str | None:
 def _builds_numbers(code: CodeType) -> bool:
     """Whether code uses no attribute, no inner function and no name but those of numbers and symbols."""
     return _NUMBERS_AND_SYMBOLS.issuperset(code.co_names) and not any(isinstance(c, CodeType) for c in code.co_consts)
-
-
-def _opens_for_writing(flags: object) -> str | None:
-    return "open a file for writing" if isinstance(flags, int) and flags & _WRITING else None
 
 
 def held_limit(kind: int, wanted: int) -> int:
