@@ -244,7 +244,7 @@ def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: py
         cross_sampling=CrossSamplingConfig(
             max_problems=2, shares=(0.1,), selectors=("js",), directions=("checkpoint_into_reference",)
         ),
-        attribution=AttributionConfig(method="gradient_x_input", max_spikes=2),
+        attribution=AttributionConfig(method="attention", max_spikes=2),
     )
     prompts = encode_prompts(TOKENIZER, FAMILY.problems("heldout", seed=1)[:4])
     other_answers = [replace(one, problem=replace(one.problem, answer="0")) for one in prompts]

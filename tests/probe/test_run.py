@@ -370,7 +370,7 @@ def test_tables_of_an_earlier_probe_do_not_stay(tmp_path: Path) -> None:
 ALL_CAUSAL = {
     "cross_sampling": CrossSamplingConfig(max_problems=5, shares=(0.1,), selectors=("js", "random")),
     "pivots": PivotConfig(max_rollouts=2, gap=0.5, num_continuations=4),
-    "attribution": AttributionConfig(method="gradient_x_input", max_spikes=2),
+    "attribution": AttributionConfig(method="attention", max_spikes=2),
 }
 
 

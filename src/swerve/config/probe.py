@@ -131,7 +131,7 @@ class PivotConfig(Model):
 class AttributionConfig(Model):
     """Which earlier tokens made the checkpoint disagree at its spikes."""
 
-    method: Literal["none", "gradient", "gradient_x_input", "attention"] = "none"
+    method: Literal["none", "gradient", "attention"] = "none"
     """How earlier tokens are scored."""
     max_spikes: PositiveInt = 40
     """Positions explained: the highest top positions, one per rollout."""

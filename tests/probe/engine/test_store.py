@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from swerve.probe.engine.store import open_units, pack_units, unpack_units
+from swerve.probe.engine.store import open_units
 
 TENSORS = {"hidden": torch.tensor([[1.5, -2.0], [0.25, 3.0]]).bfloat16(), "rank": torch.tensor([1, 7]).int()}
 
@@ -38,11 +37,3 @@ def test_units_of_another_version_are_not_read(tmp_path: Path, monkeypatch: pyte
     assert open_units(tmp_path).get("states", 0) is not None
     monkeypatch.setattr(torch, "__version__", "0")
     assert open_units(tmp_path).get("states", 0) is None
-
-
-def test_packed_units_pass_through_json() -> None:
-    values = {0: TENSORS, 12: {"js": torch.tensor([0.1, float("inf")])}}
-    found = unpack_units(json.loads(json.dumps(pack_units(values))))
-    assert found.keys() == values.keys()
-    for unit, tensors in values.items():
-        assert all(torch.equal(found[unit][name], tensors[name]) for name in tensors)

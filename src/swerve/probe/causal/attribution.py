@@ -20,7 +20,7 @@ from swerve.models.model_folder import LoadedModel
 from swerve.positions import forget_lengths
 from swerve.statistics import mean_interval
 
-AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
+AttributionMethod = Literal["gradient", "attention"]
 
 _ScoreKind = Literal["prompt", "recent", "wrong", "distance"]
 
@@ -58,19 +58,16 @@ def attribute(
     With f = log p(choice) - log p(realised), the model's most likely token at the position against the one that stands
     there (against its runner-up where the two are the same), and e_i the input embedding of the token i:
 
-        gradient:         score_i = |(e_i - b) . integral over s of df/de_i at b + s (e - b)|   (integrated gradients)
-        gradient_x_input: score_i = |e_i . df/de_i|
-        attention:        score_i = last row of A_L ... A_1 at i,  A = (mean over heads + identity) / 2
+        gradient:   score_i = |(e_i - b) . integral over s of df/de_i at b + s (e - b)|   (integrated gradients)
+        attention:  score_i = last row of A_L ... A_1 at i,  A = (mean over heads + identity) / 2
 
     where b is the mean of all embeddings. Scores are normalised to sum to 1 over the prompt and the completion before
-    the position. Before the absolute value those of `gradient` sum to f(e) - f(b). `gradient_x_input` takes one pass
-    instead of 64 but misses most in models that normalise their inputs: a layer that does not see how long a vector is
-    has no slope along it, so that even a plain copy of a token scores next to nothing. Attention says where the model
+    the position. Before the absolute value those of `gradient` sum to f(e) - f(b). Attention says where the model
     looks, not what that does to its choice. Sources: Sundararajan et al., arXiv 1703.01365 (integrated gradients);
     Abnar and Zuidema, arXiv 2005.00928 (attention rollout).
 
     Args:
-        loaded: the model, in evaluation mode; `gradient` runs it 64 times per spot, the others twice and once.
+        loaded: the model, in evaluation mode; `gradient` runs it 64 times per spot, `attention` once.
         spots: positions of rollouts.
         method: how to score.
         label: names the model in the rows.
@@ -107,18 +104,12 @@ def attribute(
     return rows
 
 
-def _gradient_times_input(model: PreTrainedModel, spot: Spot) -> Tensor:
-    embedded = _embedded(model, spot)
-    products: Tensor = (_gradient(_decision(model, spot, embedded), embedded) * embedded).sum(dim=-1)[0]
-    return products.double().abs().cpu()
-
-
 def integrated_products(model: PreTrainedModel, spot: Spot) -> Tensor:
     """Return each prefix token's signed product of embedding and integrated gradient, `[L]`; they sum to f - f(b)."""
-    embedded = _embedded(model, spot)
+    untyped: Any = model
+    embedded: Tensor = untyped.get_input_embeddings()(torch.tensor([spot.prefix], device=model.device)).detach()
     decide = _decision(model, spot, embedded)
     # The baseline is in the scale of what the embedding layer returns, which some models multiply.
-    untyped: Any = model
     table: Tensor = untyped.get_input_embeddings().weight
     with torch.no_grad():
         plain = table[torch.tensor([spot.prefix], device=model.device)]
@@ -134,12 +125,6 @@ def integrated_products(model: PreTrainedModel, spot: Spot) -> Tensor:
         total += (gradients * gradients.new_tensor(weights[part] / 2)[:, None, None]).sum(dim=0)
     products: Tensor = (total * (embedded - baseline)[0].double()).sum(dim=-1)
     return products.cpu()
-
-
-def _embedded(model: PreTrainedModel, spot: Spot) -> Tensor:
-    untyped: Any = model
-    embedded: Tensor = untyped.get_input_embeddings()(torch.tensor([spot.prefix], device=model.device))
-    return embedded.detach()
 
 
 def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[[Tensor], Tensor]:
@@ -203,7 +188,6 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
 
 _METHODS: Mapping[str, Callable[[PreTrainedModel, Spot], Tensor]] = {
     "gradient": lambda model, spot: integrated_products(model, spot).abs(),
-    "gradient_x_input": _gradient_times_input,
     "attention": _attention_scores,
 }
 """What each earlier token of a spot counts for, `[L]`."""

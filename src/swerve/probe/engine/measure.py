@@ -34,7 +34,7 @@ from swerve.probe.engine.forward import (
     unit_hidden,
 )
 from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, plan_measurement
-from swerve.probe.engine.store import open_units, pack_units, unpack_units
+from swerve.probe.engine.store import TENSORS, open_units
 from swerve.world import World
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
@@ -249,8 +249,11 @@ class _Engine:
                 raise ArtifactError(_CHANGED)
             found[unit] = tensors
         if self.world.size > 1:
-            parts = self.world.gather(pack_units(found))
-            found = {unit: tensors for part in parts for unit, tensors in unpack_units(part).items()}
+            own = {f"{unit} {name}": tensor for unit, tensors in found.items() for name, tensor in tensors.items()}
+            for content in self.world.exchange([TENSORS.write(own)] * self.world.size):
+                for key, tensor in TENSORS.read(content).items():
+                    unit, name = key.split()
+                    found.setdefault(int(unit), {})[name] = tensor
         units = sorted(found)
         assert units == sorted(job.units), "a unit is missing"
         order = self.plan.positions(units).argsort()

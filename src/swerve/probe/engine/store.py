@@ -1,4 +1,4 @@
-"""Units of the engine as parts: the tensors of one forward batch, as bytes on disk and as text between processes.
+"""Units of the engine as parts: the tensors of one forward batch, as bytes on disk and between processes.
 
 A unit is stored under a digest of everything its tensors depend on, so results of other weights, other sequences or
 other settings cannot mix in.
@@ -6,7 +6,6 @@ other settings cannot mix in.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,18 +38,3 @@ TENSORS = Form(write=_tensor_bytes, read=_read_tensors)
 def open_units(folder: Path | None) -> Parts:
     """Return the units in a folder, or of this process where there is no folder."""
     return Parts(folder, [STATES_VERSION, __version__, torch.__version__], form=TENSORS)
-
-
-def pack_units(units: Mapping[int, Mapping[str, Tensor]]) -> dict[str, str]:
-    """Return units as text that JSON can carry between processes."""
-    return {str(unit): base64.b64encode(_tensor_bytes(tensors)).decode("ascii") for unit, tensors in units.items()}
-
-
-def unpack_units(packed: Mapping[str, str]) -> dict[int, dict[str, Tensor]]:
-    """Return what `pack_units` packed.
-
-    >>> packed = pack_units({3: {"js": torch.tensor([0.25])}})
-    >>> unpack_units(packed)[3]["js"].tolist()
-    [0.25]
-    """
-    return {int(unit): load(base64.b64decode(text)) for unit, text in packed.items()}
