@@ -37,6 +37,7 @@ def append_record(path: Path, record: Record) -> None:
 
 def keep_records(path: Path, records: Iterable[Record]) -> None:
     """Append records in place of those of the same kind, name and seed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     for record in records:
         lines = [line for line in read_records(path) if _identity(line) != _identity(record)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

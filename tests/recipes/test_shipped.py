@@ -31,7 +31,7 @@ def profiles(use: RecipeUse) -> list[tuple[str, str]]:
     return [
         (name, profile)
         for name in shipped_recipes(use)
-        for profile in ("null", *read_layers(name, use, lambda data: data, expected="").profile_names)
+        for profile in ("null", *read_layers(name, use).profile_names)
     ]
 
 

@@ -51,7 +51,7 @@ def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
 
     comment = itertools.takewhile(lambda line: line.startswith("# "), recipe_text(name, use).splitlines())
     sentence = re.match(r".*?[.?](?= |$)", " ".join(line[2:] for line in comment))
-    profiles = read_layers(name, use, lambda data: data, expected="").profile_names
+    profiles = read_layers(name, use).profile_names
     description = sentence.group() if sentence else ""
     return {"name": name, "command": use, "profiles": list(profiles), "description": description}
 

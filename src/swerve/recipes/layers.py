@@ -8,18 +8,17 @@ recipe that it extends.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from swerve.errors import ConfigError, nearest
 from swerve.recipes.files import RecipeUse, read_source
-from swerve.recipes.schema import Origin
+from swerve.recipes.schema import Origin, expand_shorthand
 from swerve.recipes.yaml_lines import KeyPath, YamlDocument, parse_yaml
-
-Expand = Callable[[Any], Any]
-"""Writes out shorthand (`swerve.recipes.schema.expand_shorthand`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,9 @@ class Layered:
     name: str
     """What error messages call the recipe."""
     data: Any
-    origins: tuple[Origin, ...]
+    model: type[BaseModel] = BaseModel
+    """What the data is read as, which says where text is shorthand for a mapping."""
+    origins: tuple[Origin, ...] = ()
     profiles: Profiles = field(default_factory=dict)
 
     @property
@@ -58,12 +59,12 @@ class Layered:
         """Names that `profile=NAME` may have."""
         return tuple(name for name, overrides in self.profiles.items() if overrides is not None)
 
-    def overridden(self, override: Override, expand: Expand) -> Layered:
+    def overridden(self, override: Override) -> Layered:
         """Return the recipe with an override in it; later ones can go into its value."""
         data, path = apply_override(self.data, override)
         lines = {(*path, *rest): line for rest, line in override.lines.items()}
         origin = Origin(path=path, source=override.text, lines=lines)
-        return replace(self, data=expand(data), origins=(*self.origins, origin))
+        return replace(self, data=expand_shorthand(self.model, data), origins=(*self.origins, origin))
 
     def profile(self, chosen: Override) -> tuple[Override, ...]:
         """Return the overrides of the profile that `profile=NAME` chooses.
@@ -88,89 +89,89 @@ def split_profile(overrides: Sequence[str | Override]) -> tuple[Override | None,
     >>> split_profile(["seed=1", "profile=tiny"])[0].value
     'tiny'
     """
-    parsed = [parse_override(one) if isinstance(one, str) else one for one in overrides]
-    chosen = [one for one in parsed if one.keys == ("profile",)]
-    return (chosen[-1] if chosen else None), [one for one in parsed if one.keys != ("profile",)]
+    chosen, others = None, []
+    for given in overrides:
+        override = parse_override(given) if isinstance(given, str) else given
+        if override.keys == ("profile",):
+            chosen = override
+        else:
+            others.append(override)
+    return chosen, others
 
 
-def read_layers(source: str | Path, use: RecipeUse, expand: Expand, *, expected: str) -> Layered:
+def read_layers(
+    source: str | Path,
+    use: RecipeUse,
+    model: type[BaseModel] = BaseModel,
+    *,
+    children: Mapping[str, str] = {},
+    place: str = "",
+) -> Layered:
     """Return a recipe with what it extends.
 
     Args:
         source: path of a YAML file, or the name of a shipped recipe of that use.
         use: the command that runs it.
-        expand: writes out shorthand.
-        expected: what a file has to be, for the message about one that is no mapping.
+        model: what it is read as, for its shorthand; by default none is written out.
+        children: the recipes that extend this one, for the message about a circle: path -> name.
+        place: of the `extends` that names it, with which its errors begin.
 
     Raises:
         ConfigError: a file cannot be read, recipes extend one another in a circle, or profiles are no mappings.
     """
-    return _Reader(use, expand, expected).read(source)
+    try:
+        name, text = read_source(source, use)
+    except ConfigError as error:
+        raise ConfigError(f"{place}{error}") from None
+    if (identity := os.path.realpath(source)) in children:
+        circle = " -> ".join((*children.values(), name))
+        raise ConfigError(f"{place}recipes extend one another in a circle: {circle}")
+    document = parse_yaml(text, source=name)
+    if not isinstance(document.data, dict):
+        train = "a recipe is a mapping with the keys task, model and stages"
+        raise ConfigError(f"{name}: {train if use == 'train' else 'must be a mapping of keys to values'}")
 
+    # A recipe that extends none is its own keys.
+    own = {key: value for key, value in document.data.items() if key not in ("extends", "profiles")}
+    profiles = _profiles(document, name)
+    parent = document.data.get("extends")
+    if parent is None:
+        origin = Origin(path=(), source=name, lines=document.lines)
+        data = expand_shorthand(model, own)
+        return Layered(name=name, data=data, model=model, origins=(origin,), profiles=profiles)
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    use: RecipeUse
-    expand: Expand
-    expected: str
+    # Another one names a shipped recipe, or a file whose path is relative to its own.
+    place = f"{name}:{document.lines[('extends',)]}: "
+    if not isinstance(parent, str) or not parent:
+        raise ConfigError(f"{place}'extends' must be the name of a shipped recipe or the path of a YAML file")
+    if Path(parent).suffix in (".yaml", ".yml") or "/" in parent:
+        parent = os.path.normpath(Path(source).parent / parent)
+    base = read_layers(parent, use, model, children={**children, identity: name}, place=place)
 
-    def read(self, source: str | Path, *, children: Mapping[str, str] = {}, place: str = "") -> Layered:
-        """Read a recipe that `children` extend, the first of them at `place`."""
-        # Errors of a recipe that another one extends begin with the place of that `extends`.
-        try:
-            name, text = read_source(source, self.use)
-        except ConfigError as error:
-            raise ConfigError(f"{place}{error}") from None
-        if (identity := os.path.realpath(source)) in children:
-            circle = " -> ".join((*children.values(), name))
-            raise ConfigError(f"{place}recipes extend one another in a circle: {circle}")
-        document = parse_yaml(text, source=name)
-        if not isinstance(document.data, dict):
-            raise ConfigError(f"{name}: {self.expected}")
-
-        # A recipe that extends none is its own keys.
-        own = {key: value for key, value in document.data.items() if key not in ("extends", "profiles")}
-        profiles = _profiles(document, name)
-        parent = document.data.get("extends")
-        if parent is None:
-            origin = Origin(path=(), source=name, lines=document.lines)
-            return Layered(name=name, data=self.expand(own), origins=(origin,), profiles=profiles)
-
-        # Another one lays its mappings over those of the recipe that it extends, then its dotted keys one by one.
-        place = f"{name}:{document.lines[('extends',)]}: "
-        base = self.read(self._parent(source, parent, place), children={**children, identity: name}, place=place)
-        merged, paths = _merged(base.data, {key: value for key, value in own.items() if "." not in key}, ())
-        origins = [*base.origins, *(Origin(path=path, source=name, lines=document.lines) for path in paths)]
-        inherited = _inherited(base.profiles, profiles)
-        layered = Layered(name=name, data=self.expand(merged), origins=tuple(origins), profiles=inherited)
-        for key in own:
-            if "." in key:
-                layered = layered.overridden(_file_override(document, (key,), name), self.expand)
-        return layered
-
-    def _parent(self, source: str | Path, parent: Any, place: str) -> str:
-        """Return what `extends` names: a shipped recipe, or a file whose path is relative to that of `source`."""
-        if not isinstance(parent, str) or not parent:
-            raise ConfigError(f"{place}'extends' must be the name of a shipped recipe or the path of a YAML file")
-        is_path = Path(parent).suffix in (".yaml", ".yml") or "/" in parent
-        return os.path.normpath(Path(source).parent / parent) if is_path else parent
+    # It lays its mappings over those of the recipe that it extends, then its dotted keys one by one.
+    merged, paths = _merged(base.data, {key: value for key, value in own.items() if "." not in key}, ())
+    layered = replace(
+        base,
+        name=name,
+        data=expand_shorthand(model, merged),
+        origins=(*base.origins, *(Origin(path=path, source=name, lines=document.lines) for path in paths)),
+        profiles=_inherited(base.profiles, profiles),
+    )
+    for key in own:
+        if "." in key:
+            layered = layered.overridden(_file_override(document, (key,), name))
+    return layered
 
 
 def _inherited(base: Profiles, own: Profiles) -> Profiles:
     """Return the profiles of a recipe that extends another: of the inherited keys, none at or below one of its own."""
-
-    def keys(name: str) -> Mapping[str, Override] | None:
-        new = own.get(name, {})
-        if new is None:
-            return None
-        kept = {
-            key: override
-            for key, override in (base.get(name) or {}).items()
-            if not any(f"{key}.".startswith(f"{one}.") for one in new)
-        }
-        return {**kept, **new}
-
-    return {name: keys(name) for name in [*base, *own]}
+    profiles: dict[str, Mapping[str, Override] | None] = {**base, **own}
+    for name, new in own.items():
+        if new is not None:
+            replaced = tuple(f"{key}." for key in new)
+            kept = {key: old for key, old in (base.get(name) or {}).items() if not f"{key}.".startswith(replaced)}
+            profiles[name] = {**kept, **new}
+    return profiles
 
 
 def _profiles(document: YamlDocument, name: str) -> Profiles:

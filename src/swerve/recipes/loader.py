@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -17,8 +16,8 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
-from swerve.recipes.layers import Expand, Layered, Override, read_layers, split_profile
-from swerve.recipes.schema import Origins, expand_shorthand, explain_errors
+from swerve.recipes.layers import Layered, Override, read_layers, split_profile
+from swerve.recipes.schema import explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -43,8 +42,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     >>> load_config("demo_addition", ["seed=7"]).seed
     7
     """
-    expected = "a recipe is a mapping with the keys task, model and stages"
-    return _validated(Config, read_layers(source, "train", _expand(Config), expected=expected), overrides)
+    return _validated(Config, read_layers(source, "train", Config), overrides)
 
 
 def profile_name(overrides: Sequence[str]) -> str | None:
@@ -72,8 +70,7 @@ def load_document(
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
             valid word.
     """
-    layers = read_layers(source, use, _expand(model), expected="must be a mapping of keys to values")
-    return _validated(model, layers, overrides)
+    return _validated(model, read_layers(source, use, model), overrides)
 
 
 def load_settings(
@@ -93,20 +90,19 @@ def load_settings(
     >>> load_settings(EvalConfig, ["num_problems=9"]).num_problems
     9
     """
-    return _validated(model, Layered(name="overrides", data=data or {}, origins=()), overrides)
+    return _validated(model, Layered(name="overrides", data=data or {}, model=model), overrides)
 
 
 def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str | Override]) -> _Settings:
-    expand = _expand(model)
     chosen, rest = split_profile(overrides)
     for override in [*(layers.profile(chosen) if chosen else ()), *rest]:
-        layers = layers.overridden(override, expand)
+        layers = layers.overridden(override)
     try:
         # Through JSON: the models are strict, and in JSON a list may become a tuple.
         return model.model_validate_json(json.dumps(layers.data))
     except ValidationError as error:
-        origins = Origins(source=layers.name, parts=layers.origins)
-        raise explain_errors(model, error.errors(include_url=False), layers.data, origins) from None
+        errors = error.errors(include_url=False)
+        raise explain_errors(model, errors, layers.data, layers.name, layers.origins) from None
 
 
 def dump_yaml(config: BaseModel) -> str:
@@ -143,10 +139,6 @@ def config_schema(model: type[BaseModel] = Config) -> dict[str, Any]:
         "patternProperties": {r"^[^.]+\.": {}},
         "anyOf": [{"required": ["extends"]}, {"required": required}],
     }
-
-
-def _expand(model: type[BaseModel]) -> Expand:
-    return functools.partial(expand_shorthand, model)
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -184,30 +184,6 @@ class Origin:
         return next(found, self.lines.get(self.path, 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origins:
-    """Where each value of a configuration was written."""
-
-    source: str
-    """What messages call the recipe."""
-    parts: Sequence[Origin]
-    """Each replaces what those before it have at its path."""
-
-    def _of(self, path: KeyPath) -> Origin:
-        parts = reversed(self.parts) if path else ()
-        return next((part for part in parts if part.covers(path)), Origin(path=(), source=self.source))
-
-    def describe(self, path: KeyPath) -> str:
-        """Return the place to blame for an error at `path`: an override, or a file and line."""
-        origin = self._of(path)
-        line = origin.line(path)
-        return f"{origin.source}:{line}" if line else origin.source
-
-    def line(self, path: KeyPath) -> int:
-        """Return the line to blame for an error at `path`, or 0."""
-        return self._of(path).line(path)
-
-
 def _show(value: Any) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else value[:57] + "...")
@@ -278,8 +254,18 @@ def _message(model: type[BaseModel], error: ErrorDetails, path: KeyPath, data: A
     return f"{_key(path)}: {text}" if path else text
 
 
-def explain_errors(model: type[BaseModel], errors: Sequence[ErrorDetails], data: Any, origins: Origins) -> ConfigError:
-    """Return the error to raise: misspelt keys first (they cause others), then by line; the rest are counted."""
+def explain_errors(
+    model: type[BaseModel], errors: Sequence[ErrorDetails], data: Any, name: str, origins: Sequence[Origin]
+) -> ConfigError:
+    """Return the error to raise: misspelt keys first (they cause others), then by line; the rest are counted.
+
+    Args:
+        model: what the data is read as.
+        errors: what pydantic says of it.
+        data: the configuration.
+        name: what messages call the recipe.
+        origins: where its parts were written; each replaces what those before it have at its path.
+    """
     lines = []
     unions = set()
     for error in errors:
@@ -290,9 +276,15 @@ def explain_errors(model: type[BaseModel], errors: Sequence[ErrorDetails], data:
             unions.add(path)
         if error["type"] == "too_short" and error["input"]:
             continue  # pydantic repeats an item's error as a list that came out too short
+
+        # The place to blame is the last part that covers the path: an override, or a line of a file.
         place = (*path, "kind") if error["type"] == "union_tag_invalid" else path
-        line = f"{origins.describe(place)}: {_message(model, error, path, data)}"
-        lines.append((error["type"] != "extra_forbidden", origins.line(place), line))
+        parts = (part for part in reversed(origins) if place and part.covers(place))
+        origin = next(parts, Origin(path=(), source=name))
+        line = origin.line(place)
+        blamed = f"{origin.source}:{line}" if line else origin.source
+        message = f"{blamed}: {_message(model, error, path, data)}"
+        lines.append((error["type"] != "extra_forbidden", line, message))
     lines.sort(key=lambda entry: entry[:2])
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     return ConfigError(lines[0][2] + more)

@@ -283,7 +283,7 @@ def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
     """
     parsed = [(text, parse_override(text)) for text in overrides]
     own = [text for text, override in parsed if override.keys[0] in StudyFile.model_fields]
-    profiles = read_layers(source, "study", lambda data: data, expected="must be a mapping of keys to values").profiles
+    profiles = read_layers(source, "study").profiles
     own += [text for text, override in parsed if override.keys == ("profile",) and override.value in profiles]
     changes = {".".join(override.keys): override.value for text, override in parsed if text not in own}
     if "seed" in changes:
