@@ -76,9 +76,7 @@ def test_what_is_left_is_listed_for_a_scheduler(study):
 
 def test_failed_runs_end_the_command_with_status_1(study, monkeypatch):
     shutil.rmtree("runs/studies/pair/runs/long")
-    monkeypatch.setattr(
-        "swerve.study.run.run_jobs", lambda jobs, budget, progress: {job.name: "no room; see x.log" for job in jobs}
-    )
+    monkeypatch.setattr("swerve.study.run.run_jobs", lambda jobs, **_: {job.name: "no room; see x.log" for job in jobs})
     status, out, err = study("study", "pair.yaml")
     assert status == 1
     assert err.endswith("swerve: error: 1 of 2 runs failed\n  long/seed-0: no room; see x.log\n")

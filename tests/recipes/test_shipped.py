@@ -29,9 +29,7 @@ from tests.cases import each
 def profiles(use: RecipeUse) -> list[tuple[str, str]]:
     """Every shipped recipe with every profile, and as it is."""
     return [
-        (name, profile)
-        for name in shipped_recipes(use)
-        for profile in ("null", *read_layers(name, use).profile_names)
+        (name, profile) for name in shipped_recipes(use) for profile in ("null", *read_layers(name, use).profile_names)
     ]
 
 

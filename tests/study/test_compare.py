@@ -18,11 +18,12 @@ from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml
 from swerve.recipes.loader import config_hash
 from swerve.statistics import mcnemar
-from swerve.study.compare import Question, compare_runs, detectable
+from swerve.study.compare import compare_runs, detectable
 from swerve.study.gather import absences, compare_directories, study_csv
 from swerve.study.measure import measure_run
+from swerve.study.plan import StudyFile
 
-QUESTION = Question(name="s", recipe="r", changes={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
+STUDY = StudyFile(name="s", recipe="r", variants={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def runs(measured):
 
 
 def test_differences_over_seeds_are_of_the_runs_of_one_seed(runs):
-    found = compare_runs(QUESTION, runs)
+    found = compare_runs(STUDY, runs)
     kl, clip = (found.difference_of("accuracy", name) for name in ("kl", "clip"))
     assert (kl.num_seeds, kl.mean) == (3, pytest.approx(0.8 / 3))
     p = ttest_rel([0.4, 0.6, 0.4], [0.2, 0.3, 0.1]).pvalue
@@ -56,7 +57,7 @@ def test_differences_over_seeds_are_of_the_runs_of_one_seed(runs):
 
 
 def test_differences_over_problems_average_a_problem_over_seeds(runs):
-    kl = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    kl = compare_runs(STUDY, runs).difference_of("accuracy", "kl")
     # By problem, of three seeds: 0, 1/3, 2/3, 3/3, 1/3, 1/3, 0, 0, 0, 0.
     assert (kl.num_problems, kl.over_problems.mean) == (10, pytest.approx(0.8 / 3))
     assert kl.p_problems == pytest.approx(2 / 2**5)  # all five signs alike
@@ -69,7 +70,7 @@ def test_accuracy_by_kind_is_a_mean_over_seeds_of_the_start_and_of_each_variant(
         return replace(one, run=one.run.model_copy(update=update))
 
     changed = [*(with_kinds(one, 0.2 * one.run.seed, 0.5, 0.1) for one in runs[:3]), with_kinds(runs[3], 1, 0, 0.1)]
-    found = {(one.variant, one.kind): one for one in compare_runs(QUESTION, changed).kinds}
+    found = {(one.variant, one.kind): one for one in compare_runs(STUDY, changed).kinds}
     assert set(found) == {("start", "easy"), ("none", "easy"), ("none", "hard"), ("kl", "easy"), ("kl", "hard")}
     easy = found["none", "easy"]
     assert (easy.num_seeds, easy.mean) == (3, pytest.approx(0.2))
@@ -79,7 +80,7 @@ def test_accuracy_by_kind_is_a_mean_over_seeds_of_the_start_and_of_each_variant(
 
 
 def test_with_one_seed_nothing_is_said_over_seeds(runs):
-    found = compare_runs(QUESTION, [one for one in runs if one.run.seed == 0]).difference_of("accuracy", "kl")
+    found = compare_runs(STUDY, [one for one in runs if one.run.seed == 0]).difference_of("accuracy", "kl")
     assert (found.mean, found.over_seeds, found.p_seeds, found.effect_size) == (pytest.approx(0.2), None, None, None)
     test = mcnemar([True] * 2 + [False] * 8, [True] * 4 + [False] * 6)
     assert (found.p_problems, found.over_problems) == (test.p_value, test.difference)
@@ -91,7 +92,7 @@ def test_problems_of_each_seed_are_compared_with_their_own(measured):
         measured(variant, seed, {f"p{seed}{place}": float(place < right) for place in range(4)})
         for variant, seed, right in [("none", 0, 1), ("none", 1, 1), ("kl", 0, 2), ("kl", 1, 3)]
     ]
-    found = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    found = compare_runs(STUDY, runs).difference_of("accuracy", "kl")
     assert (found.num_problems, found.over_problems.mean) == (8, pytest.approx(3 / 8))
     assert (
         found.p_problems
@@ -101,7 +102,7 @@ def test_problems_of_each_seed_are_compared_with_their_own(measured):
 
 def test_variants_on_other_problems_are_not_compared_over_problems(measured):
     runs = [measured("none", 0, {"a": 1.0}), measured("kl", 0, {"b": 1.0})]
-    found = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    found = compare_runs(STUDY, runs).difference_of("accuracy", "kl")
     assert (found.num_problems, found.over_problems, found.p_problems) == (None, None, None)
 
 
@@ -110,22 +111,22 @@ def test_curves_are_means_over_seeds_between_the_lowest_and_the_highest(measured
         measured("none", 0, "1", {"reward": {1: 0.2, 2: 0.4}}),
         measured("none", 1, "1", {"reward": {1: 0.4}}),
     ]
-    (curve,) = compare_runs(QUESTION, runs).curves_of("reward")
+    (curve,) = compare_runs(STUDY, runs).curves_of("reward")
     assert (curve.steps, curve.mean, curve.low, curve.high) == ((1, 2), (0.3, 0.4), (0.2, 0.4), (0.4, 0.4))
 
 
 def test_what_a_study_can_find_is_assumed_until_runs_are_done(runs):
-    seeds, problems = detectable(QUESTION, [], num_problems=400)
+    seeds, problems = detectable(STUDY, [], num_problems=400)
     assert (seeds.is_assumed, seeds.num, seeds.sd) == (True, 3, 0.03)
     assert (problems.num, problems.sd) == (400, pytest.approx(0.2**0.5))
-    seeds, problems = detectable(QUESTION, runs, num_problems=400)
+    seeds, problems = detectable(STUDY, runs, num_problems=400)
     # The variance of kl's differences is .0033, that of clip's 0 and -.1 is .005.
     assert (seeds.is_assumed, seeds.sd) == (False, pytest.approx(((0.01 / 3 + 0.005) / 2) ** 0.5))
     assert (problems.num, problems.is_assumed) == (10, False)
 
 
 def test_csv_has_a_line_for_each_measure_and_variant(runs):
-    found = compare_runs(QUESTION, runs)
+    found = compare_runs(STUDY, runs)
     rows = list(csv.DictReader(io.StringIO(study_csv(found))))
     assert [(row["measure"], row["variant"]) for row in rows] == [
         ("accuracy", "none"), ("accuracy", "kl"), ("accuracy", "clip"), ("entropy", "none"), ("entropy", "kl"),
@@ -137,13 +138,13 @@ def test_csv_has_a_line_for_each_measure_and_variant(runs):
 
 def test_what_was_not_measured_is_named(measured):
     runs = [measured("a", 0, "11", similarity=0.5), measured("a", 1, "01"), measured("b", 0, "00", similarity=0.25)]
-    question = Question(name="s", recipe="r", changes={"a": {}, "b": {}}, seeds=(0, 1))
+    study = StudyFile(name="s", recipe="r", variants={"a": {}, "b": {}}, seeds=(0, 1))
     gone = measure_run(Path("nowhere"), variant="b", seed=1, shown_path="runs/b/seed-1")
-    assert absences(compare_runs(question, [*runs, gone])) == [
+    assert absences(compare_runs(study, [*runs, gone])) == [
         "runs/b/seed-1: missing (not begun); it counts nowhere",
         "similarity of samples: not measured in runs/a/seed-1; means are of the others",
     ]
-    assert absences(compare_runs(question, [runs[0], runs[2]])) == []
+    assert absences(compare_runs(study, [runs[0], runs[2]])) == []
 
 
 def _sampled(run):

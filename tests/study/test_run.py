@@ -18,7 +18,7 @@ from swerve.errors import InterruptedRunError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.study.plan import Job, plan_study
-from swerve.study.run import Budget, job_lines, run_jobs, step_command, write_slurm_script
+from swerve.study.run import job_lines, run_jobs, step_command, write_slurm_script
 
 CONFIG = load_config("demo_addition")
 
@@ -62,7 +62,7 @@ def shell(script: str):
 
 
 def run(jobs, script, **budget):
-    return run_jobs(jobs, Budget(**budget), progress=SilentProgress(), command=shell(script))
+    return run_jobs(jobs, **budget, progress=SilentProgress(), command=shell(script))
 
 
 COUNT = """

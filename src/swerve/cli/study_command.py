@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from swerve.config import Config
     from swerve.progress import Progress
     from swerve.study.plan import Job, Plan
-    from swerve.study.run import Budget
 
 _PROCESS_BYTES = 600_000_000
 """What a process takes with its libraries, which share a CPU's memory with the training."""
@@ -82,7 +81,7 @@ def study(
     if not gather:
         plan.write()
         _announce(plan, jobs, progress)
-        failures = _run(plan, jobs, _budget(num_jobs, memory), progress)
+        failures = _run(plan, jobs, num_jobs, memory, progress)
 
     # Compare what is there, also where runs failed.
     if only is None:
@@ -99,36 +98,29 @@ def study(
         )
 
 
-def _budget(num_jobs: int, memory: float | None) -> Budget:
-    from swerve.study.run import Budget
+def _run(plan: Plan, jobs: Sequence[Job], num_jobs: int, memory: float | None, progress: Progress) -> Mapping[str, str]:
+    """Do what is left: first the runs that the others begin with."""
+    from swerve.models.model_folder import resolve_device
+    from swerve.study.run import run_jobs
+    from swerve.train.memory import predicted_memory
 
     def predict(config: Config) -> int:
-        from swerve.models.model_folder import resolve_device
-        from swerve.train.memory import predicted_memory
-
         own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
         return predicted_memory(config).peak + own
 
-    return Budget(num_jobs=num_jobs, memory=None if memory is None else int(memory * 1e9), predict=predict)
-
-
-def _run(plan: Plan, jobs: Sequence[Job], budget: Budget, progress: Progress) -> Mapping[str, str]:
-    """Do what is left: first the runs that the others begin with."""
-    from swerve.study.run import run_jobs
-
-    starts = [job for job in plan.starts if job.next_step() is not None]
-    failures = run_jobs(starts, budget, progress=progress) if starts else {}
-    if failures:
-        return failures
-    left = [job for job in jobs if job not in plan.starts and job.next_step() is not None]
-    return run_jobs(left, budget, progress=progress) if left else {}
+    limit = None if memory is None else int(memory * 1e9)
+    for some in (plan.starts, [job for job in jobs if job not in plan.starts]):
+        left = [job for job in some if job.next_step() is not None]
+        if left and (failures := run_jobs(left, progress=progress, num_jobs=num_jobs, memory=limit, predict=predict)):
+            return failures
+    return {}
 
 
 def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
     """Say which runs are left to do and which difference it can show."""
     from swerve.report.study import detectable_words
     from swerve.study.compare import detectable
-    from swerve.study.gather import measure_jobs, question_of
+    from swerve.study.gather import measure_jobs
 
     done = sum(job.next_step() is None for job in jobs)
     variants, seeds = len(plan.study.variants), len(plan.study.seeds)
@@ -136,7 +128,7 @@ def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
     progress.note(f"{plan.path}: {size}, of which {done} are done and {len(jobs) - done} to do")
     if variants > 1:
         num_problems = jobs[0].config.eval.num_problems
-        effects = detectable(question_of(plan), measure_jobs(plan), num_problems=num_problems)
+        effects = detectable(plan.study, measure_jobs(plan), num_problems=num_problems)
         progress.note(detectable_words(tuple(effects)))
 
 

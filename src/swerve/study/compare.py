@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -33,6 +34,7 @@ from swerve.statistics import (
     sign_flip_test,
 )
 from swerve.study.measure import Measured
+from swerve.study.plan import StudyFile
 from swerve.version import __version__
 
 ASSUMED_SEED_SD = 0.03
@@ -42,49 +44,30 @@ ASSUMED_DISAGREEMENT = 0.2
 _DIGITS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is compared with what."""
-
-    name: str
-    recipe: str
-    changes: Mapping[str, Mapping[str, JsonValue]]
-    """Variant -> what it changes, the baseline first."""
-    seeds: tuple[int, ...]
-    measures: tuple[str, ...] = ()
-    """The headline first; empty: all that were measured."""
-    confidence: float = 0.95
-
-    @property
-    def baseline(self) -> str:
-        """The variant that others are compared with."""
-        return next(iter(self.changes))
-
-
-def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
+def compare_runs(study: StudyFile, runs: Sequence[Measured]) -> Study:
     """Return what tells the variants apart.
 
     Args:
-        question: the variants and what is compared.
+        study: the variants and what is compared.
         runs: of each variant and seed one at most; those without an evaluation count nowhere.
     """
     # Only what was measured somewhere is compared.
     measured = [run for run in runs if run.run.measured]
-    measures = [name for name in question.measures or MEASURES if any(name in entry.run.values for entry in measured)]
+    measures = [name for name in study.measures or MEASURES if any(name in entry.run.values for entry in measured)]
     return Study(
         swerve_version=__version__,
-        name=question.name,
-        recipe=question.recipe,
-        baseline=question.baseline,
-        seeds=question.seeds,
-        confidence=question.confidence,
-        variants=tuple(_variant(name, changes, runs) for name, changes in question.changes.items()),
+        name=study.name,
+        recipe=Path(study.recipe).name,
+        baseline=study.compared_with,
+        seeds=study.seeds,
+        confidence=study.confidence,
+        variants=tuple(_variant(name, changes, runs) for name, changes in study.changes.items()),
         runs=tuple(run.run for run in runs),
-        means=tuple(mean for name in measures for mean in _means(question, name, measured)),
-        differences=tuple(difference for name in measures for difference in _differences(question, name, measured)),
-        curves=tuple(_curves(question, runs)),
-        detectable=tuple(detectable(question, runs, num_problems=0)) if measured else (),
-        kinds=tuple(_kinds(question, measured)),
+        means=tuple(mean for name in measures for mean in _means(study, name, measured)),
+        differences=tuple(difference for name in measures for difference in _differences(study, name, measured)),
+        curves=tuple(_curves(study, runs)),
+        detectable=tuple(detectable(study, runs, num_problems=0)) if measured else (),
+        kinds=tuple(_kinds(study, measured)),
     )
 
 
@@ -120,8 +103,8 @@ def _over_seeds(measure: str, values: Sequence[float], confidence: float, *, lea
     return Estimate(mean=interval.mean, low=max(least, interval.low), high=min(1.0, interval.high))
 
 
-def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
-    for variant in question.changes:
+def _means(study: StudyFile, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
+    for variant in study.changes:
         values = list(_values(measure, variant, runs).values())
         if values:
             yield StudyMean(
@@ -129,30 +112,30 @@ def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterat
                 variant=variant,
                 num_seeds=len(values),
                 mean=fmean(values),
-                over_seeds=_over_seeds(measure, values, question.confidence, least=0.0),
+                over_seeds=_over_seeds(measure, values, study.confidence, least=0.0),
             )
 
 
-def _kinds(question: Question, runs: Sequence[Measured]) -> Iterator[StudyKind]:
+def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyKind]:
     """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
     by_variant = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
-    for name in question.changes:
+    for name in study.changes:
         by_variant[name] = {run.run.seed: run.run.by_kind for run in runs if run.run.variant == name}
     for kind in dict.fromkeys(kind for run in runs for kind in run.run.by_kind):
         for variant, by_seed in by_variant.items():
             values = [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]
             if values:
-                over_seeds = _over_seeds("accuracy", values, question.confidence, least=0.0)
+                over_seeds = _over_seeds("accuracy", values, study.confidence, least=0.0)
                 yield StudyKind(
                     kind=kind, variant=variant, num_seeds=len(values), mean=fmean(values), over_seeds=over_seeds
                 )
 
 
-def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
+def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
     """Return the differences of all variants from the baseline; their p-values are a family."""
     differences = []
-    before = _values(measure, question.baseline, runs)
-    for variant in list(question.changes)[1:]:
+    before = _values(measure, study.compared_with, runs)
+    for variant in list(study.changes)[1:]:
         after = _values(measure, variant, runs)
 
         # Pairs of one seed each.
@@ -166,10 +149,10 @@ def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> 
                     "variant": variant,
                     "num_seeds": len(seeds),
                     "mean": fmean(pairs[1]) - fmean(pairs[0]),
-                    "over_seeds": _over_seeds(measure, changes, question.confidence, least=-1.0),
+                    "over_seeds": _over_seeds(measure, changes, study.confidence, least=-1.0),
                     "p_seeds": paired_t_test(*pairs),
                     "effect_size": cohens_d_paired(*pairs),
-                    **_over_problems(question, measure, variant, runs),
+                    **_over_problems(study, measure, variant, runs),
                 }
             )
 
@@ -202,9 +185,9 @@ def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[M
     return pairs
 
 
-def _over_problems(question: Question, measure: str, variant: str, runs: Sequence[Measured]) -> dict[str, Any]:
-    pairs = _paired_problems(measure, question.baseline, variant, runs)
-    num, level = len(set(pairs.problems)), question.confidence
+def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[Measured]) -> dict[str, Any]:
+    pairs = _paired_problems(measure, study.compared_with, variant, runs)
+    num, level = len(set(pairs.problems)), study.confidence
     if not num:
         return dict.fromkeys(("num_problems", "over_problems", "p_problems"))
     is_share = MEASURES[measure].unit == "share"
@@ -220,9 +203,9 @@ def _over_problems(question: Question, measure: str, variant: str, runs: Sequenc
     }
 
 
-def _curves(question: Question, runs: Sequence[Measured]) -> Iterator[StudyCurve]:
+def _curves(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyCurve]:
     for metric in CURVES:
-        for variant in question.changes:
+        for variant in study.changes:
             own = [run.curves.get(metric, {}) for run in runs if run.run.variant == variant]
             by_step = {step: [curve[step] for curve in own if step in curve] for step in sorted(set().union(*own))}
             if by_step:
@@ -240,25 +223,25 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def detectable(question: Question, runs: Sequence[Measured], *, num_problems: int) -> Iterator[Detectable]:
+def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int) -> Iterator[Detectable]:
     """Yield the difference in accuracy that one comparison finds, over seeds and over problems.
 
     Args:
-        question: with the seeds.
+        study: with the seeds.
         runs: those that are done, whose differences say how far pairs lie apart; without any it is assumed.
         num_problems: of an evaluation, where none is done.
     """
     by_seed, disagreements, known = [], [], 0
-    for variant in list(question.changes)[1:]:
-        after, before = _values("accuracy", variant, runs), _values("accuracy", question.baseline, runs)
+    for variant in list(study.changes)[1:]:
+        after, before = _values("accuracy", variant, runs), _values("accuracy", study.compared_with, runs)
         changes = [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
         if len(changes) > 1:
             by_seed.append(float(np.var(changes, ddof=1)))
-        pairs = _paired_problems("accuracy", question.baseline, variant, runs)
+        pairs = _paired_problems("accuracy", study.compared_with, variant, runs)
         known = max(known, len(set(pairs.problems)))
         if pairs.problems:
             disagreements.append(_problem_variance(pairs))
-    yield _detectable("seeds", len(question.seeds), by_seed, ASSUMED_SEED_SD)
+    yield _detectable("seeds", len(study.seeds), by_seed, ASSUMED_SEED_SD)
     yield _detectable("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT))
 
 

@@ -15,22 +15,9 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.estimates import Estimate
 from swerve.recipes.loader import differing_keys, load_config
-from swerve.study.compare import Question, compare_runs
+from swerve.study.compare import compare_runs
 from swerve.study.measure import Measured, measure_run
-from swerve.study.plan import Job, Plan
-
-
-def question_of(plan: Plan) -> Question:
-    """Return what a study compares, its baseline first."""
-    study, first = plan.study, plan.study.compared_with
-    return Question(
-        name=study.name,
-        recipe=Path(study.recipe).name,
-        changes={first: study.variants[first], **study.variants},
-        seeds=study.seeds,
-        measures=study.measures,
-        confidence=study.confidence,
-    )
+from swerve.study.plan import Plan, StudyFile
 
 
 def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]:
@@ -40,17 +27,21 @@ def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]
         plan: the study.
         failures: why a run failed, by name.
     """
-    return [_measure(job, plan.path, failures.get(job.name)) for job in plan.jobs]
-
-
-def _measure(job: Job, folder: Path, failure: str | None) -> Measured:
-    shown = str(job.run.path.relative_to(folder))
-    return measure_run(job.run.path, variant=job.variant, seed=job.seed, shown_path=shown, failure=failure)
+    return [
+        measure_run(
+            job.run.path,
+            variant=job.variant,
+            seed=job.seed,
+            shown_path=str(job.run.path.relative_to(plan.path)),
+            failure=failures.get(job.name),
+        )
+        for job in plan.jobs
+    ]
 
 
 def gather_study(plan: Plan, failures: Mapping[str, str] = {}) -> Study:
     """Return the comparison of the runs that are done."""
-    return compare_runs(question_of(plan), measure_jobs(plan, failures))
+    return compare_runs(plan.study, measure_jobs(plan, failures))
 
 
 def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> Study:
@@ -60,7 +51,9 @@ def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> S
         ConfigError: two runs have the same configuration and seed.
         ArtifactError: a directory is no run.
     """
-    configs = [_config_of(path) for path in paths]
+    for path in paths:
+        RunDirectory(path).read_provenance()
+    configs = [load_config(path / "config.yaml") for path in paths]
 
     # Runs whose configurations differ in the seed alone are of one variant.
     groups: list[list[int]] = []
@@ -81,22 +74,17 @@ def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> S
         for name, group in zip(names, groups, strict=True)
         for at in group
     ]
-    question = Question(
+    study = StudyFile.model_construct(  # names of directories may be any
         name=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others",
         recipe=f"{len(paths)} runs",
-        changes={
+        variants={
             name: {key: _value_at(configs[group[0]], key) for key in keys}
             for name, group in zip(names, groups, strict=True)
         },
         seeds=tuple(sorted({config.seed for config in configs})),
         confidence=confidence,
     )
-    return compare_runs(question, measured)
-
-
-def _config_of(path: Path) -> Config:
-    RunDirectory(path).read_provenance()
-    return load_config(path / "config.yaml")
+    return compare_runs(study, measured)
 
 
 def _apart(first: Config, second: Config) -> list[str]:

@@ -120,6 +120,11 @@ class StudyFile(Model):
         """Name of the variant that others are compared with."""
         return self.baseline or next(iter(self.variants))
 
+    @property
+    def changes(self) -> dict[str, Changes]:
+        """What each variant changes, the one that others are compared with first."""
+        return {self.compared_with: self.variants[self.compared_with], **self.variants}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -148,8 +153,11 @@ class Job:
             return "train"
         if "eval" in self.steps and not self._is_evaluated():
             return "eval"
-        if "probe" in self.steps and status == "trained" and not self._is_probed():
-            return "probe"
+        if "probe" in self.steps and status == "trained":
+            try:
+                return "probe" if read_summary(self.run) is None else None
+            except ArtifactError:
+                return "probe"
         return None
 
     def _is_evaluated(self) -> bool:
@@ -168,12 +176,6 @@ class Job:
             ):
                 return False
         return True
-
-    def _is_probed(self) -> bool:
-        try:
-            return read_summary(self.run) is not None
-        except ArtifactError:
-            return False
 
     def check_unchanged(self) -> None:
         """Check that the run, if it was begun, has the configuration that the study asks for.
@@ -241,13 +243,18 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     file_name = source if folder is None else str(folder / "study.yaml")
     own, changes = _split(file_name, overrides)
     study = load_document(StudyFile, file_name, own, use="study")
-    file = Path(file_name)
+
+    # Recipes are sought from the study's folder first.
+    file, start, variants = Path(file_name), study.start, {}
+    for name, changed in study.variants.items():
+        recipe = {"recipe": _recipe(str(changed["recipe"]), file)} if "recipe" in changed else {}
+        variants[name] = {**changed, **recipe}
     study = study.model_copy(
         update={
             "recipe": _recipe(study.recipe, file),
             "set": {**study.set, **changes},
-            "start": _start(study, file),
-            "variants": {name: _with_recipe(changes, file) for name, changes in study.variants.items()},
+            "start": start and start.model_copy(update={"recipe": _recipe(start.recipe, file)}),
+            "variants": variants,
         }
     )
     if not _NAME.fullmatch(study.name):
@@ -299,15 +306,6 @@ def _recipe(recipe: str, file: Path) -> str:
     return str((beside if beside.is_file() else Path(recipe)).absolute()) if "." in recipe or "/" in recipe else recipe
 
 
-def _with_recipe(changes: Changes, file: Path) -> Changes:
-    return {**changes, "recipe": _recipe(str(changes["recipe"]), file)} if "recipe" in changes else changes
-
-
-def _start(study: StudyFile, file: Path) -> StudyStart | None:
-    start = study.start
-    return None if start is None else start.model_copy(update={"recipe": _recipe(start.recipe, file)})
-
-
 def _texts(changes: Mapping[str, Any]) -> list[str]:
     """Return changes as the command line has them; JSON is YAML."""
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
@@ -333,18 +331,15 @@ def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) ->
         for seed in study.seeds:
             name = f"{variant}/seed-{seed}"
             texts = _texts(study.set)
-            if seed in starts:
-                texts.append(f"model.path={json.dumps(str(_last_checkpoint(starts[seed])))}")
+            if start := starts.get(seed):
+                num_steps = sum(stage.steps for stage in start.config.stages)
+                texts.append(f"model.path={json.dumps(str(start.run.checkpoint_path(num_steps)))}")
             try:
                 config = with_steps(load_config(recipe, [*texts, *own, f"seed={seed}"]))
             except ConfigError as error:
                 raise ConfigError(f"{file}: variant '{variant}': {error}") from None
             config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
             yield _job(name, variant, config, path, study.steps, run=path / "runs" / name)
-
-
-def _last_checkpoint(start: Job) -> Path:
-    return start.run.checkpoint_path(sum(stage.steps for stage in start.config.stages))
 
 
 def _job(name: str, variant: str, config: Config, path: Path, steps: tuple[StudyStep, ...], *, run: Path) -> Job:

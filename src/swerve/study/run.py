@@ -26,18 +26,6 @@ _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What runs may take together."""
-
-    num_jobs: int = 1
-    """Runs side by side."""
-    memory: int | None = None
-    """Bytes; None: not limited."""
-    predict: Callable[[Config], int] | None = None
-    """Returns the bytes that a run takes at its peak; needed with `memory`."""
-
-
 Command = Callable[[Job, StudyStep], Sequence[str]]
 """Returns the command line of a step."""
 
@@ -51,19 +39,33 @@ def step_command(job: Job, step: StudyStep) -> list[str]:
 
 
 def run_jobs(
-    jobs: Sequence[Job], budget: Budget, *, progress: Progress, command: Command = step_command
+    jobs: Sequence[Job],
+    *,
+    progress: Progress,
+    num_jobs: int = 1,
+    memory: int | None = None,
+    predict: Callable[[Config], int] = lambda config: 0,
+    command: Command = step_command,
 ) -> dict[str, str]:
     """Do what is left of runs; return why each that failed did, by name.
 
     A run that another process holds is waited for. Children are asked to save and stop where this process is
     interrupted, and are where it is killed.
 
+    Args:
+        jobs: the runs.
+        progress: where it is shown.
+        num_jobs: runs side by side.
+        memory: bytes that they may take together; None: not limited.
+        predict: returns the bytes that a run takes at its peak.
+        command: returns the command line of a step.
+
     Raises:
         InterruptedRunError: a signal asked for a stop; all children have ended.
     """
     total = sum(_num_steps(job) for job in jobs)
     with progress.task("study", total, done=sum(map(_steps_done, jobs))) as task, deferred_signals() as interruption:
-        return _Scheduler(jobs, budget, progress, task, command).run(interruption)
+        return _Scheduler(jobs, num_jobs, memory, predict, command, progress, task).run(interruption)
 
 
 @dataclass(slots=True)
@@ -79,10 +81,12 @@ class _Running:
 @dataclass(slots=True)
 class _Scheduler:
     jobs: Sequence[Job]
-    budget: Budget
+    num_jobs: int
+    memory: int | None
+    predict: Callable[[Config], int]
+    command: Command
     progress: Progress
     task: ProgressTask
-    command: Command
     waiting: deque[Job] = field(init=False)
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class _Scheduler:
 
     def _start_what_fits(self) -> None:
         for _ in range(len(self.waiting)):
-            if len(self.running) >= self.budget.num_jobs:
+            if len(self.running) >= self.num_jobs:
                 return
             job = self.waiting.popleft()
 
@@ -128,25 +132,24 @@ class _Scheduler:
                 self.waiting.append(job)
                 continue
             try:
-                memory = self._memory(job)
+                memory = self._predicted(job)
                 taken = sum(running.memory for running in self.running)
-                if self.running and self.budget.memory and memory + taken > self.budget.memory:
+                if self.running and self.memory and memory + taken > self.memory:
                     self.waiting.appendleft(job)
                     return
                 self._start(job, memory)
             except SwerveError as error:
                 self._end(job, str(error))
 
-    def _memory(self, job: Job) -> int:
+    def _predicted(self, job: Job) -> int:
         """Return the memory that a run takes; the runs of a variant take the same."""
-        limit, predict = self.budget.memory, self.budget.predict
-        if limit is None or predict is None:
+        if self.memory is None:
             return 0
         if job.variant not in self.sizes:
-            self.sizes[job.variant] = predict(job.config)
+            self.sizes[job.variant] = self.predict(job.config)
         size = self.sizes[job.variant]
-        if size > limit:
-            raise ConfigError(f"needs about {size / 1e9:.2g} of the {limit / 1e9:.2g} GB that --memory gives")
+        if size > self.memory:
+            raise ConfigError(f"needs about {size / 1e9:.2g} of the {self.memory / 1e9:.2g} GB that --memory gives")
         return size
 
     def _start(self, job: Job, memory: int, *, after: StudyStep | None = None) -> None:
@@ -171,7 +174,7 @@ class _Scheduler:
         if job.config.runtime.threads is not None or "OMP_NUM_THREADS" in os.environ:
             return os.environ
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.budget.num_jobs))}
+        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.num_jobs))}
 
     def _look_at(self, running: _Running) -> None:
         done = _steps_done(running.job)
