@@ -105,10 +105,14 @@ def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, mod
         (
             ["MODEL", *TASK, "--split", "test", "--out", "o"],
             2,
-            "--split: Input should be 'train' or 'heldout', got 'test'",
+            "--split: 'split' must be one of",
         ),
         (["MODEL", *TASK, "--limit", "9", "--out", "o"], 2, "there are 4 heldout problems, fewer than --limit 9"),
-        (["MODEL", *TASK, "--date", "today", "--out", "o"], 2, "--date 'today' is not a date; write YYYY-MM-DD"),
+        (
+            ["MODEL", *TASK, "--date", "today", "--out", "o"],
+            2,
+            "--date: 'today' must be a date such as 2026-01-31, got 'today'",
+        ),
         (["MODEL", *TASK, "--template-arg", "x=1", "--out", "o"], 2, "has no chat template, so it takes no template"),
         (["MODEL", *TASK, "--max-new-tokens", "40", "--out", "o"], 2, "more than the model's 40 positions"),
         (["MODEL", "--out", "o"], 2, "give either --task TASK (see: swerve data list) or --data SPEC"),

@@ -176,15 +176,11 @@ def read_samples_info(path: Path) -> SamplesInfo:
     """
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample")
-    # The metadata of the file says what it is.
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
-    if not _is_marked(schema):
-        if schema.names == SAMPLES_SCHEMA.names:
-            raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
+    if not is_samples_file(path):
         raise ArtifactError(f"{path} is not a file of samples; write one with swerve sample")
+    schema = pq.read_schema(path)
+    if not _is_marked(schema):
+        raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
     # What it says agrees with the digest in it and has every key.
     try:
         record = json.loads(schema.metadata.get(PROVENANCE.encode(), b""))
@@ -193,29 +189,25 @@ def read_samples_info(path: Path) -> SamplesInfo:
         return SamplesInfo.model_validate(record)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ArtifactError(f"{path}: {key}: {first['msg'].lower()}; sample again with this version") from None
+        key, message = ".".join(map(str, first["loc"])), first["msg"].lower()
+        raise ArtifactError(f"{path}: {key}: {message}; sample again with this version") from None
     except (ValueError, RecursionError):
         raise ArtifactError(f"{path} is damaged: what it says of itself is not JSON; sample again") from None
 
 
 def _check_sample(sample: Response) -> None:
     """Raise ValueError if a row cannot be a graded completion of an engine."""
-    empty = next((name for name in _NEEDED if getattr(sample, name) is None), None)
-    _check(empty is None, f"{empty} is null")
+    for name in _NEEDED:
+        _check(getattr(sample, name) is not None, f"{name} is null")
     for name, allowed in _WORDS.items():
         _check(getattr(sample, name) in allowed, f"{name} is {getattr(sample, name)!r:.40}")
-    ids = (*sample.prompt_ids, *sample.completion_ids)
     _check(bool(sample.prompt_ids and sample.completion_ids), "prompt_ids and completion_ids need a token each")
-    _check(min(ids) >= 0, "a token id is below 0")
-    _check(
-        all(-math.inf < value <= _ROUNDING for value in sample.logprobs), "a log-probability is above 0 or not finite"
-    )
-    temperature = sample.temperature or 0.0
-    finite = math.isfinite(temperature) and math.isfinite(sample.reward or 0.0)
-    _check(finite and temperature >= 0, "temperature or reward is not finite")
-    reward = sample.rollout.reward
-    _check(reward.is_right == sample.correct, "correct differs from what reward and parts say")
+    _check(min(*sample.prompt_ids, *sample.completion_ids) >= 0, "a token id is below 0")
+    are_logs = all(-math.inf < value <= _ROUNDING for value in sample.logprobs)
+    _check(are_logs, "a log-probability is above 0 or not finite")
+    are_finite = 0 <= (sample.temperature or 0.0) < math.inf and math.isfinite(sample.reward or 0.0)
+    _check(are_finite, "temperature or reward is not finite")
+    _check(sample.rollout.reward.is_right == sample.correct, "correct differs from what reward and parts say")
 
 
 def _check(holds: bool, message: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -64,17 +64,28 @@ def evaluate(
     Accuracy by kind of problem, pass@k and differences from the first model, with intervals. Interrupted, the same
     command continues.
     """
+    from swerve.cli.runs import is_main_process, main_progress
+
     check_format(form)
     given = list(arguments or ())
     if not models:
-        _evaluate_run(given, task, data, out, form, as_json=as_json)
-        return
-    from swerve.cli.runs import is_main_process, main_progress
+        # The checkpoints of a run, to which the options of models do not apply.
+        from swerve.cli.pipeline import run_eval
 
+        options = {"--task": task, "--data": data, "--out": out}
+        named = next((name for name, value in options.items() if value is not None), None)
+        if named or not given:
+            what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
+            remedy = "give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)"
+            raise ConfigError(f"{what}; {remedy}")
+        run_eval(given[0], given[1:], form=form, as_json=as_json)
+        return
+
+    # Any models, on the problems of a task.
     others, changes = sample.split_arguments(given, task)
     if others:
         raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
-    named = sample.resolve_models(models, task)
+    labelled = sample.resolve_models(models, task)
     settings = sample.sample_settings(
         task,
         data,
@@ -84,33 +95,19 @@ def evaluate(
         num_samples=num_samples or _NUM_SAMPLES,
         max_new_tokens=max_new_tokens,
         seed=seed,
-        max_rows=batch,
+        batch=batch,
         system=system,
         template_args=template_args or (),
-        today=today,
+        date=today,
     )
-    chosen = model_temperatures(temperatures or (), list(named), only_greedy=num_samples == 1)
+    chosen = model_temperatures(temperatures or (), list(labelled), only_greedy=num_samples == 1)
     from swerve.eval.evaluate_models import evaluate_models
 
-    folder = out or Path(f"eval-{Path(task or data or '').stem}")
-    progress = main_progress()
-    comparison = evaluate_models(named, settings, temperatures=chosen, out=folder, progress=progress)
+    folder, progress = out or Path(f"eval-{Path(task or data or '').stem}"), main_progress()
+    comparison = evaluate_models(labelled, settings, temperatures=chosen, out=folder, progress=progress)
     if comparison is not None and is_main_process():
         progress.note(f"samples and tables: {folder}")
         print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
-
-
-def _evaluate_run(
-    arguments: Sequence[str], task: str | None, data: str | None, out: Path | None, form: str | None, *, as_json: bool
-) -> None:
-    from swerve.cli.pipeline import run_eval
-
-    given: Mapping[str, Any] = {"--task": task, "--data": data, "--out": out}
-    named = next((name for name, value in given.items() if value is not None), None)
-    if named or not arguments:
-        what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
-        raise ConfigError(f"{what}; give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)")
-    run_eval(arguments[0], arguments[1:], form=form, as_json=as_json)
 
 
 def model_temperatures(

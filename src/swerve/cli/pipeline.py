@@ -339,7 +339,7 @@ def _report_samples(
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
-    text = f"{comparison_text(shown, 'table')}\nReport: {page}"
+    text = f"{comparison_text(shown)}\nReport: {page}"
     print_result({"report": str(page)}, text, as_json=as_json)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +16,11 @@ from swerve.errors import CheckpointError, ConfigError, nearest
 
 if TYPE_CHECKING:
     from swerve.artifacts.comparison import Comparison
-    from swerve.config import TaskConfig
     from swerve.config.sampling import SampleSettings
 
 _WORK = ("runtime", "rollout")
+_KEYS = {"batch": "runtime.max_rows", "date": "today"}
+"""Option -> the key of the settings that it stands for, where that has another name."""
 
 TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="TASK", help="Kind of task (swerve data list), or a recipe.")
@@ -103,13 +103,13 @@ def sample(
         split=split,
         limit=limit,
         num_samples=num_samples or len(temperatures),
-        temperatures=temperatures,
+        temperatures=list(temperatures),
         max_new_tokens=max_new_tokens,
         seed=seed,
-        max_rows=batch,
+        batch=batch,
         system=system,
         template_args=template_args or (),
-        today=today,
+        date=today,
     )
     named = resolve_models(models, task)
     from swerve.artifacts.samples import read_samples
@@ -121,25 +121,20 @@ def sample(
         return
     comparison = compare([read_samples(path).samples for path in paths.values()])
     files = {label: str(path) for label, path in paths.items()}
-    lines = [*comparison_lines(comparison), *(f"Samples: {path}" for path in files.values())]
+    lines = [comparison_text(comparison), *(f"Samples: {path}" for path in files.values())]
     print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)
 
 
-def comparison_text(comparison: Comparison, form: str) -> str:
-    """Return a comparison as `table` for the terminal, or in one of its forms."""
-    from swerve.eval.comparison import FORMATS
+def comparison_text(comparison: Comparison, form: str = "table") -> str:
+    """Return a comparison in one of its forms, or as `table` for the terminal, under a line on what its numbers are."""
+    from swerve.eval.comparison import FORMATS, comparison_table
 
-    return "\n".join(comparison_lines(comparison)) if form == "table" else FORMATS[form](comparison)
-
-
-def comparison_lines(comparison: Comparison) -> list[str]:
-    """Return a comparison as a table for the terminal, under a line that says what its numbers are."""
-    from swerve.eval.comparison import comparison_table
-
+    if form != "table":
+        return FORMATS[form](comparison)
     compared = any(row.difference is not None for row in comparison.rows)
     change = f"; differences from {comparison.rows[0].model} in points, p adjusted for their number" if compared else ""
     first = f"Percent of the samples that are right [{100 * comparison.confidence:g}% interval over problems]{change}:"
-    return [first, *table_lines(comparison_table(comparison))]
+    return "\n".join([first, *table_lines(comparison_table(comparison))])
 
 
 def parse_temperatures(text: str) -> tuple[float, ...]:
@@ -151,7 +146,7 @@ def parse_temperatures(text: str) -> tuple[float, ...]:
     >>> parse_temperatures("0.3, 1")
     (0.3, 1.0)
     """
-    found = []
+    temperatures = []
     for part in text.split(","):
         try:
             value = float(part)
@@ -159,15 +154,17 @@ def parse_temperatures(text: str) -> tuple[float, ...]:
             value = math.nan
         if not 0 <= value < math.inf:
             raise ConfigError(f"--temperature {text!r}: {part.strip()!r} is not a number of at least 0")
-        found.append(value)
-    return tuple(found)
+        temperatures.append(value)
+    return tuple(temperatures)
 
 
 def split_arguments(arguments: Sequence[str], task: str | None) -> tuple[list[str], list[str]]:
     """Return the models and the KEY=VALUE changes among arguments; KEY is one of the task, `seed` or of the runtime."""
-    keys = _known_keys(task)
-    changes = [one for one in arguments if "=" in one and _key(one) in keys and not Path(one).exists()]
-    return [one for one in arguments if one not in changes], changes
+    keys, models, changes = _known_keys(task), list[str](), list[str]()
+    for argument in arguments:
+        is_change = "=" in argument and _key(argument) in keys and not Path(argument).exists()
+        (changes if is_change else models).append(argument)
+    return models, changes
 
 
 def _key(argument: str) -> str:
@@ -190,7 +187,7 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
     """
     from swerve.cli.runs import check_label, resolve_model
 
-    found: dict[str, Path | str] = {}
+    models: dict[str, Path | str] = {}
     for text in texts:
         try:
             named = resolve_model(text)
@@ -199,67 +196,45 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
                 raise
             hint = nearest(_key(text), _known_keys(task))
             raise CheckpointError(f"{text!r} is neither KEY=VALUE of the task{hint} nor NAME=MODEL: {error}") from None
-        if named.label in found:
+        if named.label in models:
             raise ConfigError(f"two models are called '{named.label}'; give them names, as in late=MODEL")
-        found[check_label(named.label, text)] = named.path
-    if not found:
+        models[check_label(named.label, text)] = named.path
+    if not models:
         raise ConfigError("no model is given; name one: a folder, RUN:LABEL or owner/name#revision")
-    return found
+    return models
 
 
 def sample_settings(
-    task: str | None,
-    data: str | None,
-    changes: Sequence[str],
-    *,
-    template_args: Sequence[str],
-    today: str | None,
-    max_rows: int,
-    **options: Any,
+    task: str | None, data: str | None, changes: Sequence[str], *, template_args: Sequence[str], **options: Any
 ) -> SampleSettings:
     """Return what the options of the command line ask for.
 
     Raises:
         ConfigError: an option or a change is wrong; the message names it.
     """
-    from pydantic import ValidationError
-
-    from swerve.config.sampling import SampleSettings, WorkSettings
-    from swerve.recipes.layers import parse_override
+    from swerve.cli.data import load_task
+    from swerve.config.sampling import SampleSettings
+    from swerve.recipes.layers import Override, parse_override
     from swerve.recipes.loader import load_settings
 
+    # The problems are a task's, or all of a source.
     if (task is None) == (data is None):
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
     if data is not None and options["split"] != "heldout":
         raise ConfigError(f"--split is of --task; a split of --data is named in it: --data {options['split']}@{data}")
-    own = [one for one in changes if _key(one) not in _WORK]
-    config, problem_seed = _task(task, data, own)
-    work = load_settings(WorkSettings, [f"runtime.max_rows={max_rows}", *(one for one in changes if one not in own)])
-    given = {override.keys: override.value for override in map(parse_override, template_args)}
-    options["template_args"] = {".".join(keys): value for keys, value in given.items()}
-    if today is not None:
-        options["today"] = _date(today)
-    try:
-        return SampleSettings(task=config, problem_seed=problem_seed, **dict(work), **options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = "".join(f"--{str(one).replace('_', '-')}: " for one in first["loc"][:1])
-        got = f", got {first['input']!r}" if place else ""
-        raise ConfigError(f"{place}{first['msg'].removeprefix('Value error, ')}{got}") from None
+    of_task = [change for change in changes if _key(change) not in _WORK]
+    if data is not None:
+        of_task = [f"train={json.dumps([data])}", f"heldout={json.dumps([data])}", *of_task]
+    config, problem_seed = load_task(task or "table", of_task)
 
-
-def _task(task: str | None, data: str | None, changes: Sequence[str]) -> tuple[TaskConfig, int]:
-    from swerve.cli.data import load_task
-
-    if data is None:
-        assert task is not None
-        return load_task(task, changes)
-    source = json.dumps([data])
-    return load_task("table", [f"train={source}", f"heldout={source}", *changes])
-
-
-def _date(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"--date {text!r} is not a date; write YYYY-MM-DD") from None
+    # Each option stands for a key; keys of runtime and engine come last.
+    arguments = {".".join(each.keys): each.value for each in map(parse_override, template_args)}
+    given = {**options, "template_args": arguments}
+    overrides = [
+        Override(text=f"--{name.replace('_', '-')}", keys=tuple(_KEYS.get(name, name).split(".")), value=value)
+        for name, value in given.items()
+        if value is not None
+    ]
+    known = {"task": config.model_dump(mode="json"), "problem_seed": problem_seed}
+    work = [change for change in changes if _key(change) in _WORK]
+    return load_settings(SampleSettings, [*overrides, *work], data=known)

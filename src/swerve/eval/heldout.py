@@ -71,7 +71,12 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     config = with_steps(config)
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
-    checkpoints = [*_base(config, progress), *checkpoints]
+    # The trained model that the run began with comes first.
+    try:
+        base = base_checkpoint(config)
+        checkpoints = [*([] if base is None else [base]), *checkpoints]
+    except CheckpointError as error:
+        progress.note(f"the model before training is left out: {error}")
     apply_runtime(config.runtime)
     family = load_family(config.task)
     problems = heldout_problems(config, family)
@@ -92,16 +97,6 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     return summaries
 
 
-def _base(config: Config, progress: Progress) -> list[CheckpointRef]:
-    """Return the model that the run began with; none where it was made new, or is gone."""
-    try:
-        base = base_checkpoint(config)
-    except CheckpointError as error:
-        progress.note(f"the model before training is left out: {error}")
-        return []
-    return [] if base is None else [base]
-
-
 def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
     """Say how many completions a limit or a failing grader kept from being judged, if any."""
     statuses = evaluation.statuses
@@ -112,8 +107,8 @@ def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
         )
 
 
-def evaluation_settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
-    """What an evaluation depends on beside the weights."""
+def _settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return what an evaluation depends on beside the weights."""
     return {**config.evaluation_settings, "problems_sha256": problems_digest(problems)}
 
 
@@ -122,7 +117,7 @@ def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:
     return family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
 
 
-def known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
+def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
     """Return the evaluation of these weights under these settings, if its files can be read."""
     path = run.evaluation_path(checkpoint)
     try:
@@ -130,8 +125,7 @@ def known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Map
         read_responses(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
     except ArtifactError:
         return None
-    same = known.weights_sha256 == checkpoint.weights_sha256 and known.settings == settings
-    return known if same else None
+    return known if (known.weights_sha256, known.settings) == (checkpoint.weights_sha256, settings) else None
 
 
 def evaluate_checkpoint(
@@ -148,7 +142,7 @@ def evaluate_checkpoint(
     Returns:
         The evaluation; None in other processes than the first.
     """
-    known = known_evaluation(run, checkpoint, evaluation_settings(config, problems)) if world.is_main else None
+    known = _known_evaluation(run, checkpoint, _settings(config, problems)) if world.is_main else None
     if world.any(known is not None):
         on_finished(len(world.shard(problems)) * (1 + config.eval.samples_per_problem))
         return known
@@ -254,7 +248,7 @@ def write_evaluation(
         step=checkpoint.step,
         stage_step=checkpoint.stage_step,
         weights_sha256=checkpoint.weights_sha256,
-        settings=evaluation_settings(config, problems),
+        settings=_settings(config, problems),
         config_hash=run.identity()["config_hash"],
         tables={table.name: sha256_file(table)},
         greedy=scores[0],

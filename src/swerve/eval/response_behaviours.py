@@ -61,20 +61,28 @@ def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> 
         ConfigError: the file has no field `by`.
     """
     responses = imported_responses.read_responses(path, fields=fields)
-    wordless = next((response.place for response in responses if response.text is None), None)
-    if wordless is not None:
-        raise ArtifactError(f"{wordless} has token ids but no text; behaviours are measured on texts")
-    comparable = [_comparable(response) for response in responses]
+    for response in responses:
+        if response.text is None:
+            raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")
+
+    # What the file's responses can be compared by, and what they are.
+    comparable = list(map(_comparable, responses))
     known = sorted({name for values in comparable for name, value in values.items() if value not in (None, "")})
     if by is not None and by not in known:
         raise ConfigError(f"--by '{by}' is not a field of {path}{nearest(by, known)}; it has {', '.join(known)}")
     chosen = by or next((name for name in _BY if name in known), None)
-    values = [None if chosen is None else one.get(chosen) for one in comparable]
-    pairs = zip(responses, values, strict=True)
-    labelled = [replace(response, label=_label(value, chosen)) for response, value in pairs]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if len(numbers) == len(labelled):
-        labelled = [labelled[index] for index in sorted(range(len(labelled)), key=numbers.__getitem__)]
+    if chosen is None:
+        return [replace(response, label="all") for response in responses], None
+
+    # Numbers are in their order, names in that of the file.
+    values: list[Any] = [own.get(chosen) for own in comparable]
+    labelled = []
+    for response, value in zip(responses, values, strict=True):
+        label = f"no {chosen}" if value in (None, "") else str(value)
+        labelled.append(replace(response, label=f"{chosen} {value}" if isinstance(value, int | float) else label))
+    if all(isinstance(value, int | float) for value in values):
+        order = sorted(range(len(values)), key=lambda number: values[number])
+        labelled = [labelled[number] for number in order]
     return labelled, chosen
 
 
@@ -87,12 +95,6 @@ def _comparable(response: Response) -> dict[str, Any]:
     return {**others, **own, **asked, "set": response.population}
 
 
-def _label(value: Any, by: str | None) -> str:
-    if by is None:
-        return "all"
-    return f"no {by}" if value in (None, "") else f"{by} {value}" if isinstance(value, int | float) else str(value)
-
-
 def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
     """Return the rollouts of a run by step, with the beginning of the answer that its prompts gave.
 
@@ -102,7 +104,12 @@ def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
     paths = sorted((run.path / "rollouts").glob("step_*.parquet"))
     if not paths:
         raise ArtifactError(f"{run.path} has no rollouts; train an rl or distill stage with keep_rollouts: true")
-    given: Any = {"prefix": _prompt_prefix(task), "begun": run.read_provenance().get("answer_begun")}
+    # The beginning of the answer that the task's prompts give to the model.
+    prompt = getattr(task, "prompt", None)
+    prefix = ""
+    if prompt is not None:
+        prefix = FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
+    given: Any = {"prefix": prefix, "begun": run.read_provenance().get("answer_begun")}
     rollouts: list[Response] = []
     for path in paths:
         for number, rollout in enumerate(read_responses(path, ROLLOUTS_SCHEMA), start=1):
@@ -112,42 +119,32 @@ def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
     return rollouts
 
 
-def _prompt_prefix(task: TaskConfig) -> str:
-    """Return the beginning of the answer that a task's prompts give to the model."""
-    prompt = getattr(task, "prompt", None)
-    if prompt is None:
-        return ""
-    return FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
-
-
 def _sampling(responses: Sequence[Response]) -> list[dict[str, Any]]:
     """Return pass@k, pass^k and maj@k over the problems whose samples all have a verdict."""
     sampled: list[SampledProblem] = []
     for group in by_problem(responses).values():
         verdicts = [response.verdict for response in group]
         if None not in verdicts:
-            answers = [None if one.extracted is None else " ".join(one.extracted.split()) for one in group]
+            answers = [response.extracted and " ".join(response.extracted.split()) for response in group]
             sampled.append({"answers": answers, "right": list(map(bool, verdicts))})
     return [asdict(entry) for entry in sampling_curve(sampled)]
 
 
 def _notes(responses: Sequence[Response]) -> list[str]:
     """Say what could not be measured, and how few problems intervals rest on."""
-    notes = []
-    num_problems = len({response.problem.id for response in responses})
+    notes, num = [], len(responses)
+    num_problems = len(by_problem(responses))
     if num_problems < 10:
         notes.append(f"intervals are over problems, and {num_problems} are too few to say much")
-    asked = sum(bool(response.problem.question) for response in responses)
-    if asked < len(responses):
+    num_without = sum(not response.problem.question for response in responses)
+    if num_without:
         notes.append(
-            f"{len(responses) - asked} of {len(responses)} responses have no question beside them: thinking about "
-            f"something else and signs that need the question ({', '.join(_NEED_QUESTION)}) are not measured there"
+            f"{num_without} of {num} responses have no question beside them: thinking about something else and signs "
+            f"that need the question ({', '.join(_NEED_QUESTION)}) are not measured there"
         )
-    judged = sum(response.verdict is not None for response in responses)
-    if judged < len(responses):
-        notes.append(
-            f"{len(responses) - judged} of {len(responses)} responses have no verdict; accuracy is over the others"
-        )
+    num_unjudged = sum(response.verdict is None for response in responses)
+    if num_unjudged:
+        notes.append(f"{num_unjudged} of {num} responses have no verdict; accuracy is over the others")
     return notes
 
 
