@@ -11,13 +11,14 @@ export PYTHONDONTWRITEBYTECODE =
 
 VLLM ?= 0.32.0
 
-.PHONY: help demo test test-vllm check slow campaign docs clean
+.PHONY: help demo test test-vllm check slow planted campaign docs clean
 
 help:
 	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
 	@echo "make test     the tests"
 	@echo "make check    ruff, mypy, import layers, doctests"
 	@echo "make slow     the slow tests"
+	@echo "make planted  rates of false claims and coverage of intervals, over many draws of a known truth"
 	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm"
 	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 300' for all)"
 	@echo "make docs     the documentation, into site/"
@@ -27,10 +28,13 @@ demo: .venv/installed
 	$(BIN)/swerve demo $(DEMO)
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not planted" $(PYTEST)
 
 slow: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m slow $(PYTEST)
+
+planted: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m planted --timeout 1800 $(PYTEST)
 
 test-vllm: .venv-vllm/$(VLLM)
 	OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -q -m vllm $$(grep -rl mark.vllm tests) $(PYTEST)

@@ -50,6 +50,7 @@ def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
         assert all(row[own] == row["token_id"] for row in rows)
 
 
+@pytest.mark.slow
 def test_report_shows_the_runs_own_figures(probed):
     run, summary = probed
     page = build_report(run, options=ReportConfig(title="A title with <b>markup</b>")).read_text()
@@ -59,6 +60,7 @@ def test_report_shows_the_runs_own_figures(probed):
     assert str(summary.num_reference_wrong_final_right) in page
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(probed[0].path, run.path)

@@ -161,7 +161,7 @@ def judged(name):
     return measure.summarised(name, [measure.judged_draw(name, number) for number in range(NUM_DRAWS)])["false"]
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 @pytest.mark.parametrize("name", ["one_token", "four_tokens", "same", "pair", "confounded", "drift"])
 def test_claims_about_planted_truths_are_false_no_more_often_than_they_say(name):
     found = judged(name)
@@ -169,7 +169,7 @@ def test_claims_about_planted_truths_are_false_no_more_often_than_they_say(name)
     assert sum(false / num for false, num in found.values()) / len(found) < 0.065
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_ranking_positions_by_noisy_effects_is_found_out():
     found = judged("noisy_effects")
     tests = {claim: false for claim, (false, _) in found.items() if claim.endswith("spearman: p")}

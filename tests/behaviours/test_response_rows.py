@@ -186,6 +186,7 @@ def test_figures_are_cheap():
     assert (time.process_time() - start) / 50 < 0.004  # under a millisecond on an idle core
 
 
+@pytest.mark.slow
 @each("piece", ["\\boxed{", "<answer>", "x is a ", "\n ", "```", "wait ", "A. ", "((", "\u7b54"])
 def test_a_megabyte_of_hostile_text_takes_seconds(piece):
     text = piece * (300_000 // len(piece))

@@ -102,6 +102,7 @@ def _arguments(rollouts: Path | str, folders: dict[str, Path], *more: str, **nam
     return ["bench", "estimators", "--rollouts", str(rollouts), *options, *more]
 
 
+@pytest.mark.slow
 def test_tables_figure_and_text(swerve: Swerve, folders: dict[str, Path], rollouts: Path) -> None:
     status, out, err = swerve(*_arguments(rollouts, folders))
     assert status == 0, err

@@ -138,6 +138,7 @@ def test_wrong_arguments(dump: Path, tmp_path: Path) -> None:
         run(tmp_path / "out.parquet", tmp_path / "out.parquet")
 
 
+@pytest.mark.slow
 def test_real_responses(shared_data: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, problems = shared_data("rl_probe") / "responses.jsonl.gz", shared_data("math") / "test.jsonl.gz"
     tokenizer = shared_data("tiny_models") / "stories260K" / "hf"

@@ -341,6 +341,7 @@ def reward(problem, text):
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_path: Path) -> None:
     log = tmp_path / "graded.txt"
     (tmp_path / "slow.py").write_text(SLOW_REWARD.format(log=str(log)))

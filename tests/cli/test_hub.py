@@ -141,6 +141,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "said"), REFUSED.items(), ids=list(REFUSED))
 def test_what_cannot_be_had_is_one_line_before_the_first_model_samples(
     swerve: Swerve, hub: Hub, folders: dict[str, Path], tmp_path: Path, model: str, said: str
@@ -156,6 +157,7 @@ def test_what_cannot_be_had_is_one_line_before_the_first_model_samples(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_but_what_a_model_is_read_from_is_fetched(swerve: Swerve, hub: Hub, folders: dict[str, Path]) -> None:
     (folders["first"] / "notes.md").write_text("mine")
     (folders["first"] / "modeling.py").write_text("raise SystemExit")

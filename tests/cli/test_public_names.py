@@ -42,6 +42,7 @@ def test_import_and_configuration_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_train_can_be_called_whoever_imports_its_package_first() -> None:
     code = (
         "import sys\n"

@@ -190,6 +190,7 @@ def test_narrow_floats_of_parquet_keep_their_shortest_decimals(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_small_parquet_file_of_many_rows_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("swerve.formats.records.MAX_BYTES", 64 << 20)
     path = tmp_path / "rows.parquet"

@@ -107,6 +107,7 @@ def test_thinking_is_left_out_unless_it_is_asked_for() -> None:
 PIECES = r"\ { } \boxed{ \boxed $ \( <answer> </answer> # 1 answer answer:$ 1, 1/ . is * -"
 
 
+@pytest.mark.slow
 @each("piece", [*PIECES.split(), r"\boxed{2} ", "$ ", "answer is $", "1 ", "answer ", r"\boxed "])
 def test_long_texts_of_anything_take_linear_time(piece: str) -> None:
     def seconds(length: int) -> float:
@@ -163,6 +164,7 @@ def test_any_text_gives_something_without_white_space_around_it_or_nothing(text:
         assert stated is None or (stated and stated == stated.strip() and stated in text)
 
 
+@pytest.mark.slow
 @each("piece", ["<answer>", "</answer>", "\\boxed{", "{", "####", "</think>", "\n", " ", "a"])
 def test_a_megabyte_takes_no_time(piece: str) -> None:
     began = time.process_time()

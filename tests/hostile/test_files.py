@@ -59,6 +59,7 @@ def test_an_exported_table_has_the_same_limit(refused: Any, tmp_path: Path) -> N
     assert "holds more than 2 GiB" in refused("data", "export", path, "--out", tmp_path / "out.jsonl")
 
 
+@pytest.mark.slow
 def test_a_footer_that_would_end_the_process_is_damaged(tmp_path: Path) -> None:
     """pyarrow aborts where it is asked for a column whose histogram of levels has another length than it must have."""
     path = tmp_path / "table.parquet"

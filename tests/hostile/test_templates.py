@@ -128,6 +128,7 @@ def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
     assert prompts[-1].token_ids == (3, 1, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20))
     tokenizer = letters()

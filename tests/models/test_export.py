@@ -258,6 +258,7 @@ def test_a_full_disk_and_ctrl_c_leave_nothing(folder, tmp_path, monkeypatch, err
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_folder_and_the_next_try_clears_up(folder, tmp_path):
     script = (
         "import sys, time; from pathlib import Path; from swerve.models import export; "

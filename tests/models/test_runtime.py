@@ -21,6 +21,7 @@ print(faults[-1] - faults[4])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the C library of GNU")
 @pytest.mark.parametrize(("environment", "is_kept"), [({}, True), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, False)])
 def test_freed_memory_is_kept_unless_the_environment_says_otherwise(environment, is_kept):

@@ -205,6 +205,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_kept_causal_units_are_only_read_for_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     swaps = Spy(monkeypatch, "run_interventions")
 
@@ -236,6 +237,7 @@ def test_kept_units_are_not_read_after_the_reward_file_changed(tmp_path: Path, m
         assert summary.causal.selection("spike").reference.success == value
 
 
+@pytest.mark.slow
 def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crossed, attributed = Spy(monkeypatch, "run_cross_sampling"), Spy(monkeypatch, "attribute")
     settings = ProbeConfig(

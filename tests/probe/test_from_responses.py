@@ -224,6 +224,7 @@ def graded(num: int, marks: str) -> list[dict[str, Any]]:
 RATES = (("+", 0.0), ("-", 1.0))
 
 
+@pytest.mark.slow
 def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], tmp_path: Path) -> None:
     reference = write(tmp_path / "dpo.jsonl", graded(4, "-") + graded(6, "+")[4:])
     final = write(tmp_path / "rl.jsonl", graded(3, "+") + graded(6, "-")[3:])
@@ -342,6 +343,7 @@ def sample_file(path: Path, folder: Path, mark: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_table_of_real_samples(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     """The dev half of RL-Probe: DPO alone right on 10, RLVR alone on 11 of 117, by hand; recorded: otherwise."""
     from swerve.formats.records import read_records

@@ -374,6 +374,7 @@ ALL_CAUSAL = {
 }
 
 
+@pytest.mark.slow
 def test_all_causal_tests_together(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     probe = CONFIG.probe.model_copy(update=ALL_CAUSAL)

@@ -12,7 +12,7 @@ import pytest
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOPK_SCHEMA, read_table
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -295,6 +295,7 @@ def test_agrees_with_recorded_scores(shared_data: Callable[[str], Path]) -> None
     assert [row["gold"] for row in differ] == ["10{,}000"], "recorded as wrong for the answer 10000"
 
 
+@pytest.mark.slow
 def test_hostile_corpus(shared_data: Callable[[str], Path]) -> None:
     cases = [
         case for case in load(shared_data("hostile_answers") / "cases.jsonl.gz") if case["target"] == "math_verify"

@@ -10,7 +10,7 @@ DRAWS = 4000
 DRAWS_OF_LARGE = 1000  # of rankings of 8,000 and 16,000 rows, which take longest
 SEED = 20  # not that of the kept results
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.planted
 
 # Families that are neither the worst of their method nor an end of the range: the benchmark has them.
 LEFT_OUT = ("0.10", "0.90", "sigma 1", "0.02 and 0.12", "0.80,", "lognormal of either sign", "0.50 and 0.60")

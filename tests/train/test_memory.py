@@ -159,6 +159,7 @@ def test_states_of_linear_attention_count_once_for_each_completion(tmp_path: Pat
     assert predicted_memory(load_config("gsm8k", changes)).sampling == cache + logits
 
 
+@pytest.mark.slow
 def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Path) -> None:
     packed, padded = (
         predicted_memory(load_config(small_recipe, [f"runtime.rows={rows}", "stages.rl.steps=2"]))
@@ -168,6 +169,7 @@ def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Pa
     assert asdict(packed) | {"update": 0} == asdict(padded) | {"update": 0}
 
 
+@pytest.mark.slow
 def test_experts_are_counted_in_both_precisions(small_recipe: Path, tmp_path: Path) -> None:
     sizes = {
         "hidden_size": 32,

@@ -141,6 +141,7 @@ def test_layers_that_run_again_give_the_same_gradients(tiny: Any, layers: str, a
         torch.testing.assert_close(found[name], gradient, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_bfloat16_run_saves_float32_weights_and_is_resumed_to_the_same_bytes(
     small_recipe: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

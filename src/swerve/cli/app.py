@@ -13,8 +13,9 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -182,8 +183,13 @@ data_app.command(name="export")(export)
 data_app.command(name="behaviours")(behaviours)
 
 
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)  # .1 s
+
+
 def _run(arguments: Sequence[str]) -> int:
-    status = app(list(arguments), prog_name="swerve", standalone_mode=False)
+    status = _command().main(list(arguments), prog_name="swerve", standalone_mode=False)
     return status if isinstance(status, int) else 0
 
 

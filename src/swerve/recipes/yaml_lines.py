@@ -67,9 +67,14 @@ class _Dumper(yaml.SafeDumper):
     """Quotes text that either YAML 1.1 or YAML 1.2 would read as something else."""
 
 
-_Loader.yaml_implicit_resolvers = {}  # none of YAML 1.1's
+class _FastLoader(getattr(yaml, "CSafeLoader", _Loader)):  # type: ignore[misc]
+    """Composes the same nodes by libyaml, ten times as fast, without the limit of depth and with shorter messages."""
+
+
+_Loader.yaml_implicit_resolvers, _FastLoader.yaml_implicit_resolvers = {}, {}  # none of YAML 1.1's
 for _tag, _pattern, _first in _CORE_SCHEMA:
     _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
+    _FastLoader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
     _Dumper.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
@@ -155,6 +160,21 @@ def _syntax_error(builder: _Builder, error: yaml.YAMLError, text: str) -> Config
     return builder.error(None, f"not valid YAML: {' '.join(str(error).split())}")
 
 
+def _compose(text: str) -> yaml.Node | None:
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_FastLoader):
+            starts, ends = isinstance(event, yaml.CollectionStartEvent), isinstance(event, yaml.CollectionEndEvent)
+            depth += starts - ends
+            if depth > MAX_DEPTH - 1:
+                break
+        else:
+            return _FastLoader(text).get_single_node()
+    except yaml.YAMLError:
+        pass
+    return _Loader(text).get_single_node()  # says what is wrong, and where
+
+
 def parse_yaml(text: str, *, source: str, with_lines: bool = True) -> YamlDocument:
     r"""Parse one YAML document; `source` is what error messages call it.
 
@@ -171,7 +191,7 @@ def parse_yaml(text: str, *, source: str, with_lines: bool = True) -> YamlDocume
     if len(text) > MAX_BYTES:
         raise builder.error(None, f"larger than {MAX_BYTES} bytes")
     try:
-        node = _Loader(text).get_single_node()
+        node = _compose(text)
     except yaml.YAMLError as error:
         raise _syntax_error(builder, error, text) from None
     data = None if node is None else builder.build(node, ())

@@ -273,6 +273,7 @@ def test_kept_states_give_a_new_pair_without_a_forward(tmp_path: Path) -> None:
     assert torch.equal(measured.stats["c", "base"].js, expected.stats["c", "base"].js)
 
 
+@pytest.mark.slow
 def test_interruptions_anywhere_lose_at_most_one_unit_each(tmp_path: Path) -> None:
     """Fifty units, stopped at random forwards until it is done."""
     sequences = token_sequences(50, seed=3)

@@ -493,6 +493,7 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
         import_responses(table, tokenizer=other)
 
 
+@pytest.mark.slow
 def test_real_responses_with_a_real_tokenizer(shared_data: Callable[[str], Path]) -> None:
     path = shared_data("rl_probe") / "responses.jsonl.gz"
     tokenizer = AutoTokenizer.from_pretrained(shared_data("tiny_models") / "stories260K" / "hf")

@@ -325,6 +325,7 @@ def test_any_text_has_a_value_or_is_unparsed(pieces, grading):
         assert reward.value == sum(reward.parts.values())
 
 
+@pytest.mark.slow
 @each(
     "unit",
     ["<answer>", "</answer>", "<think>", "Zoey ", "Zoey is ", "Zoey is a knight, ", " ", "(", "'", "is a knight "],

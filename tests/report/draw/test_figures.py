@@ -90,6 +90,7 @@ def test_pdf_figures_embed_their_fonts(inputs: ReportInputs, tmp_path: Path) -> 
     assert b"/FontFile2" in written[0].read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_figure_has_the_same_bytes(inputs: ReportInputs, tmp_path: Path) -> None:
     assert inputs.tables is not None
     chosen = replace(inputs, problems=(inputs.tables.sequences["problem_id"][0].as_py(),))

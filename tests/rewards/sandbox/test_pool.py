@@ -256,6 +256,7 @@ def test_signals_that_ask_the_trainer_to_save_do_not_reach_its_graders(problem: 
         assert graders._workers[0] is started
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_on_an_answer_twice_makes_it_an_error(problem: Problem, tmp_path: Path) -> None:
     path = tmp_path / "reward_file.py"
     path.write_text(
@@ -269,6 +270,7 @@ def test_a_worker_that_dies_on_an_answer_twice_makes_it_an_error(problem: Proble
     assert rewards[1].value == 1.0
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_given_up(problem: Problem) -> None:
     with GraderPool(num_workers=1) as graders:
         graders.grade_all([(problem, "right")])
@@ -280,6 +282,7 @@ def test_a_stopped_worker_is_given_up(problem: Problem) -> None:
         assert not running(stopped.pid)
 
 
+@pytest.mark.slow
 def test_a_forked_copy_starts_its_own_workers(graders: GraderPool, problem: Problem) -> None:
     graders.grade_all([(problem, "right")] * 2)
     pids = [worker.pid for worker in graders._workers if worker]
@@ -299,6 +302,7 @@ def test_a_forked_copy_starts_its_own_workers(graders: GraderPool, problem: Prob
     assert [worker.pid for worker in graders._workers if worker] == pids
 
 
+@pytest.mark.slow
 def test_closing_leaves_no_process_behind(problem: Problem) -> None:
     before = set(descendants(os.getpid()))
     graders = GraderPool(num_workers=2)
@@ -343,6 +347,7 @@ def test_workers_do_not_survive_a_killed_process(problem: Problem) -> None:
     assert wait_until(lambda: not any(running(pid) for pid in started))
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_caller_and_not_the_workers(problem: Problem) -> None:
     script = start_script(
         problem,
@@ -430,6 +435,7 @@ def test_limits_must_be_above_zero(field: str) -> None:
         GraderPool(num_workers=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_cores", "num_processes", "expected"),
     [(4, None, 4), (64, None, 8), (4, "", 4), (4, "2", 2), (64, "4", 8), (64, "16", 4), (2, "8", 1)],

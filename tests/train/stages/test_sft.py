@@ -117,6 +117,7 @@ def _interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_stopped_or_killed_stage_resumes_to_the_same_bytes(load, whole, tmp_path, monkeypatch):
     config, (expected, best) = load(SAVING), whole
     for number, (step, action) in enumerate(((best + 9, _crash), (best + 4, _interrupt), (best + 10, _interrupt))):
@@ -132,6 +133,7 @@ def test_a_stopped_or_killed_stage_resumes_to_the_same_bytes(load, whole, tmp_pa
         ]
 
 
+@pytest.mark.slow
 def test_without_its_best_checkpoint_a_stage_resumes_from_before_it(load, whole, tmp_path, monkeypatch):
     config, (expected, best) = load(SAVING), whole
     _at(best + 4, _interrupt, monkeypatch)
