@@ -25,6 +25,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# What a power cut leaves is tried by the campaign, in processes of its own; the tests do not wait for the disk.
+os.fsync = lambda descriptor: None  # type: ignore[assignment]
+
 # The same examples in every run: a failure belongs to a change, not to chance.
 settings.register_profile("swerve", derandomize=True, deadline=None)
 settings.load_profile("swerve")
