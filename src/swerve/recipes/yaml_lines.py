@@ -169,7 +169,8 @@ def _compose(text: str) -> yaml.Node | None:
             if depth > MAX_DEPTH - 1:
                 break
         else:
-            return _FastLoader(text).get_single_node()
+            node: yaml.Node | None = _FastLoader(text).get_single_node()
+            return node
     except yaml.YAMLError:
         pass
     return _Loader(text).get_single_node()  # says what is wrong, and where
