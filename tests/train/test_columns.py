@@ -35,7 +35,7 @@ def models(cases):
 
 
 def _flat(signals: TokenSignals, name: str) -> torch.Tensor:
-    return getattr(signals, name)[signals.mask]
+    return signals.columns[name][signals.mask]
 
 
 def test_values_of_micro_batches_find_their_tokens_and_the_first_kl_counts():
@@ -55,9 +55,11 @@ def test_rows_of_the_table_are_cut_to_their_completions():
     signals = TokenSignals(
         members=[Member(4, 0), Member(4, 2), Member(0, 1)],
         mask=torch.tensor([[True, True], [True, False], [True, True]]),
-        advantages=torch.tensor([[1.0, 2.0], [3.0, 0.0], [-1.0, -2.0]]),
-        kl=None,
-        clipped=torch.tensor([[0.0, 0.5], [1.0, 0.0], [0.25, 0.0]]),
+        columns={
+            "advantages": torch.tensor([[1.0, 2.0], [3.0, 0.0], [-1.0, -2.0]]),
+            "kl": None,
+            "clipped": torch.tensor([[0.0, 0.5], [1.0, 0.0], [0.25, 0.0]]),
+        },
     )
     assert signals.by_member() == {
         (4, 0): {"advantages": [1.0, 2.0], "kl": None, "clipped": [0.0, 0.5]},
@@ -85,7 +87,7 @@ def test_micro_batches_do_not_change_what_is_recorded(cases, models, name, chang
     )
     assert whole.members == parts.members
     for field in ("advantages", "kl", "clipped"):
-        one, two = getattr(whole, field), getattr(parts, field)
+        one, two = whole.columns[field], parts.columns[field]
         assert (one is None) == (two is None)
         if one is not None:
             assert torch.allclose(one, two, rtol=1e-5, atol=1e-7), field
@@ -95,14 +97,14 @@ def test_micro_batches_do_not_change_what_is_recorded(cases, models, name, chang
 
 def test_advantages_are_those_of_the_update(cases, models):
     update = cases.Update(models, cases.stage_of("kl reward gae"), cases.rollouts())
-    assert torch.equal(update.signals.advantages, update.step.columns.advantages)
+    assert torch.equal(update.signals.columns["advantages"], update.step.columns.advantages)
     assert len(set(_flat(update.signals, "advantages").tolist())) > 20
 
 
 def test_tokens_outside_of_the_policy_loss_have_no_advantage(cases, models):
     update = cases.Update(models, cases.stage_of("top entropy"), cases.rollouts())
     learns = update.step.columns.policy_weights
-    recorded, raw = update.signals.advantages, update.step.columns.advantages
+    recorded, raw = update.signals.columns["advantages"], update.step.columns.advantages
     assert not recorded[learns == 0].any()
     assert torch.equal(recorded[learns == 1], raw[learns == 1])
     assert raw[(learns == 0) & update.step.table.mask].any()
@@ -115,7 +117,7 @@ def test_a_selecting_loss_has_a_signal_only_where_the_reward_is_positive(cases, 
     changed = cases.StepRollouts(groups=found.groups, numbers=found.numbers, rewards=rewards)
     update = cases.Update(models, stage, changed)
     flat = torch.tensor([value for values in rewards for value in values])[:, None]
-    assert torch.equal(update.signals.advantages, (flat > 0) * 1.0 * update.signals.mask)
+    assert torch.equal(update.signals.columns["advantages"], (flat > 0) * 1.0 * update.signals.mask)
 
 
 @pytest.mark.parametrize("loss", ["clip", "dual_clip", "gspo"])
@@ -131,9 +133,8 @@ def test_the_share_of_clipped_updates_adds_up_to_the_figure(cases, models, loss)
 
 @pytest.mark.parametrize("loss", ["reinforce", "cispo"])
 def test_a_loss_without_clipping_records_none(cases, models, loss):
-    assert (
-        cases.Update(models, cases.stage_of("dr_grpo", loss={"kind": loss}), cases.rollouts()).signals.clipped is None
-    )
+    update = cases.Update(models, cases.stage_of("dr_grpo", loss={"kind": loss}), cases.rollouts())
+    assert update.signals.columns["clipped"] is None
 
 
 @pytest.mark.parametrize("name", ["kl k2", "kl k3", "kl abs", "kl exact_reverse", "kl exact_forward", "kl reward"])
@@ -157,12 +158,12 @@ def test_the_kl_is_that_before_the_weights_move(cases, models, name):
     moving = cases.stage_of(name, num_epochs=3, optimizer={"lr": 3e-2, "max_grad_norm": None})
     still = cases.stage_of(name, num_epochs=1, optimizer=STILL)
     first, second = (cases.Update(models, stage, cases.rollouts()) for stage in (moving, still))
-    assert torch.allclose(first.signals.kl, second.signals.kl, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(first.signals.columns["kl"], second.signals.columns["kl"], rtol=1e-5, atol=1e-7)
     assert first.figures["kl"] != pytest.approx(second.figures["kl"], rel=1e-3)
 
 
 def test_without_a_kl_term_there_is_none(cases, models):
-    assert cases.Update(models, cases.stage_of("clip"), cases.rollouts()).signals.kl is None
+    assert cases.Update(models, cases.stage_of("clip"), cases.rollouts()).signals.columns["kl"] is None
 
 
 def test_a_process_without_a_completion_records_nothing(cases, models):

@@ -280,7 +280,7 @@ def test_what_has_no_gradient_is_not_read_where_the_sampler_knows_its_entropy(mo
     learning = [row for row in range(12) if row not in SILENT[name]]
     assert read == [[learning, SILENT[name]], [learning, []]]
     assert torch.equal(found.gradient, expected.gradient)
-    assert torch.equal(found.signals.advantages, expected.signals.advantages)
+    assert torch.equal(found.signals.columns["advantages"], expected.signals.columns["advantages"])
     for figure in ("entropy", "loss", "num_tokens"):
         assert found.figures[figure] == pytest.approx(expected.figures[figure], rel=1e-6), figure
     # Only what is read can be compared with the sampler.

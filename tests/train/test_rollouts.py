@@ -169,9 +169,11 @@ def test_the_table_of_several_processes_is_the_one_of_a_single_process(tmp_path,
             signals = TokenSignals(
                 members=[Member(one, place) for one in mine for place in range(2)],
                 mask=torch.ones(2 * len(mine), 2, dtype=torch.bool),
-                advantages=torch.tensor([[one, 0.5] for one in mine for _ in range(2)]).view(-1, 2),
-                kl=None,
-                clipped=None,
+                columns={
+                    "advantages": torch.tensor([[one, 0.5] for one in mine for _ in range(2)]).view(-1, 2),
+                    "kl": None,
+                    "clipped": None,
+                },
             )
             context: Any = SimpleNamespace(world=world, run=run, first_step=7)
             write_rollouts([share], context, 3, signals)

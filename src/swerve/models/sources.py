@@ -67,7 +67,7 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model.
         """
-        return _digest(self._content(), self.dtype, self.device.partition(":")[0])
+        return _digest(self.content, self.dtype, self.device.partition(":")[0])
 
     @property
     def content(self) -> str:
@@ -76,13 +76,10 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model.
         """
-        return self._content() if Path(self.path).is_dir() else _digest(self._content())
-
-    def _content(self) -> str:
         if Path(self.path).is_dir():
             return folder_fingerprint(Path(self.path))
         folder = local_folder(self.path)  # the cache keeps each commit in a folder of its name
-        return "\n".join([f"{str(self.path).partition('#')[0]} {folder.name}", *_base_digests(folder)])
+        return _digest(f"{str(self.path).partition('#')[0]} {folder.name}", *_base_digests(folder))
 
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""

@@ -52,7 +52,7 @@ class Checkpointer:
         if is_last:
             self._take_best(stage, context, best, position)
             position = checkpoint_after(stage, context.first_step + stage.steps, stage.steps, context.run)
-        if stopping or is_due or is_last or verdict.must_save:
+        if stopping or is_due or is_last or verdict.error is not None:
             has_other_weights = is_last and best not in (None, step)
             self._save(position, context, None if has_other_weights else evaluation)
         return position

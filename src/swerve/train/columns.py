@@ -132,36 +132,24 @@ class Member(NamedTuple):
     """Within the group."""
 
 
-SignalRow = Mapping[str, list[float] | None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSignals:
-    """What the updates of a step did at each token of this process's completions: recorded columns, `[B, T]`."""
+    """What the updates of a step did at each token of this process's completions."""
 
     members: Sequence[Member]
     """Which completions they are."""
     mask: Bool[Tensor, "B T"]
-    advantages: Float[Tensor, "B T"]
-    """As they weighed the policy loss; 0 at tokens that it leaves out."""
-    kl: Float[Tensor, "B T"] | None
-    """The KL term's value, nats; None where the objective has none."""
-    clipped: Float[Tensor, "B T"] | None
-    """Share of the updates in which clipping removed the token's gradient; None where the loss does not clip."""
+    columns: Mapping[str, Float[Tensor, "B T"] | None]
+    """By name in the rollouts table; None where the objective has no such thing."""
 
-    def by_member(self) -> dict[Member, SignalRow]:
+    def by_member(self) -> dict[Member, dict[str, list[float] | None]]:
         """Return the columns of the rollouts table, a row for each completion in the updates."""
         lengths = self.mask.sum(dim=1).tolist()
-        columns = {name: getattr(self, name) for name in NO_SIGNAL}
-        tables = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        tables = {name: None if column is None else column.tolist() for name, column in self.columns.items()}
         return {
             member: {name: None if table is None else table[row][:length] for name, table in tables.items()}
             for row, (member, length) in enumerate(zip(self.members, lengths, strict=True))
         }
-
-
-NO_SIGNAL: SignalRow = {field.name: None for field in fields(TokenSignals) if field.name not in ("members", "mask")}
-"""The signal's columns of a completion that was in no update."""
 
 
 class SignalRecorder:

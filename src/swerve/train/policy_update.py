@@ -149,9 +149,12 @@ def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, kl: KlT
     return TokenSignals(
         members=step.members,
         mask=step.table.mask,
-        advantages=advantages,
-        kl=kl.recorded(step.columns, recorder),
-        clipped=recorder.mean("clipped") if isinstance(stage.loss, ClippedLoss) else None,
+        columns={
+            "advantages": advantages,  # as they weighed the policy loss; 0 at tokens that it leaves out
+            "kl": kl.recorded(step.columns, recorder),  # nats
+            # The share of the updates in which clipping removed the token's gradient.
+            "clipped": recorder.mean("clipped") if isinstance(stage.loss, ClippedLoss) else None,
+        },
     )
 
 

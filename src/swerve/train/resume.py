@@ -6,7 +6,7 @@ before it that are missing or damaged are named, and stay as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -14,7 +14,6 @@ from swerve.artifacts.files import MANIFEST_NAME
 from swerve.artifacts.metrics import cut_back
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
-from swerve.config.recipe import RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel, read_trainer_state
 from swerve.progress import Progress
@@ -23,27 +22,11 @@ from swerve.train.sharded_model import load_for
 from swerve.world import World
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedState:
+class SavedState(NamedTuple):
     """What a checkpoint holds, in memory."""
 
     loaded: LoadedModel
     trainer: dict[str, dict[str, Tensor]]
-
-    @classmethod
-    def read(cls, checkpoint: CheckpointRef, *, runtime: RuntimeConfig, world: World) -> SavedState:
-        """Read a checkpoint once, each file compared with its digest on the way; all processes must call this.
-
-        Raises:
-            CheckpointError: it is damaged, or has no optimizer state though its stage is not over.
-        """
-        loaded = load_for(runtime, checkpoint.path, world)
-        trainer = read_trainer_state(checkpoint.path, mapped_by=world if runtime.sharding.kind == "fsdp" else None)
-        if not trainer and not checkpoint.final:
-            raise CheckpointError(
-                f"{checkpoint.path} has no optimizer state any more (retention.save_optimizer: false)"
-            )
-        return cls(loaded=loaded, trainer=trainer)
 
 
 def resume_point(
@@ -73,7 +56,15 @@ def resume_point(
         try:
             if missing_best:
                 raise CheckpointError(f"the best one before {newest.label}, step {max(missing_best)}, is missing")
-            state = SavedState.read(newest, runtime=config.runtime, world=world)
+            # Each file is read once, and compared with its digest on the way.
+            loaded = load_for(config.runtime, newest.path, world)
+            mapped_by = world if config.runtime.sharding.kind == "fsdp" else None
+            trainer = read_trainer_state(newest.path, mapped_by=mapped_by)
+            if not trainer and not newest.final:
+                raise CheckpointError(
+                    f"{newest.path} has no optimizer state any more (retention.save_optimizer: false)"
+                )
+            state = SavedState(loaded, trainer)
         except CheckpointError as error:
             progress.note(f"passing over a checkpoint: {error}")
             intact.pop()

@@ -22,7 +22,7 @@ from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
-from swerve.train.columns import NO_SIGNAL, Member, SignalRow, TokenSignals
+from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.health.ungraded import outcome_figures
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
@@ -180,7 +180,7 @@ def _moved(
         if targets[member] == world.rank:
             yield member, prompt, rollout
         else:
-            sent[targets[member]].append(_row(member, prompt, rollout, NO_SIGNAL))
+            sent[targets[member]].append(_row(member, prompt, rollout))
     problems = {problem.id: problem for problem in sampled.drawn}
     for row in _exchanged(sent, world):
         prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
@@ -353,15 +353,15 @@ def _rows(sampled: StepRollouts, signals: TokenSignals | None) -> list[dict[str,
     recorded = {} if signals is None else signals.by_member()
     rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
     return [
-        _row(member, prompt, rollout, recorded.get(member, NO_SIGNAL))
+        {**_row(member, prompt, rollout), **recorded.get(member, {})}
         for member, (prompt, rollout) in zip(sampled.members(), rollouts, strict=True)
     ]
 
 
-def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) -> dict[str, Any]:
+def _row(member: Member, prompt: Prompt, rollout: Rollout) -> dict[str, Any]:
     """Return a row of the rollouts table, with the completion's entropy, which the table does not have."""
     row = response_row(Response.of(prompt, rollout, group=member.group, sample=member.place))
-    return {**{name: row[name] for name in ROLLOUTS_SCHEMA.names}, **signal, "entropy": rollout.completion.entropy}
+    return {**{name: row[name] for name in ROLLOUTS_SCHEMA.names}, "entropy": rollout.completion.entropy}
 
 
 def rollout_metrics(sampled: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:

@@ -23,7 +23,6 @@ def _records(*gaps: float | None, **more: Any) -> list[dict[str, Any]]:
 
 def test_a_mean_above_the_bound_over_the_window_stops_and_says_so():
     verdict = judge_mismatch(STAGE, SETTINGS, _records(0.0, 0.25, None, 0.25, 0.625))
-    assert verdict.must_save
     assert verdict.figures == {"stopped_logprob_gap": 0.375}
     assert isinstance(verdict.error, EngineError)
     assert str(verdict.error).startswith(

@@ -238,4 +238,4 @@ def judge_collapse(stage: StageConfig, config: Config, records: Sequence[Mapping
         f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; lower the "
         f"learning rate{'' if is_end else ', or go on regardless with --resume'}"
     )
-    return Verdict(figures=figures, must_save=True, error=error)
+    return Verdict(figures=figures, error=error)

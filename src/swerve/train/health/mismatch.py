@@ -29,8 +29,8 @@ def judge_mismatch(
         records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
 
     >>> records = [{"stage_step": step, "logprob_gap": 0.3} for step in (1, 2)]
-    >>> judge_mismatch(None, MismatchConfig(window=3), records).must_save
-    False
+    >>> judge_mismatch(None, MismatchConfig(window=3), records)
+    Verdict(figures={}, note=None, error=None)
     """
     # The last steps that measured it, after the last stop of this kind.
     since = takewhile(lambda record: _MARK not in record, reversed(records))
@@ -47,4 +47,4 @@ def judge_mismatch(
         f"rollout.mismatch.stop={settings.stop:g}; the state is saved: look at logprob_gap_q1 to logprob_gap_q4 in the "
         "metrics, at the engine's precision and weights, then continue with --resume"
     )
-    return Verdict(figures={_MARK: mean}, must_save=True, error=error)
+    return Verdict(figures={_MARK: mean}, error=error)

@@ -81,7 +81,7 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
         f"graded, more than max_error_share={stage.max_error_share:g}: {_reasons(window)}; repair the grader or its "
         f"limits (runtime.grader_*), then {then}"
     )
-    return Verdict(figures={"stopped_error_share": share}, must_save=True, error=error)
+    return Verdict(figures={"stopped_error_share": share}, error=error)
 
 
 def check_end(

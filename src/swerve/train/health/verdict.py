@@ -15,8 +15,7 @@ class Verdict:
 
     figures: Mapping[str, Any] = field(default_factory=dict)
     """To be added to the step's line of the metrics."""
-    must_save: bool = False
     note: str | None = None
     """To be said."""
     error: SwerveError | None = None
-    """To be raised once the state is saved."""
+    """To be raised once the state is saved, which is done then whether or not it is due."""
