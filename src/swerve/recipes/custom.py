@@ -42,8 +42,8 @@ def custom_function(path: str, takes: Sequence[str], options: Mapping[str, Any])
         result = function(*tensors, **keywords)
         shape, expected = getattr(result, "shape", None), tensors[0].shape
         if shape != expected:
-            found = type(result).__name__ if shape is None else f"shape {list(shape)}"
-            raise SwerveError(f"{path} returned {found}; it must return a tensor as {takes[0]}, {list(expected)}")
+            returned = type(result).__name__ if shape is None else f"shape {list(shape)}"
+            raise SwerveError(f"{path} returned {returned}; it must return a tensor as {takes[0]}, {list(expected)}")
         return result
 
     return call
@@ -65,17 +65,17 @@ def custom_class(
         ConfigError: there is no such class, its file cannot be imported, or it is not made with these.
     """
     # It must be a class of the right kind, with everything defined.
-    found = load(path)
+    cls = load(path)
     name = f"{base.__module__}.{base.__qualname__}"
-    if not inspect.isclass(found) or base not in found.__mro__:
+    if not inspect.isclass(cls) or base not in cls.__mro__:
         raise ConfigError(f"{path} must be a class that inherits from {name}")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise ConfigError(f"{path} must define {', '.join(missing)}, as {name} says")
     # Its options are keywords beside those that swerve gives.
     if taken := [option for option in options if option in keywords]:
         raise ConfigError(f"{path}: option '{taken[0]}' is what swerve itself gives; call it something else")
-    _check_call(path, found, takes, {**dict.fromkeys(keywords), **options})
-    return found
+    _check_call(path, cls, takes, {**dict.fromkeys(keywords), **options})
+    return cls
 
 
 def source_digest(path: str) -> str | None:
@@ -184,9 +184,9 @@ def custom_place(error: BaseException) -> str | None:
     return places[-1] if places else None
 
 
-def _check_call(path: str, found: Any, takes: Sequence[str], keywords: Mapping[str, Any]) -> None:
+def _check_call(path: str, function: Any, takes: Sequence[str], keywords: Mapping[str, Any]) -> None:
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(function)
     except ValueError:  # written in C
         return
     try:

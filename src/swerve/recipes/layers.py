@@ -274,11 +274,11 @@ def _item_index(items: Sequence[Any], key: str, override: Override, done: KeyPat
         return int(key[:9])
     mappings = [item if isinstance(item, dict) else {} for item in items]
     for name in ("name", "kind"):
-        found = [index for index, item in enumerate(mappings) if item.get(name) == key]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ConfigError(f"{override.source}: '{key}' names {len(found)} items; use an index: {found}")
+        indices = [index for index, item in enumerate(mappings) if item.get(name) == key]
+        if len(indices) == 1:
+            return indices[0]
+        if indices:
+            raise ConfigError(f"{override.source}: '{key}' names {len(indices)} items; use an index: {indices}")
     names = [str(item.get("name") or item.get("kind") or index) for index, item in enumerate(mappings)]
     parent = ".".join(str(part) for part in done)
     raise ConfigError(

@@ -42,7 +42,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     >>> load_config("demo_addition", ["seed=7"]).seed
     7
     """
-    return _validated(Config, read_layers(source, "train", Config), overrides)
+    return load_document(Config, source, overrides, use="train")
 
 
 def profile_name(overrides: Sequence[str]) -> str | None:

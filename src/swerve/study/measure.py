@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ class Measured:
     """A run, and what its files say beyond one number for each measure."""
 
     run: StudyRun
-    by_problem: Mapping[str, ByProblem]
+    by_problem: Mapping[str, ByProblem] = field(default_factory=dict)
     """Measure -> value of each problem at the last evaluated checkpoint."""
-    curves: Mapping[str, Mapping[int, float]]
+    curves: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Metric -> value at each global step."""
 
 
@@ -45,53 +45,38 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         shown_path: what the study calls its directory.
         failure: why the run failed, if it did.
     """
-    here: dict[str, Any] = {"variant": variant, "seed": seed, "path": shown_path}
+    known: dict[str, Any] = {"variant": variant, "seed": seed, "path": shown_path}
     run = RunDirectory(path)
     if not (path / "run.json").is_file():
-        lacking = "its run.json is missing" if path.exists() else "not begun"
-        return _nothing(StudyRun(**here, state="failed" if failure else "missing", reason=failure or lacking))
+        reason = failure or ("its run.json is missing" if path.exists() else "not begun")
+        return Measured(run=StudyRun(**known, state="failed" if failure else "missing", reason=reason))
     try:
         provenance = run.read_provenance()
-        status = provenance.get("status")
         evaluations, metrics = read_evaluations(run), tuple(read_step_metrics(run.metrics_path))
         last = evaluations[-1] if evaluations else None
         by_problem = {} if last is None else _by_problem(run, last)
     except ArtifactError as error:
-        return _nothing(StudyRun(**here, state="failed", reason=str(error)))
+        return Measured(run=StudyRun(**known, state="failed", reason=str(error)))
 
-    # A run that ended in a collapse counts with what it measured.
-    done = failure is None and (status == "collapsed" or (status == "trained" and last is not None))
-    collapse = next((metric for metric in metrics if metric.collapse is not None), None)
-    measured = StudyRun(
-        **here,
-        state=_state(status, failure, done=done),
-        reason=None if done else failure or _lacking(status),
-        config_hash=provenance.get("config_hash"),
-        checkpoint=last.checkpoint if done and last else None,
-        weights_sha256=last.weights_sha256 if done and last else None,
-        collapse=None if collapse is None else collapse.collapse,
-        collapse_step=None if collapse is None else collapse.step,
-        values=_values(evaluations, metrics, by_problem) if done else {},
-        by_kind=_by_kind(last) if done and last else {},
-        start_by_kind=_by_kind(evaluations[0]) if done and last and evaluations[0].step == 0 else {},
-    )
-    if not done:
-        return _nothing(measured)
-    return Measured(run=measured, by_problem=by_problem, curves=_curves(evaluations, metrics))
+    known["config_hash"] = provenance.get("config_hash")
+    if (collapse := next((metric for metric in metrics if metric.collapse is not None), None)) is not None:
+        known |= {"collapse": collapse.collapse, "collapse_step": collapse.step}
 
-
-def _state(status: str | None, failure: str | None, *, done: bool) -> RunState:
-    if done:
-        return "collapsed" if status == "collapsed" else "trained"
-    return "failed" if failure or status in ("failed", "trained") else "missing"
-
-
-def _nothing(run: StudyRun) -> Measured:
-    return Measured(run=run, by_problem={}, curves={})
-
-
-def _lacking(status: str | None) -> str:
-    return "not evaluated" if status == "trained" else f"not trained to the end ({status})"
+    # A run that ended in a collapse counts with what it measured, one that was trained only where it is evaluated.
+    status = provenance.get("status")
+    if failure or status not in ("collapsed", "trained") or (status == "trained" and last is None):
+        lacking = "not evaluated" if status == "trained" else f"not trained to the end ({status})"
+        state: RunState = "failed" if failure or status in ("failed", "trained") else "missing"
+        return Measured(run=StudyRun(**known, state=state, reason=failure or lacking))
+    if last is not None:
+        known |= {
+            "checkpoint": last.checkpoint,
+            "weights_sha256": last.weights_sha256,
+            "values": _values(evaluations, metrics, by_problem),
+            "by_kind": _by_kind(last),
+            "start_by_kind": _by_kind(evaluations[0]) if evaluations[0].step == 0 else {},
+        }
+    return Measured(run=StudyRun(**known, state=status), by_problem=by_problem, curves=_curves(evaluations, metrics))
 
 
 def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
@@ -119,8 +104,6 @@ def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str
 def _values(
     evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...], by_problem: Mapping[str, ByProblem]
 ) -> dict[str, float]:
-    if not evaluations:
-        return {}
     last = evaluations[-1]
     values = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
     values["truncated"] = last.greedy.truncated
@@ -171,11 +154,13 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    curves: dict[str, dict[int, float | None]] = {}
-    for name, read in _OF_EVALUATIONS.items():
-        estimates = {evaluation.step: read(evaluation) for evaluation in evaluations}
-        curves[name] = {step: None if estimate is None else estimate.mean for step, estimate in estimates.items()}
-    curves |= {name: {metric.step: getattr(metric, key) for metric in metrics} for name, key in _OF_METRICS.items()}
-    return {
-        name: {step: value for step, value in values.items() if value is not None} for name, values in curves.items()
-    }
+    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    for evaluation in evaluations:
+        for name, read in _OF_EVALUATIONS.items():
+            if (estimate := read(evaluation)) is not None:
+                curves[name][evaluation.step] = estimate.mean
+    for step in metrics:
+        for name, key in _OF_METRICS.items():
+            if (value := getattr(step, key)) is not None:
+                curves[name][step.step] = value
+    return dict(curves)
