@@ -78,7 +78,13 @@ class HeadLogits:
         if self._weight.is_cuda and hidden.dtype == self._weight.dtype != self._dtype == torch.float32:
             torch.mm(hidden, self._weight.T, out_dtype=torch.float32, out=tokens)
         else:
-            self._multiply(hidden.to(self._dtype), tokens)
+            wide = hidden.to(self._dtype)
+            for start in range(0, self._size, self._tile_rows):
+                columns = slice(start, min(start + self._tile_rows, self._size))
+                weight = self._weight[columns]
+                if self._tile is not None:
+                    weight = self._tile[: len(weight)].copy_(weight)
+                torch.mm(wide, weight.T, out=tokens[:, columns])
         if self._bias is not None:
             tokens.add_(self._bias)
         if self._head.multiplier != 1:
@@ -86,14 +92,6 @@ class HeadLogits:
         if self._head.softcap is not None:
             tokens.div_(self._head.softcap).tanh_().mul_(self._head.softcap)
         return logits
-
-    def _multiply(self, hidden: Tensor, out: Tensor) -> None:
-        for start in range(0, self._size, self._tile_rows):
-            columns = slice(start, min(start + self._tile_rows, self._size))
-            weight = self._weight[columns]
-            if self._tile is not None:
-                weight = self._tile[: len(weight)].copy_(weight)
-            torch.mm(hidden, weight.T, out=out[:, columns])
 
 
 BLOCK = 64

@@ -255,7 +255,10 @@ def _values(p: Softmax, q: Softmax, direction: KlDirection) -> Tensor:
 def _gradient(logits: Tensor, ref_logits: Tensor, direction: KlDirection) -> Tensor:
     """Return the derivative by the logits; taking the mean off also removes what rounding adds to every log-ratio."""
     p, q = softmax(logits), softmax(ref_logits)
-    x = _precise_log_ratio(logits, ref_logits, p, q)
+    # From the difference of the logits themselves: the shifted ones have been rounded once more.
+    dtype = p.probs.dtype
+    shifts, totals = (p.largest - q.largest)[:, None], (p.log_total - q.log_total).to(dtype)[:, None]
+    x = _finite(((logits.to(dtype) - ref_logits.to(dtype)) - shifts) - totals)
     if direction == "forward":
         difference = (p.probs + q.probs) * torch.tanh(x / 2)  # p - q, to relative precision where the two are near
         return difference - p.probs * _total(difference)
@@ -263,14 +266,6 @@ def _gradient(logits: Tensor, ref_logits: Tensor, direction: KlDirection) -> Ten
     # Measured from the most likely token, so that a probability near 1 does not multiply a difference of large numbers.
     slopes = slopes - slopes.gather(-1, p.probs.argmax(dim=-1, keepdim=True))
     return p.probs * (slopes - _total(p.probs * slopes))
-
-
-def _precise_log_ratio(logits: Tensor, ref_logits: Tensor, p: Softmax, q: Softmax) -> Tensor:
-    # Starts from the difference of the logits themselves: the shifted ones have been rounded once more.
-    dtype = p.probs.dtype
-    shifts = (p.largest - q.largest)[:, None]
-    totals = (p.log_total - q.log_total).to(dtype)[:, None]
-    return _finite(((logits.to(dtype) - ref_logits.to(dtype)) - shifts) - totals)
 
 
 def _finite(x: Tensor) -> Tensor:

@@ -381,7 +381,11 @@ def _promote(logits: Tensor, ids: Tensor, *, first: int) -> _Promotions:
     logits = logits - largest[:, None]  # large logits leave their logsumexp, and so every probability, fewer digits
     log_total = logits.logsumexp(dim=-1)
     size = int(last.max()) + 1 if len(rows) else 1
-    ranked, columns = _ranked(logits, size)
+
+    # The largest logits of each row and their ids; of equal ones the smaller id first, on any device.
+    columns = logits.topk(size, dim=-1).indices.sort(dim=-1).values
+    ranked, order = logits.gather(-1, columns).sort(dim=-1, descending=True, stable=True)
+    columns = columns.gather(-1, order)
     columns = columns.scatter(-1, last, ids[:, None])  # it goes before others that are as likely
     position = torch.arange(size, device=logits.device)
     changed = position <= last
@@ -400,13 +404,6 @@ def _promote(logits: Tensor, ids: Tensor, *, first: int) -> _Promotions:
         entry_columns=columns[changed],
         entry_weights=(p * (share - mean[:, None]))[changed],
     )
-
-
-def _ranked(logits: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the `size` largest logits of each row and their ids; of equal ones the smaller id first, on any device."""
-    columns = logits.topk(size, dim=-1).indices.sort(dim=-1).values
-    ranked, order = logits.gather(-1, columns).sort(dim=-1, descending=True, stable=True)
-    return ranked, columns.gather(-1, order)
 
 
 def _log_sigmoid(odds: Tensor) -> Tensor:

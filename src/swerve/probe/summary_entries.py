@@ -221,9 +221,15 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     notes += _left_out(summary, settings) if num_rollouts else []
     if num_rollouts and summary.selection in ("greedy", "single"):
         which = "greedy completions" if summary.selection == "greedy" else "samples"
+        again = ""
+        if (share := summary.reselected) is not None:
+            again = (
+                f": of those selected, another draw of sampled completions would select {100 * share.mean:.0f}% "
+                f"[{100 * share.low:.0f}, {100 * share.high:.0f}] again"
+            )
         notes.append(
             f"problems were selected by the same {which} that are described here, so accuracies over them "
-            f"are not estimates for new problems{_again(summary)}"
+            f"are not estimates for new problems{again}"
         )
     return notes
 
@@ -246,17 +252,6 @@ def _left_out(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         f"{final} moved away from, and direction and correlates say too much about right and wrong: add "
         "reference_wrong to probe.populations"
     ]
-
-
-def _again(summary: ProbeSummary) -> str:
-    """Say how much of the selection another draw would make again."""
-    again = summary.reselected
-    if again is None:
-        return ""
-    return (
-        f": of those selected, another draw of sampled completions would select {100 * again.mean:.0f}% "
-        f"[{100 * again.low:.0f}, {100 * again.high:.0f}] again"
-    )
 
 
 def cut_off_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:

@@ -170,7 +170,10 @@ class Decoding:
             self._take(parents)
             lines = torch.arange(len(parents), device=parents.device)
         elif copied.shape[0]:
-            self._copy(copied, most=num_rows)
+            self._positions = torch.cat([self._positions, self._positions[copied]])
+            layers: Any = self._cache.layers
+            for layer in layers:
+                layer.copy(copied, num_rows)
         self.lines = lines if rows is None else lines[rows]
         column = ids.new_zeros(self._positions.shape[0])
         column[lines] = ids
@@ -205,13 +208,6 @@ class Decoding:
                 layer.keep(lines, unused)
             else:
                 layer.reorder_cache(lines)  # selects, keeps or repeats them
-
-    def _copy(self, lines: Int[Tensor, " K"], *, most: int) -> None:
-        """Add copies of these lines behind the others; there will be at most `most` lines."""
-        self._positions = torch.cat([self._positions, self._positions[lines]])
-        layers: Any = self._cache.layers
-        for layer in layers:
-            layer.copy(lines, most)
 
     def _place(self, positions: Int[Tensor, "L 1"]) -> None:
         """Note how many tokens each line has in the columns."""

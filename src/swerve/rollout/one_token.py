@@ -45,7 +45,12 @@ class OneTokenForward:
     @torch.no_grad()
     def read_weights(self) -> None:
         """Take the weights as they are now; to be called whenever they may have changed."""
-        self.usable = self._is_equal and _is_made_for(self._model.model.embed_tokens.weight)
+        self.usable = False
+        if self._is_equal:
+            # Made for whole weights, and not for 16 bits on a GPU, which has kernels for them.
+            weight = self._model.model.embed_tokens.weight
+            is_narrow_on_a_cpu = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
+            self.usable = not isinstance(weight, DTensor) and (is_narrow_on_a_cpu or _is_wide(weight))
         if self.usable:
             model = self._model.model
             self._layers = [_layer(module) for module in model.layers[: self._model.config.num_hidden_layers]]
@@ -114,12 +119,6 @@ def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
 def _wide(dtype: torch.dtype) -> torch.dtype:
     """Return the type that norms and softmax are computed in."""
     return torch.promote_types(dtype, torch.float32)
-
-
-def _is_made_for(weight: Tensor) -> bool:
-    """Whether weights are whole, and not of 16 bits on a GPU, which has kernels for them."""
-    is_narrow_on_a_cpu = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
-    return not isinstance(weight, DTensor) and (is_narrow_on_a_cpu or _is_wide(weight))
 
 
 def _rotates_all(model: Any) -> bool:

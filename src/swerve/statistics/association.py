@@ -90,7 +90,10 @@ def _correlation(
     if estimate is None:
         return None
     if 1 - abs(estimate.mean) < 1e-12:
-        p_value = _p_of_order(cluster_sums(columns, clusters))
+        # How rarely the clusters' means rise or fall together: 2 m_1! m_2! ... / C! of C, m the ties.
+        means = cluster_sums(columns, clusters)
+        _, ties = np.unique(np.round(means[:, 1] / means[:, 0], 12), return_counts=True)
+        p_value = min(1.0, 2 * math.exp(math.fsum(map(math.lgamma, ties + 1.0)) - math.lgamma(len(means) + 1)))
     elif ranked:
         p_value = _jackknife_p(estimate.mean, values[1:], degrees)
     else:
@@ -131,12 +134,6 @@ def _effective_degrees(products: Array) -> float:
     """
     squares = float(products @ products)
     return max(1.0, float(np.abs(products).sum()) ** 2 / squares - 2) if squares > 0 else 1.0
-
-
-def _p_of_order(sums: Array) -> float:
-    """Return how rarely the clusters' means rise or fall together: 2 m_1! m_2! ... / C! of C, m the ties."""
-    _, ties = np.unique(np.round(sums[:, 1] / sums[:, 0], 12), return_counts=True)
-    return min(1.0, 2 * math.exp(math.fsum(map(math.lgamma, ties + 1.0)) - math.lgamma(len(sums) + 1)))
 
 
 def _jackknife_p(value: float, without: Array, most_degrees: float) -> float:

@@ -201,8 +201,12 @@ def _average_precision_interval(
     ascending = np.sort(values[positive])
     last = ascending.size - 1 - np.searchsorted(ascending, ascending[::-1], side="left")
     weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
+    # Of each row of weights, the precision at each positive; their mean is NaN without positives.
     num_sought = np.cumsum(weights[:, sought], axis=1)[:, last]
-    without = _weighted_precision(weights[:, sought], num_sought, weights @ (above + level).T)
+    selected = num_sought + weights @ (above + level).T
+    precisions = np.divide(num_sought, selected, out=np.zeros(num_sought.shape), where=selected > 0)
+    held = weights[:, sought]
+    without = divided((held * precisions).sum(axis=1), held.sum(axis=1).astype(np.float64))
     degrees = num_held - 1.0
     return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence, most_degrees=degrees)
 
@@ -229,13 +233,3 @@ def _counts_by_cluster(
 
     above = counted("left")
     return above, counted("right") - above, sought
-
-
-def _weighted_precision(
-    weights: NDArray[np.float32], num_sought: NDArray[np.float32], num_wrong: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """Return each row of weights' average precision, NaN without positives: `[R]`."""
-    selected = num_sought + num_wrong
-    precision = np.divide(num_sought, selected, out=np.zeros(num_sought.shape), where=selected > 0)
-    total = weights.sum(axis=1).astype(np.float64)
-    return divided((weights * precision).sum(axis=1), total)

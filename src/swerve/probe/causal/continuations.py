@@ -164,7 +164,11 @@ class ContinuationSampler:
         own = {key: prefix for key, prefix in distinct.items() if prefix.problem.id in mine}
         found = self._outcomes(own, num, look, on_finished)
         if self.world.size > 1:
-            found = self._of_all(distinct, found)
+            # What all processes found, by the number of the prefix.
+            keys = list(distinct)
+            own_outcomes = [[index, asdict(found[key])] for index, key in enumerate(keys) if key in found]
+            for part in self.world.gather(own_outcomes):
+                found |= {keys[index]: Outcome.of_json(outcome) for index, outcome in part}
             if on_finished is not None:
                 everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
                 on_finished((everything - share) * num)
@@ -178,12 +182,6 @@ class ContinuationSampler:
         completions = {key: written.get(key, [prefix.completion_ids] * num) for key, prefix in distinct.items()}
         graded = self._graded([(distinct[key].problem, written) for key, written in completions.items()])
         return dict(zip(distinct, graded, strict=True))
-
-    def _of_all(self, distinct: Mapping[_Key, Prefix], own: Mapping[_Key, Outcome]) -> dict[_Key, Outcome]:
-        """Return the outcomes that all processes found."""
-        keys = list(distinct)
-        parts = self.world.gather([[index, asdict(own[key])] for index, key in enumerate(keys) if key in own])
-        return {keys[index]: Outcome.of_json(outcome) for part in parts for index, outcome in part}
 
     def _continue(
         self, prefixes: Sequence[Prefix], num: int, look: int, on_finished: Callable[[int], None] | None

@@ -140,7 +140,10 @@ class _Curves:
             sums = np.concatenate([sums, sums - counts])
             sizes = np.append(sizes, np.full(len(problems), len(problems) - 1))
         return cls(
-            doses=tuple(_dose(group[0]) for group in groups.values()),
+            doses=tuple(
+                _Dose(selector=str(group[0]["selector"]), budget=budget, threshold=_threshold(group[0]["threshold"]))
+                for (budget, _), group in groups.items()
+            ),
             correct=counts[..., 0],
             num_samples=num_samples,
             accuracy=sums[..., 0] / (sizes * num_samples)[:, None],
@@ -251,13 +254,8 @@ class _Curves:
         return Estimate(mean=value, low=max(low, -1.0), high=min(high, 1.0))
 
 
-def _dose(row: Mapping[str, Any]) -> _Dose:
-    threshold = row["threshold"]
-    return _Dose(
-        selector=str(row["selector"]),
-        budget=_short(row["share"]),
-        threshold=None if threshold is None or not math.isfinite(threshold) else _short(threshold),
-    )
+def _threshold(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else _short(value)
 
 
 def _short(value: float) -> float:
