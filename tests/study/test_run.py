@@ -40,11 +40,9 @@ def jobs_in(folder: Path, *names: str) -> list[Job]:
         MarkedJob(
             name=name,
             variant=name,
-            seed=0,
             config=CONFIG,
             run=RunDirectory(folder / name),
-            config_path=folder / f"{name}.yaml",
-            log_path=folder / "logs" / f"{name}.log",
+            folder=folder,
             steps=("train", "eval"),
         )
         for name in names

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -163,43 +163,38 @@ def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> li
     return [StudyDifference(**entry) for entry in differences]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Values of the same problems by the runs of a seed; `problems` names the problem of each pair."""
-
-    problems: list[str]
-    before: list[float]
-    after: list[float]
+_Pairs = list[tuple[str, float, float]]
+"""Problem, and its value with the baseline and with the variant by the runs of one seed."""
 
 
 def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[Measured]) -> _Pairs:
     values = {(run.run.variant, run.run.seed): run.by_problem.get(measure, {}) for run in runs}
-    pairs = _Pairs([], [], [])
+    pairs: _Pairs = []
     for (name, seed), after in values.items():
         before = values.get((baseline, seed), {}) if name == variant else {}
         for problem, value in after.items():  # in a fixed order, for sums to the last bit
             if problem in before:
-                pairs.problems.append(problem)
-                pairs.before.append(before[problem])
-                pairs.after.append(value)
+                pairs.append((problem, before[problem], value))
     return pairs
 
 
 def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[Measured]) -> dict[str, Any]:
     pairs = _paired_problems(measure, study.compared_with, variant, runs)
-    num, level = len(set(pairs.problems)), study.confidence
-    if not num:
+    if not pairs:
         return dict.fromkeys(("num_problems", "over_problems", "p_problems"))
-    is_share = MEASURES[measure].unit == "share"
-    if len(pairs.problems) == num and all(value in (0, 1) for value in (*pairs.before, *pairs.after)) and is_share:
-        test = mcnemar([value == 1 for value in pairs.before], [value == 1 for value in pairs.after], confidence=level)
+    problems, before, after = zip(*pairs, strict=True)
+    num, level, is_share = len(set(problems)), study.confidence, MEASURES[measure].unit == "share"
+
+    # One answer for each problem that is right or wrong is a table of two by two.
+    if is_share and len(pairs) == num and {*before, *after} <= {0, 1}:
+        test = mcnemar([value == 1 for value in before], [value == 1 for value in after], confidence=level)
         return {"num_problems": num, "over_problems": test.difference, "p_problems": test.p_value}
-    changes = [after - before for before, after in zip(pairs.before, pairs.after, strict=True)]
+    changes = [late - early for early, late in zip(before, after, strict=True)]
     bounds = (-1.0, 1.0) if is_share else (-math.inf, math.inf)
     return {
         "num_problems": num,
-        "over_problems": mean_interval(changes, clusters=pairs.problems, confidence=level, bounds=bounds),
-        "p_problems": sign_flip_test(pairs.before, pairs.after, clusters=pairs.problems),
+        "over_problems": mean_interval(changes, clusters=problems, confidence=level, bounds=bounds),
+        "p_problems": sign_flip_test(before, after, clusters=problems),
     }
 
 
@@ -233,30 +228,26 @@ def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int)
     """
     by_seed, disagreements, known = [], [], 0
     for variant in list(study.changes)[1:]:
+        # How far the differences of the seeds lie apart.
         after, before = _values("accuracy", variant, runs), _values("accuracy", study.compared_with, runs)
         changes = [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
         if len(changes) > 1:
             by_seed.append(float(np.var(changes, ddof=1)))
-        pairs = _paired_problems("accuracy", study.compared_with, variant, runs)
-        known = max(known, len(set(pairs.problems)))
-        if pairs.problems:
-            disagreements.append(_problem_variance(pairs))
+
+        # How far those of the problems do, each the mean over its seeds.
+        changes_of = defaultdict(list)
+        for problem, early, late in _paired_problems("accuracy", study.compared_with, variant, runs):
+            changes_of[problem].append(late - early)
+        known = max(known, len(changes_of))
+        if changes_of:
+            disagreements.append(float(np.var([fmean(each) for each in changes_of.values()])))
     yield _detectable("seeds", len(study.seeds), by_seed, ASSUMED_SEED_SD)
     yield _detectable("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT))
 
 
-def _problem_variance(pairs: _Pairs) -> float:
-    """Return the variance of the problems' mean differences."""
-    sums: dict[str, list[float]] = {}
-    for problem, before, after in zip(pairs.problems, pairs.before, pairs.after, strict=True):
-        sums.setdefault(problem, []).append(after - before)
-    return float(np.var([fmean(values) for values in sums.values()]))
-
-
 def _detectable(unit: Any, num: int, variances: Sequence[float], assumed: float) -> Detectable:
-    known = [
-        variance for variance in variances if variance > 0
-    ]  # pairs that are all alike do not say how far others would be apart
+    # Pairs that are all alike do not say how far others would be apart.
+    known = [variance for variance in variances if variance > 0]
     sd = math.sqrt(fmean(known)) if known else assumed
     return Detectable(
         measure="accuracy",

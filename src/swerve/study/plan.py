@@ -133,12 +133,26 @@ class Job:
     name: str
     """Such as `none/seed-0`; of a run that others begin with, `start` or `start/seed-0`."""
     variant: str
-    seed: int
     config: Config
     run: RunDirectory
-    config_path: Path
-    log_path: Path
+    folder: Path
+    """Of the study."""
     steps: tuple[StudyStep, ...]
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.config.seed
+
+    @property
+    def config_path(self) -> Path:
+        """Where its configuration is written."""
+        return self.folder / "configs" / f"{self.name}.yaml"
+
+    @property
+    def log_path(self) -> Path:
+        """Where what it prints is written."""
+        return self.folder / "logs" / f"{self.name}.log"
 
     def next_step(self) -> StudyStep | None:
         """Return what is to be done next of the run, by what is on the disk; None: nothing.
@@ -321,7 +335,8 @@ def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | Non
     ending = f"-seed-{seed}" if start.per_seed else ""
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
     name = f"{_START}/seed-{seed}" if start.per_seed else _START
-    return _job(name, _START, config, path, ("train",), run=runs / config.name)
+    run = RunDirectory(runs / config.name)
+    return Job(name=name, variant=_START, config=config, run=run, folder=path, steps=("train",))
 
 
 def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) -> Iterator[Job]:
@@ -339,17 +354,5 @@ def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) ->
             except ConfigError as error:
                 raise ConfigError(f"{file}: variant '{variant}': {error}") from None
             config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
-            yield _job(name, variant, config, path, study.steps, run=path / "runs" / name)
-
-
-def _job(name: str, variant: str, config: Config, path: Path, steps: tuple[StudyStep, ...], *, run: Path) -> Job:
-    return Job(
-        name=name,
-        variant=variant,
-        seed=config.seed,
-        config=config,
-        run=RunDirectory(run),
-        config_path=path / "configs" / f"{name}.yaml",
-        log_path=path / "logs" / f"{name}.log",
-        steps=steps,
-    )
+            run = RunDirectory(path / "runs" / name)
+            yield Job(name=name, variant=variant, config=config, run=run, folder=path, steps=study.steps)

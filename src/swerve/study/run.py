@@ -178,7 +178,8 @@ class _Scheduler:
 
     def _look_at(self, running: _Running) -> None:
         done = _steps_done(running.job)
-        self.task.advance(done - running.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=self._now())
+        now = [f"{each.job.name} {each.step} {each.counted}/{_num_steps(each.job)}" for each in self.running]
+        self.task.advance(done - running.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=", ".join(now))
         running.counted = done
         status = running.process.poll()
         if status is None:
@@ -192,11 +193,6 @@ class _Scheduler:
             self._start(running.job, running.memory, after=running.step)
         except SwerveError as error:
             self._end(running.job, str(error))
-
-    def _now(self) -> str:
-        return ", ".join(
-            f"{running.job.name} {running.step} {running.counted}/{_num_steps(running.job)}" for running in self.running
-        )
 
     def _end(self, job: Job, reason: str | None) -> None:
         self.num_ended += 1
