@@ -25,6 +25,11 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+def mean_if_any(values: Sequence[float]) -> float | None:
+    """Return the mean of some values; None if there are none."""
+    return sum(values) / len(values) if values else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
     """Intervals over problems, at one level (`swerve.statistics.intervals`).

@@ -5,8 +5,7 @@ Neither changes training by a bit: nothing is learned, and every random number h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 
 import torch
@@ -27,6 +26,7 @@ from swerve.models.model_folder import LoadedModel
 from swerve.problems import ProblemFamily
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
+from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import make_engine
 from swerve.train.context import Metrics, StageContext
 from swerve.train.frozen import frozen
@@ -36,16 +36,6 @@ from swerve.types import Problem
 _NUM_ROLLOUTS = 16
 _TOKENS_PER_BATCH = 8192
 _STATISTICS = ("kl_forward", "kl_reverse", "js", "entropy")
-
-
-@contextmanager
-def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def check_watched(config: Config, family: ProblemFamily) -> None:
@@ -95,7 +85,7 @@ class LiveEvaluation:
         self._problems = self._problems or heldout_problems(config, context.family)
         loaded = LoadedModel(model=model, tokenizer=context.learner.tokenizer)
         whole = context.learner.weights.gathered
-        with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, whole():
+        with evaluating(model), context.awake_engine(step=stage_step) as engine, whole():
             responses = evaluate_problems(config, loaded, engine, self._problems, context.world)
         self._evaluated = (stage_step, responses)
         # Log the means.
@@ -136,7 +126,7 @@ class LiveDivergence:
         if model is not None:
             start = frozen(model, context)
         # Its rollouts, dealt out to the processes, with its states at their tokens and its output head.
-        with _evaluation_mode(start.model):
+        with evaluating(start.model):
             with start.gathered():
                 sequences = context.world.gather(self._rollouts(start.model))[0]
             numbers = context.learner.share([[sequence] for sequence in sequences])
@@ -166,7 +156,7 @@ class LiveDivergence:
             return {}
         reference = _moved(self._head, weights.model.device)
         sums = dict.fromkeys(["tokens", *_STATISTICS], 0.0)
-        with _evaluation_mode(weights.model):
+        with evaluating(weights.model):
             for batch, start in zip(self._batches, self._hidden, strict=True):
                 hidden = _hidden(weights, batch)
                 head = _linear(weights.head)  # of a divided model it is there after a forward pass

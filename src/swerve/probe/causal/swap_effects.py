@@ -27,7 +27,7 @@ from swerve.config import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.interventions import Arm, Intervention
 from swerve.probe.causal.swaps import look_sizes, verdict
-from swerve.probe.intervals import Intervals
+from swerve.probe.intervals import Intervals, mean_if_any
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
 
@@ -177,7 +177,7 @@ def _problems(items: Sequence[Intervention]) -> list[str]:
 def _success(arm: Arm, items: Sequence[Intervention]) -> ArmSuccess:
     """Return an arm's fraction of right continuations; of the alternative also at how many positions there is one."""
     values = [item.value(arm) for item in items if arm in item.outcomes]
-    return ArmSuccess(success=_mean(values), num_rollouts=len(values) if arm == "alternative" else None)
+    return ArmSuccess(success=mean_if_any(values), num_rollouts=len(values) if arm == "alternative" else None)
 
 
 def _match(items: Sequence[Intervention]) -> ControlMatch | None:
@@ -187,15 +187,11 @@ def _match(items: Sequence[Intervention]) -> ControlMatch | None:
         return None
     return ControlMatch(
         num_same_token=sum(item.same_token for item in items),
-        same_rollout=_mean([control.same_rollout for control in controls]),
-        same_category=_mean([control.same_category for control in controls]),
-        same_third=_mean([control.same_third for control in controls]),
-        entropy_gap=_mean([control.entropy_gap for control in controls]),
+        same_rollout=mean_if_any([control.same_rollout for control in controls]),
+        same_category=mean_if_any([control.same_category for control in controls]),
+        same_third=mean_if_any([control.same_third for control in controls]),
+        entropy_gap=mean_if_any([control.entropy_gap for control in controls]),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _tested(pairs: Sequence[tuple[float, float, Intervention]]) -> WilcoxonResult | None:

@@ -16,6 +16,7 @@ from swerve.artifacts.tables import SPIKES_SCHEMA
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.probe.engine.measured import Measurements, labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method
+from swerve.probe.intervals import mean_if_any
 from swerve.statistics import Estimate, mean_interval, share
 
 
@@ -124,12 +125,8 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
             num_spikes=sum(map(len, spikes.positions(checkpoint, divergence))),
             top_on_wrong=hits([tops[index] in sequence.wrong for index, sequence in marked]),
             top_on_first_wrong=hits([tops[index] == sequence.first_wrong for index, sequence in marked]),
-            chance_wrong=_mean([num / length for num, length in zip(num_wrong, lengths, strict=True)]),
-            chance_first_wrong=_mean([1 / length for length in lengths]),
+            chance_wrong=mean_if_any([num / length for num, length in zip(num_wrong, lengths, strict=True)]),
+            chance_first_wrong=mean_if_any([1 / length for length in lengths]),
         )
         for (checkpoint, divergence), tops in spikes.tops.items()
     )
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
