@@ -63,10 +63,10 @@ def test_two_sample_sets_of_the_same_tokens_differ_no_more_than_stated(toys) -> 
 
 def test_equal_prefixes_are_continued_once_and_all_in_one_call(toys) -> None:
     toy = toys.random(0)
-    sampler = toy.sampler()
-    prefixes = [toys.prefix((toys.a,)), toys.prefix(()), toys.prefix((toys.a,)), toys.prefix((toys.a,), problem="q")]
     finished: list[int] = []
-    found = sampler.sample(prefixes, 5, on_finished=finished.append)
+    sampler = replace(toy.sampler(), on_finished=finished.append)
+    prefixes = [toys.prefix((toys.a,)), toys.prefix(()), toys.prefix((toys.a,)), toys.prefix((toys.a,), problem="q")]
+    found = sampler.sample(prefixes, 5)
     assert found[0] == found[2]
     assert [[written for written, _, _ in call] for call in toy.calls] == [[(toys.a,), (), (toys.a,)]]
     assert [budget for _, _, budget in toy.calls[0]] == [3, 4, 3]
@@ -92,8 +92,8 @@ def test_processes_share_the_prefixes_by_problem_and_know_all_outcomes(toys) -> 
     copies, finished = [toys.random(0), toys.random(0)], ([], [])
 
     def sample(rank):
-        sampler = replace(copies[rank].sampler(), world=Two(rank=rank, size=2))
-        return sampler.sample(prefixes, 5, on_finished=finished[rank].append)
+        world = Two(rank=rank, size=2)
+        return replace(copies[rank].sampler(), world=world, on_finished=finished[rank].append).sample(prefixes, 5)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(sample, range(2))

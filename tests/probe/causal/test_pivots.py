@@ -215,7 +215,10 @@ class Course:
     values: Sequence[float]
     rng: np.random.Generator
 
-    def sample(self, prefixes, num, *, look=0, on_finished=None):
+    def on_planned(self, num):
+        """Nothing is shown."""
+
+    def sample(self, prefixes, num, *, look=0):
         rates = [self.values[len(one.completion_ids)] for one in prefixes]
         return [outcome(int(self.rng.binomial(num, rate)), num) for rate in rates]
 

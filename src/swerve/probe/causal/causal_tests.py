@@ -155,15 +155,8 @@ class CausalTests:
         settings = self.plan.settings.causal
 
         def compute() -> list[Any]:
-            with self._sampler(source, settings.temperature) as sampler:
-                done = run_interventions(
-                    items,
-                    sampler,
-                    settings=settings,
-                    confidence=self.plan.confidence,
-                    on_planned=task.extend,
-                    on_finished=task.advance,
-                )
+            with self._sampler(source, settings.temperature, task) as sampler:
+                done = run_interventions(items, sampler, settings=settings, confidence=self.plan.confidence)
             return [[asdict(outcome) for outcome in item.outcomes.values()] for item in done]
 
         # Everything that the outcomes depend on beside what the parts have in common.
@@ -191,12 +184,10 @@ class CausalTests:
         if not sequences:
             return [], {}
         with (
-            self._sampler(plan.reference, settings.temperature) as sampler,
             self.progress.task("pivots", 0) as task,  # how many turns out on the way
+            self._sampler(plan.reference, settings.temperature, task) as sampler,
         ):
-            search = find_pivots(
-                sequences, sampler, settings=settings, on_planned=task.extend, on_finished=task.advance
-            )
+            search = find_pivots(sequences, sampler, settings=settings)
         positions = self.spikes.positions(plan.final, plan.settings.divergence)
         by_id = dict(zip([sequence.sequence_id for sequence in self.data.sequences], positions, strict=True))
         summary = summarise_pivots(search, spikes=by_id, intervals=self.data.intervals)
@@ -275,7 +266,7 @@ class CausalTests:
         return next(source for source in self.plan.checkpoints if source.label == self.plan.final)
 
     @contextmanager
-    def _sampler(self, source: ModelSource, temperature: float) -> Iterator[ContinuationSampler]:
+    def _sampler(self, source: ModelSource, temperature: float, task: ProgressTask) -> Iterator[ContinuationSampler]:
         """Continue with one model, through an engine that is closed at the end of the block."""
         loaded, config = self._model(source), self.plan.rollout.engine
         max_rows = self.plan.runtime.max_rows
@@ -288,6 +279,8 @@ class CausalTests:
                 temperature=temperature,
                 seed=self.plan.seed,
                 world=self.world,
+                on_planned=task.extend,
+                on_finished=task.advance,
             )
 
     def _model(self, source: ModelSource) -> LoadedModel:

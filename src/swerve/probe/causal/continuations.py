@@ -128,6 +128,10 @@ class ContinuationSampler:
     """A success is what it finds right."""
     world: World = field(default_factory=World)
     """The processes that share the prefixes; all make the same calls."""
+    on_planned: Callable[[int], None] = lambda num: None
+    """Called with a number of continuations that there will be, by who finds out."""
+    on_finished: Callable[[int], None] = lambda num: None
+    """Called with the number of continuations finished since the last call."""
 
     def ends(self, prefix: Prefix) -> bool:
         """Return whether there is nothing to continue."""
@@ -138,9 +142,7 @@ class ContinuationSampler:
         """Return how many distinct prefixes would be continued."""
         return len({prefix.key for prefix in prefixes if not self.ends(prefix)})
 
-    def sample(
-        self, prefixes: Sequence[Prefix], num: int, *, look: int = 0, on_finished: Callable[[int], None] | None = None
-    ) -> list[Outcome]:
+    def sample(self, prefixes: Sequence[Prefix], num: int, *, look: int = 0) -> list[Outcome]:
         """Continue each prefix `num` times; one outcome each, in order.
 
         All prefixes go to the engine in one call, equal ones once: they have equal outcomes. Several processes share
@@ -150,7 +152,6 @@ class ContinuationSampler:
             prefixes: any number.
             num: continuations of each.
             look: another look draws fresh random numbers.
-            on_finished: called with the number of continuations finished since the last call.
 
         Raises:
             ValueError: `num` is less than 1.
@@ -162,30 +163,25 @@ class ContinuationSampler:
         problems = list(dict.fromkeys(prefix.problem.id for prefix in distinct.values()))
         mine = set(self.world.shard(problems))
         own = {key: prefix for key, prefix in distinct.items() if prefix.problem.id in mine}
-        found = self._outcomes(own, num, look, on_finished)
+        found = self._outcomes(own, num, look)
         if self.world.size > 1:
             # What all processes found, by the number of the prefix.
             keys = list(distinct)
             own_outcomes = [[index, asdict(found[key])] for index, key in enumerate(keys) if key in found]
             for part in self.world.gather(own_outcomes):
                 found |= {keys[index]: Outcome.of_json(outcome) for index, outcome in part}
-            if on_finished is not None:
-                everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
-                on_finished((everything - share) * num)
+            everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
+            self.on_finished((everything - share) * num)
         return [found[prefix.key] for prefix in prefixes]
 
-    def _outcomes(
-        self, distinct: Mapping[_Key, Prefix], num: int, look: int, on_finished: Callable[[int], None] | None
-    ) -> dict[_Key, Outcome]:
+    def _outcomes(self, distinct: Mapping[_Key, Prefix], num: int, look: int) -> dict[_Key, Outcome]:
         open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]
-        written = self._continue(open_ended, num, look, on_finished)
+        written = self._continue(open_ended, num, look)
         completions = {key: written.get(key, [prefix.completion_ids] * num) for key, prefix in distinct.items()}
         graded = self._graded([(distinct[key].problem, written) for key, written in completions.items()])
         return dict(zip(distinct, graded, strict=True))
 
-    def _continue(
-        self, prefixes: Sequence[Prefix], num: int, look: int, on_finished: Callable[[int], None] | None
-    ) -> dict[_Key, list[tuple[int, ...]]]:
+    def _continue(self, prefixes: Sequence[Prefix], num: int, look: int) -> dict[_Key, list[tuple[int, ...]]]:
         """Return whole completions by prefix."""
         if not prefixes:
             return {}
@@ -203,7 +199,7 @@ class ContinuationSampler:
                 for prefix in prefixes
             ],
             budgets=[self.max_new_tokens - len(prefix.completion_ids) for prefix in prefixes],
-            on_finished=on_finished,
+            on_finished=self.on_finished,
         )
         return {
             prefix.key: [(*prefix.completion_ids, *completion.token_ids) for completion in completions]

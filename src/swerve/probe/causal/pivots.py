@@ -5,7 +5,7 @@ Pivotal token search is of phi-4 (arXiv 2412.08905, section 4.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -105,8 +105,6 @@ def prefix_values(
     num: int,
     *,
     sample_set: SampleSet = "search",
-    on_planned: Callable[[int], None] | None = None,
-    on_finished: Callable[[int], None] | None = None,
 ) -> list[PrefixValue]:
     """Return the values of prefixes of rollouts, all from one call of the engine.
 
@@ -117,13 +115,10 @@ def prefix_values(
         sampler: the policy that continues.
         num: continuations of each prefix.
         sample_set: `search` and `estimate` draw different random numbers.
-        on_planned: called with the number of continuations there will be.
-        on_finished: called with the number of continuations finished since the last call.
     """
     prefixes = [Prefix.of(sequence, length) for sequence, length in places]
-    if on_planned is not None:
-        on_planned(sampler.num_continued(prefixes) * num)
-    outcomes = sampler.sample(prefixes, num, look=_LOOKS[sample_set], on_finished=on_finished)
+    sampler.on_planned(sampler.num_continued(prefixes) * num)
+    outcomes = sampler.sample(prefixes, num, look=_LOOKS[sample_set])
     return [
         PrefixValue(sequence_id=sequence.sequence_id, position=length, sample_set=sample_set, outcome=outcome)
         for (sequence, length), outcome in zip(places, outcomes, strict=True)
@@ -135,8 +130,6 @@ def find_pivots(
     sampler: ContinuationSampler,
     *,
     settings: PivotConfig,
-    on_planned: Callable[[int], None] | None = None,
-    on_finished: Callable[[int], None] | None = None,
 ) -> PivotSearch:
     """Find the tokens across which the value jumps by `gap` or more, and estimate each jump anew.
 
@@ -160,9 +153,7 @@ def find_pivots(
         """Return the values of prefixes: (index of the rollout, length), in that order."""
         ordered = sorted(ends)
         places = [(sequences[index], length) for index, length in ordered]
-        values = prefix_values(
-            places, sampler, num, sample_set=sample_set, on_planned=on_planned, on_finished=on_finished
-        )
+        values = prefix_values(places, sampler, num, sample_set=sample_set)
         return dict(zip(ordered, values, strict=True))
 
     def jump(index: int, start: int, stop: int) -> float:

@@ -7,7 +7,7 @@ token alone. Matched and random positions are the controls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -71,8 +71,6 @@ def run_interventions(
     *,
     settings: CausalConfig,
     confidence: float = 0.95,
-    on_planned: Callable[[int], None] | None = None,
-    on_finished: Callable[[int], None] | None = None,
 ) -> list[Intervention]:
     """Continue every arm of every intervention and grade the whole completions; return them with their outcomes.
 
@@ -82,9 +80,6 @@ def run_interventions(
     The arms of a position share their random numbers, and equal prefixes are continued once, so a checkpoint that
     chooses the rollout's own token has an effect of exactly 0. Where the forced token ends the completion, or uses up
     `max_new_tokens`, there is nothing to continue: the completion is graded as it stands.
-
-    `on_planned` is called with the number of continuations of each look after the first, `on_finished` with the number
-    finished since the last call.
 
     Raises:
         ValueError: interventions of several policies; an engine is one policy.
@@ -96,9 +91,9 @@ def run_interventions(
     before = 0
     for look, size in enumerate(look_sizes(settings)):
         prefixes = [done[index].forced(arm) for index in still_open for arm in done[index].tokens]
-        if look and on_planned is not None:
-            on_planned(sampler.num_continued(prefixes) * (size - before))
-        outcomes = iter(sampler.sample(prefixes, size - before, look=look, on_finished=on_finished))
+        if look:
+            sampler.on_planned(sampler.num_continued(prefixes) * (size - before))
+        outcomes = iter(sampler.sample(prefixes, size - before, look=look))
         for index in still_open:
             done[index] = done[index].continued({arm: next(outcomes) for arm in done[index].tokens})
         # Whether a position is clear matters only where there is another look.
