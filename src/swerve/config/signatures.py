@@ -70,7 +70,16 @@ def _configuration(path: str, base: type[_Kind], *, kind: str, suffix: str) -> t
         value = ... if default is None else ast.literal_eval(default)
         keys[key] = (_type(hint, module), Field(value, description=meanings.get(key)))
     name = "".join(word.capitalize() for word in kind.split("_")) + suffix
-    made = create_model(name, __base__=base, __module__=base.__module__, __doc__=title[:1].upper() + title[1:], **keys)
+    # Descriptions are given: pydantic would look for this class's source in every module that is loaded.
+    given: dict[str, Any] = {"use_attribute_docstrings": False}
+    made = create_model(
+        name,
+        __base__=base,
+        __module__=base.__module__,
+        __doc__=title[:1].upper() + title[1:],
+        __cls_kwargs__=given,
+        **keys,
+    )
     made.function = path
     made.takes = tuple(takes)
     return made
