@@ -126,7 +126,8 @@ class Draws:
                 order, place = orders[path], index - self._quota.before(first, part)
             else:
                 # Endless passes over the pool.
-                size = self._pool_size(part, step if pool_step is None else pool_step)
+                pool_step = step if pool_step is None else pool_step
+                size = pool_size(self._curriculum, pool_step, self._steps, len(problems))
                 pool = ("pool", size) if size < len(problems) else ()
                 order, place = shuffled_order(size, self._derive(*path, *pool, "epoch", index // size)), index
             drawn.append(problems[order[place % len(order)]])
@@ -148,13 +149,6 @@ class Draws:
         first = self._before[1] + made * self._spare
         return ("spare",), first, first + slot - self._per_step
 
-    def _pool_size(self, part: int, step: int) -> int:
-        """Return how many problems of a part a step draws from."""
-        total = len(self._parts[part][1])
-        if not isinstance(self._curriculum, DifficultyCurriculum):
-            return total
-        return pool_size(self._curriculum, step, self._steps, total)
-
     def figures(self, drawn: Sequence[Problem], step: int, history: Sequence[Record] = ()) -> dict[str, float | None]:
         """Return what to log of a step's draw.
 
@@ -163,7 +157,8 @@ class Draws:
         """
         total = sum(len(problems) for _, problems in self._parts)
         if self._rates is None:
-            pool_share = sum(self._pool_size(part, step) for part in range(len(self._parts))) / total
+            sizes = (pool_size(self._curriculum, step, self._steps, len(problems)) for _, problems in self._parts)
+            pool_share = sum(sizes) / total
         else:
             rates = self._rates.read(history)
             weights = [weight for _, problems in self._parts for weight in rates.weights(problems)]
@@ -178,8 +173,8 @@ def _path(label: str) -> tuple[str, ...]:
     return ("part", label) if label else ()
 
 
-def pool_size(curriculum: DifficultyCurriculum, step: int, steps: int, total: int) -> int:
-    """Return how many of the easiest problems a step draws from.
+def pool_size(curriculum: Curriculum, step: int, steps: int, total: int) -> int:
+    """Return how many of the problems a step draws from: all, or by difficulty the easiest ones.
 
     ceil(total (start + (1 - start) min(1, step / ramp))), step counted from 0, at least 1.
 
@@ -187,6 +182,8 @@ def pool_size(curriculum: DifficultyCurriculum, step: int, steps: int, total: in
     >>> [pool_size(curriculum, step, 10, 100) for step in range(6)]
     [20, 40, 60, 80, 100, 100]
     """
+    if not isinstance(curriculum, DifficultyCurriculum):
+        return total
     ramp = curriculum.ramp_steps or max(1, steps // 2)
     # Shares are written in decimals: 0.2 + 0.8 x 0.5 of 100 problems are 60, not the 61 of 60.000000000000001.
     share = curriculum.start_share + (1.0 - curriculum.start_share) * min(1.0, step / ramp)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
@@ -21,6 +20,8 @@ from swerve.train.policy_update import policy_loss
 from swerve.train.preparation import advantage_estimator
 from swerve.train.starting_model import pretrained_path
 
+_Done = TypeVar("_Done")
+
 
 def custom_digests(config: Config) -> dict[str, str | None]:
     """Return digests of each custom part's file, of data files and a base, by key; no code is run.
@@ -28,11 +29,7 @@ def custom_digests(config: Config) -> dict[str, str | None]:
     Raises:
         ConfigError: a file cannot be read.
     """
-    digests: dict[str, str | None] = {}
-    for key, part, _ in _parts(config):
-        if isinstance(part, Custom):
-            with _named(key):
-                digests[key] = source_digest(part.path)
+    digests = _of_custom_parts(config, lambda part, _load: source_digest(part.path))
     return {**digests, **dict(_data_digests(config))}
 
 
@@ -42,18 +39,19 @@ def load_custom_parts(config: Config) -> None:
     Raises:
         ConfigError: a part cannot be loaded or does not take what it is given.
     """
+    _of_custom_parts(config, lambda part, load: load(part))
+
+
+def _of_custom_parts(config: Config, act: Callable[[Custom, Callable[[Any], object]], _Done]) -> dict[str, _Done]:
+    """Return by key what comes of a custom part and of what loads it; errors begin with the key."""
+    done = {}
     for key, part, load in _parts(config):
         if isinstance(part, Custom):
-            with _named(key):
-                load(part)
-
-
-@contextmanager
-def _named(key: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error}") from None
+            try:
+                done[key] = act(part, load)
+            except ConfigError as error:
+                raise ConfigError(f"{key}: {error}") from None
+    return done
 
 
 def _data_digests(config: Config) -> Iterator[tuple[str, str]]:

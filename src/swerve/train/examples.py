@@ -108,7 +108,8 @@ class ExampleReader:
         for spec in specs:
             records, responses = read_learned(spec, self.held_out, self.note)
             if responses:
-                examples += self.examples(responses, source=spec, sha256=_tokenizer_of(spec))
+                recorded = read_provenance(parse_spec(spec).path).get("tokenizer", {})
+                examples += self.examples(responses, source=spec, sha256=recorded.get("sha256"))
             else:
                 texts = [record.values["text"] for record in records]
                 examples += self._text_examples(
@@ -227,10 +228,3 @@ class ExampleReader:
             for number, stream in enumerate(streams)
             for start in range(0, len(stream), limit)
         ]
-
-
-def _tokenizer_of(spec: str) -> str | None:
-    """Return the digest of the tokenizer whose ids a file says that it has."""
-    recorded = read_provenance(parse_spec(spec).path).get("tokenizer")
-    sha256 = recorded.get("sha256") if isinstance(recorded, dict) else None
-    return sha256 if isinstance(sha256, str) else None

@@ -35,7 +35,7 @@ from swerve.rewards.checks import problems_digest
 from swerve.rollout.engine import make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
-from swerve.train.checkpointer import Checkpointer
+from swerve.train.checkpointer import save_if_due
 from swerve.train.checks import check_examples, check_machine, check_models, check_problems
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
@@ -197,7 +197,7 @@ def _train_stages(
         closing(engine_of_policy) as engine,
     ):
         session.interruption.raises = False  # from here on a step is finished first, and saved
-        checkpointer, first_step = Checkpointer(session), 0
+        first_step = 0
         for stage in config.stages:
             if done < first_step + stage.steps:
                 # The optimizer continues inside a stage.
@@ -212,7 +212,7 @@ def _train_stages(
                         context = _context(session, family, phase, steps, learner, engine, first_step, drawn, history)
                         restore_pending(phase.stage, context, steps.start, pending)
                         pending = None
-                        _train_phase(session, phase, steps, context, checkpointer, trackers)
+                        _train_phase(session, phase, steps, context, trackers)
             first_step += stage.steps
 
 
@@ -221,7 +221,6 @@ def _train_phase(
     phase: Phase,
     steps: range,
     context: StageContext,
-    checkpointer: Checkpointer,
     trackers: Sequence[Tracker],
 ) -> None:
     """Make the updates of these steps of a phase: the training loop."""
@@ -262,7 +261,7 @@ def _train_phase(
             _log(stage, step, context, {"seconds": seconds, **metrics, **verdict.figures}, trackers)
             task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
             stopping = session.is_asked_to_stop()
-            position = checkpointer.save_if_due(stage, context, step, verdict, evaluation, stopping=stopping)
+            position = save_if_due(stage, context, step, verdict, evaluation, stopping=stopping)
             if verdict.error is not None:
                 raise verdict.error
             if stopping:

@@ -175,12 +175,14 @@ def step_advantages(
 
     # The rewards in every form that an estimator over tokens may take them in, by the name of its argument.
     def summed_moments(values: Tensor, mask: Tensor) -> Moments:
-        return _summed_moments(values, mask, world)
+        own = moments(values, mask)
+        return Moments(**world.sums({"count": own.count, "total": own.total, "square_total": own.square_total}))
 
+    is_last = table.mask & (table.mask.cumsum(dim=1) == table.mask.sum(dim=1, keepdim=True))  # token of a completion
     forms = {
         "rewards": grouped,
         "rows": rows,
-        "token_rewards": _at_last_token(flat, table) - before - after,
+        "token_rewards": flat[:, None] * is_last - before - after,
         "penalty": to_go,
         "mask": table.mask,
         "values": values,
@@ -214,15 +216,3 @@ def _whole_groups(values: Tensor, members: Sequence[Member], size: int, world: W
     numbers = {member: number for number, (member, _) in enumerate(everybody)}
     grouped = torch.tensor([value for _, value in everybody], dtype=values.dtype).view(-1, size)
     return grouped, torch.tensor([numbers[member] for member in members], dtype=torch.long)
-
-
-def _at_last_token(rewards: Tensor, table: TokenTable) -> Tensor:
-    """Return `[B, T]` with each completion's reward at its last token."""
-    last = table.mask & (table.mask.cumsum(dim=1) == table.mask.sum(dim=1, keepdim=True))
-    return rewards[:, None] * last
-
-
-def _summed_moments(values: Tensor, mask: Tensor, world: World) -> Moments:
-    own = moments(values, mask)
-    totals = world.sums({"count": own.count, "total": own.total, "square_total": own.square_total})
-    return Moments(**totals)

@@ -111,10 +111,14 @@ def sample_step(
     context.world.doing("sampling in")
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     count = stage.size_of(index)
+    # The entropy of completions that the step's only update, which begins with these weights, may leave unread.
+    leaves_unread = (
+        isinstance(stage, RlStage) and stage.num_updates == 1 and (stage.zero_variance == "keep" or stage.is_selector)
+    )
     params = context.sampling(
         num_samples=stage.samples_per_prompt,
         temperature=stage.temperature,
-        with_entropy=meanwhile is None and isinstance(stage, RlStage) and _leaves_unread(stage),
+        with_entropy=meanwhile is None and leaves_unread,
     )
     with context.awake_engine(step=index if meanwhile is None else index - 1) as engine:
         first = _Beside(engine, meanwhile) if meanwhile is not None and engine.concurrent else engine
@@ -134,11 +138,6 @@ def sample_step(
             )
     # What was drawn is described before its outcome counts for later draws.
     return replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
-
-
-def _leaves_unread(stage: RlStage) -> bool:
-    """Whether completions may have no gradient, and the step's only update begins with the weights that sample."""
-    return stage.num_updates == 1 and (stage.zero_variance == "keep" or stage.is_selector)
 
 
 def deal_rollouts(

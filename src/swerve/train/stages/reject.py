@@ -81,18 +81,14 @@ def _awake_teacher(stage: RejectStage, context: StageContext) -> Iterator[_Teach
         "tokenizer": {"name": name, "sha256": tokenizer_fingerprint(teacher.tokenizer)},
     }
 
-    def made(engine: Engine) -> _Teacher:
-        return _Teacher(label=name, engine=engine, tokenizer=teacher.tokenizer, params=params, provenance=provenance)
-
     # The policy has the run's engine; another teacher, or another engine, one of its own.
     if stage.teacher is None and stage.engine is None:
-        with context.awake_engine(step=0) as engine:
-            yield made(engine)
-        return
-    config = stage.engine or context.config.rollout.engine
-    engine = make_engine(config, teacher.model, teacher.tokenizer, max_rows=context.config.runtime.max_rows)
-    with closing(engine):
-        yield made(engine)
+        awake = context.awake_engine(step=0)
+    else:
+        config, max_rows = stage.engine or context.config.rollout.engine, context.config.runtime.max_rows
+        awake = closing(make_engine(config, teacher.model, teacher.tokenizer, max_rows=max_rows))
+    with awake as engine:
+        yield _Teacher(label=name, engine=engine, tokenizer=teacher.tokenizer, params=params, provenance=provenance)
 
 
 def _collect(stage: RejectStage, context: StageContext) -> None:
