@@ -275,7 +275,7 @@ def test_pass_at_k_of_the_samples():
     first, second = sampled.curve
     assert (first.k, first.pass_at_k.mean) == (1, 0.25)
     assert (second.k, second.pass_at_k.mean, second.pass_hat_k.mean) == (2, 0.5, 0.0)
-    assert (sampled.pass_at(2), sampled.majority_at(2)) == (second.pass_at_k, second.majority_at_k)
+    assert (sampled.of_samples(2), sampled.of_samples(4).pass_at_k) == (second, None)
     assert greedy.curve == ()
 
 

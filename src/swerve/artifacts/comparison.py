@@ -89,19 +89,10 @@ class ModelScores(Scores):
         """Fraction of the completions that reached a limit of the grader or made it fail."""
         return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / sum(self.statuses.values())
 
-    def of_samples(self, k: int) -> SamplingCurve | None:
-        """Return what k samples of a problem are worth, if that was measured."""
-        return next((point for point in self.curve if point.k == k), None)
-
-    def pass_at(self, k: int) -> Estimate | None:
-        """Return pass@k, if it was measured."""
-        point = self.of_samples(k)
-        return None if point is None else point.pass_at_k
-
-    def majority_at(self, k: int) -> Estimate | None:
-        """Return the accuracy of the majority vote of k samples, if it was measured."""
-        point = self.of_samples(k)
-        return None if point is None else point.majority_at_k
+    def of_samples(self, k: int) -> SamplingCurve:
+        """Return what k samples of a problem are worth; of what was not measured every figure is null."""
+        nothing = SamplingCurve(k=k, num_problems=0, pass_at_k=None, pass_hat_k=None, majority_at_k=None)
+        return next((point for point in self.curve if point.k == k), nothing)
 
 
 class Comparison(Record):

@@ -68,9 +68,9 @@ def _sampling_line(evaluations: Sequence[Evaluation]) -> list[str]:
     if k < MANY_SAMPLES:
         return []
     shares = [
-        f"{one_line(evaluation.checkpoint)} {_interval(evaluation.sampled.pass_at(k))}"
+        f"{one_line(evaluation.checkpoint)} {_interval(rate)}"
         for evaluation in evaluations
-        if evaluation.sampled.of_samples(k)
+        if (rate := evaluation.sampled.of_samples(k).pass_at_k)
     ]
     return [f"One of {k} samples is right (pass@{k}): {', '.join(shares)}."]
 

@@ -177,7 +177,7 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
         cells = [row.model, row.decoding, str(row.num_samples)]
         cells += [hundredths(row.by_kind[kind].accuracy.mean) for kind in kinds]
         cells.append(hundredths_interval(row.accuracy))
-        cells += ["" if (rate := row.pass_at(k)) is None else hundredths_interval(rate) for k in ks]
+        cells += ["" if (rate := row.of_samples(k).pass_at_k) is None else hundredths_interval(rate) for k in ks]
         cells += _difference_cells(row) if compared else []
         tokens = "" if row.num_tokens is None else f"{row.num_tokens.mean:.0f}"
         rows.append([*cells, hundredths(row.unanswered), hundredths(row.truncated), tokens])

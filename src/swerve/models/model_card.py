@@ -152,12 +152,13 @@ def _evaluation(origin: Origin, dtype: str) -> Iterator[str]:
     level = "" if evaluation.confidence is None else f" with {100 * evaluation.confidence:g}% intervals"
     samples = max((point.k for point in evaluation.sampled.curve), default=0)
     yield f"## Evaluation\n\nHeld-out problems of the task, answered greedily and sampled{level}{cast}."
-    rows: list[tuple[str, Scores, Estimate | None]] = [("all", evaluation.greedy, evaluation.sampled.pass_at(samples))]
+    best = evaluation.sampled.of_samples(samples).pass_at_k
+    rows: list[tuple[str, Scores, Estimate | None]] = [("all", evaluation.greedy, best)]
     if len(evaluation.greedy.by_kind) > 1:
         rows += [(kind, scores, None) for kind, scores in evaluation.greedy.by_kind.items()]
     lines = [f"| problems | number | accuracy (greedy) | pass@{samples} |", "|---|---|---|---|"]
-    for name, scores, best in rows:
-        lines.append(f"| {name} | {scores.num_problems} | {_percent(scores.accuracy)} | {_percent(best)} |")
+    for name, scores, rate in rows:
+        lines.append(f"| {name} | {scores.num_problems} | {_percent(scores.accuracy)} | {_percent(rate)} |")
     yield "\n".join(lines)
 
 

@@ -273,8 +273,8 @@ def _import(
         evaluated = [checkpoint for checkpoint in run.checkpoints() if run.evaluation_path(checkpoint).is_file()]
         if evaluated:
             family = load_family(config.task)
-            greedy = read_evaluated(run, evaluated[-1]).greedy
-            problems = {response.problem.id: Response(problem=response.problem) for response in greedy}
+            responses = read_evaluated(run, evaluated[-1])
+            problems = {response.problem.id: Response(problem=response.problem) for response in responses}
     return import_responses(
         path,
         tokenizer=tokenizer,

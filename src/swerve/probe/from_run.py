@@ -67,7 +67,9 @@ def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
     evaluated = (read_evaluated(run, reference), read_evaluated(run, final))
     if reference.path == final.path:
         raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
-    selection = select_rollouts(*evaluated, config.probe, tie_seed=recipe.tie_seed)
+    selection = select_rollouts(
+        *evaluated, config.probe, labels=(reference.label, final.label), tie_seed=recipe.tie_seed
+    )
     sequences = probe_sequences(
         selection.rollouts, family=family, tokenizer=tokenizer, problems={problem.id: problem for problem in heldout}
     )

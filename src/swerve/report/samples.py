@@ -85,7 +85,7 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
     for row in comparison.rows:
         name, accuracy = f"{row.model}, {row.decoding}", percent_interval(row.accuracy)
         dots.append(dot_row(name, accuracy, row.accuracy, None))
-        said = [name, accuracy, percent_interval(row.pass_at(k))]
+        said = [name, accuracy, percent_interval(row.of_samples(k).pass_at_k)]
         said.append(points_interval(row.difference.estimate if row.difference else None))
         said.append(p_value(row.difference.p_adjusted if row.difference else None))
         said += [percent(share) for share in (row.unanswered, row.ungraded, row.truncated)]

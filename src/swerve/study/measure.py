@@ -140,7 +140,7 @@ def _by_kind(evaluation: Evaluation) -> dict[str, float]:
 
 _OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], Estimate | None]] = {
     "accuracy": lambda evaluation: evaluation.greedy.accuracy,
-    "sampled_accuracy": lambda evaluation: evaluation.sampled.pass_at(1),
+    "sampled_accuracy": lambda evaluation: evaluation.sampled.of_samples(1).pass_at_k,
     "entropy": lambda evaluation: evaluation.greedy.entropy,
 }
 _OF_METRICS = {

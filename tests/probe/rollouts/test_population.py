@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from swerve.config import AdditionTask, ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.population import (
-    Evaluated,
     probe_sequences,
     read_evaluated,
     select_rollouts,
@@ -79,15 +77,23 @@ def test_sequences_table(tmp_path: Path) -> None:
     assert "".join(FORGOTTEN[start:end] for start, end in pieces) == FORGOTTEN
 
 
-def evaluated(label: str, right: str, *, samples: dict[str, str] | None = None) -> Evaluated:
-    """Greedy rows of problems a, b, c ...; `right` and `samples` have R and W, one a problem or a sample."""
+LABELS = ("dpo-8", "rl-80")
+
+
+def select_two(reference: list[Response], final: list[Response], config: ProbeConfig, **options: Any) -> Selection:
+    return select_rollouts(reference, final, config, **{"labels": LABELS, **options})
+
+
+def evaluated(right: str, *, samples: dict[str, str] | None = None) -> list[Response]:
+    """Rows of problems a, b, c ...; `right` and `samples` have R and W, one a greedy completion or a sample."""
     names = "abcdefgh"[: len(right)]
     greedy = [row(name, correct=mark == "R") for name, mark in zip(names, right, strict=True)]
-    drawn = {
-        name: tuple(row(name, correct=mark == "R", sample=i) for i, mark in enumerate((samples or {}).get(name, "")))
+    drawn = [
+        row(name, correct=mark == "R", sample=number, temperature=1.0)
         for name in names
-    }
-    return Evaluated(label=label, greedy=tuple(greedy), samples=drawn)
+        for number, mark in enumerate((samples or {}).get(name, ""))
+    ]
+    return [*greedy, *drawn]
 
 
 EVERYTHING = ProbeConfig(populations=("reference_wrong", "reference_right", "checkpoint_right", "checkpoint_wrong"))
@@ -98,10 +104,10 @@ def picked(selection: Selection) -> list[tuple[str, str, str]]:
 
 
 def test_greedy_selection_keeps_the_order_and_counts() -> None:
-    reference = evaluated("dpo-8", "WRWW")
-    final = evaluated("rl-80", "RRWR")
-    shuffled = replace(final, greedy=final.greedy[::-1])
-    selection = select_rollouts(reference, shuffled, EVERYTHING)
+    reference = evaluated("WRWW")
+    final = evaluated("RRWR")
+    shuffled = final[::-1]
+    selection = select_two(reference, shuffled, EVERYTHING)
     assert picked(selection) == [
         ("reference_wrong_final_right", "dpo-8", "a"),
         ("reference_wrong_final_right", "dpo-8", "d"),
@@ -119,20 +125,20 @@ def test_greedy_selection_keeps_the_order_and_counts() -> None:
         (True, True, False, True),
     )
     assert selection.reselected == ()
-    few = select_rollouts(reference, final, ProbeConfig(populations=(), max_rollouts=1))
+    few = select_two(reference, final, ProbeConfig(populations=(), max_rollouts=1))
     assert picked(few) == [("reference_wrong_final_right", "dpo-8", "a")]
     limits = {"populations": ("checkpoint_right",), "max_rollouts": 2, "max_other_rollouts": 1}
-    assert picked(select_rollouts(reference, final, ProbeConfig(**limits)))[2:] == [("checkpoint_right", "rl-80", "a")]
+    assert picked(select_two(reference, final, ProbeConfig(**limits)))[2:] == [("checkpoint_right", "rl-80", "a")]
     with pytest.raises(MismatchError, match="of different problems"):
-        select_rollouts(reference, replace(final, greedy=final.greedy[1:]), EVERYTHING)
+        select_two(reference, final[1:], EVERYTHING)
 
 
 def test_split_selection_reads_what_did_not_decide() -> None:
     # a: wrong then right in the deciding halves and wrong again; b: selected, but now right; c: not selected.
-    reference = evaluated("dpo-8", "RRR", samples={"a": "WWRW", "b": "RWRR", "c": "RRWW"})
-    final = evaluated("rl-80", "WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
+    reference = evaluated("RRR", samples={"a": "WWRW", "b": "RWRR", "c": "RRWW"})
+    final = evaluated("WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
     split = EVERYTHING.model_copy(update={"selection": "split"})
-    selection = select_rollouts(reference, final, split, tie_seed=7)
+    selection = select_two(reference, final, split, tie_seed=7)
     assert [(one.population, one.problem.id, one.sample) for one in selection.rollouts] == [
         ("reference_wrong_final_right", "a", 3),
         ("reference_wrong_final_wrong", "c", 2),
@@ -144,12 +150,12 @@ def test_split_selection_reads_what_did_not_decide() -> None:
         ("checkpoint_wrong", "b", 2),
     ]
     # b of the reference is a tie, which seed 7 calls wrong and seed 0 right
-    assert select_rollouts(reference, final, split).num_reference_wrong == 1
+    assert select_two(reference, final, split).num_reference_wrong == 1
     assert (selection.num_reference_wrong, selection.num_reference_wrong_final_right) == (2, 2)
     assert selection.num_ties == 1
-    one_sample = evaluated("dpo-8", "W", samples={"a": "W"})
+    one_sample = evaluated("W", samples={"a": "W"})
     with pytest.raises(ConfigError, match="dpo-8 has 1: set eval.samples_per_problem=4 and run swerve eval again"):
-        select_rollouts(one_sample, one_sample, EVERYTHING.model_copy(update={"selection": "split"}))
+        select_two(one_sample, one_sample, EVERYTHING.model_copy(update={"selection": "split"}))
 
 
 def test_ties_are_drawn_by_the_seed_for_each_model_and_problem() -> None:
@@ -161,11 +167,10 @@ def test_ties_are_drawn_by_the_seed_for_each_model_and_problem() -> None:
         samples = [
             {name: "".join("RW"[int(bit)] for bit in rng.integers(0, 2, 4)) for name in "abcdefgh"} for _ in range(2)
         ]
-        first, second = (
-            evaluated(label, "W" * 8, samples=one) for label, one in zip(("dpo-8", "rl-80"), samples, strict=True)
-        )
-        there, back = (select_rollouts(*pair, split, tie_seed=seed) for pair in ((first, second), (second, first)))
-        assert there == select_rollouts(first, second, split, tie_seed=seed)
+        first, second = (evaluated("W" * 8, samples=one) for one in samples)
+        there = select_two(first, second, split, tie_seed=seed)
+        back = select_two(second, first, split, labels=LABELS[::-1], tie_seed=seed)
+        assert there == select_two(first, second, split, tie_seed=seed)
         flips.append((there.num_reference_wrong_final_right, back.num_reference_wrong_final_right))
         wrong.append(there.num_reference_wrong)
         ties.append(there.num_ties)
@@ -176,14 +181,14 @@ def test_ties_are_drawn_by_the_seed_for_each_model_and_problem() -> None:
     one_way, other_way = np.sum(flips, axis=0) / num
     assert abs(one_way - 0.25) <= within
     assert abs(other_way - 0.25) <= within
-    decided = {select_rollouts(first, second, split, tie_seed=seed).num_reference_wrong for seed in range(20)}
+    decided = {select_two(first, second, split, tie_seed=seed).num_reference_wrong for seed in range(20)}
     assert len(decided) > 1
 
 
 def test_how_often_another_draw_selects_the_same_problem() -> None:
-    reference = evaluated("dpo-8", "WWR", samples={"a": "WWRW", "b": "WW", "c": "WW"})
-    final = evaluated("rl-80", "RWR", samples={"a": "RW", "b": "RR", "c": "RR"})
-    assert select_rollouts(reference, final, EVERYTHING).reselected == (0.75 * 0.5,)
+    reference = evaluated("WWR", samples={"a": "WWRW", "b": "WW", "c": "WW"})
+    final = evaluated("RWR", samples={"a": "RW", "b": "RR", "c": "RR"})
+    assert select_two(reference, final, EVERYTHING).reselected == (0.75 * 0.5,)
 
 
 def checkpoint(run: RunDirectory, digest: str) -> CheckpointRef:
@@ -207,7 +212,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     table = path.with_suffix(".parquet")
     write_responses(table, [row("a")], EVALUATION_SCHEMA)
     write_evaluation(run, reference)
-    assert [one.problem.id for one in read_evaluated(run, reference).greedy] == ["a"]
+    assert [one.problem.id for one in read_evaluated(run, reference)] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
         read_evaluated(run, checkpoint(run, "def"))
     write_evaluation(run, reference, step=7)
@@ -217,8 +222,8 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     drawn = [row("a", correct=number == 1, sample=number, temperature=1.0) for number in (0, 1)]
     write_responses(table, [row("a"), *drawn], EVALUATION_SCHEMA)
     found = read_evaluated(run, reference)
-    assert len(found.greedy) == 1
-    assert [(one.sample, one.correct, one.problem.question) for one in found.samples["a"]] == [
+    assert [(one.sample, one.correct, one.problem.question) for one in found] == [
+        (0, False, QUESTION),
         (0, False, QUESTION),
         (1, True, QUESTION),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,36 +19,19 @@ from swerve.rollout.groups import completion_text
 from swerve.types import Problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """A checkpoint's evaluation: of each problem the greedy completion, and the sampled ones."""
-
-    label: str
-    greedy: tuple[Response, ...]
-    samples: Mapping[str, Sequence[Response]]
-    """By problem id."""
-
-
-def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
-    """Return a checkpoint's evaluation.
+def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> list[Response]:
+    """Return the responses of a checkpoint's evaluation, greedy and sampled ones.
 
     Raises:
         ArtifactError: the checkpoint was not evaluated, or its evaluation is of other weights or damaged.
     """
-    # The evaluation is of these weights.
     path = run.evaluation_path(checkpoint)
     table = path.with_suffix(".parquet")
     if not path.is_file() or not table.is_file():
         raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.quoted} first")
     if read_evaluation(run, path).weights_sha256 != checkpoint.weights_sha256:
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
-    # One table holds the greedy completions and the sampled ones.
-    responses = read_responses(table, EVALUATION_SCHEMA)
-    return Evaluated(
-        label=checkpoint.label,
-        greedy=tuple(response for response in responses if response.temperature == 0),
-        samples=by_problem(response for response in responses if response.temperature != 0),
-    )
+    return read_responses(table, EVALUATION_SCHEMA)
 
 
 def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: CheckpointRef) -> None:
@@ -65,65 +48,71 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
         )
 
 
-def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig, *, tie_seed: int = 0) -> Selection:
+def select_rollouts(
+    reference: Sequence[Response],
+    final: Sequence[Response],
+    config: ProbeConfig,
+    *,
+    labels: tuple[str, str],
+    tie_seed: int = 0,
+) -> Selection:
     """Select the rollouts of every population from two evaluations, problems in the order evaluated.
 
     With `selection: greedy` problems are sorted by their greedy completions, and these are read; with `split` by their
     sampled ones (see `select`).
 
+    Args:
+        reference: all responses of the reference's evaluation.
+        final: those of the final checkpoint's.
+        config: which populations, and how many rollouts of each.
+        labels: of the two.
+        tie_seed: of the draws.
+
     Raises:
         MismatchError: the two evaluations are of different problems.
         ConfigError: `split` with fewer than two samples a problem.
     """
-    models = (reference, final)
-    greedy = [{response.problem.id: response for response in model.greedy} for model in models]
-    if greedy[0].keys() != greedy[1].keys():
+    # Of each problem the greedy completion, and the sampled ones.
+    before, after = (
+        {response.problem.id: response for response in responses if response.temperature == 0}
+        for responses in (reference, final)
+    )
+    if before.keys() != after.keys():
         raise MismatchError("the evaluations of the reference and the final checkpoint are of different problems")
-    names = list(greedy[0])
+    samples = []
+    for responses in (reference, final):
+        sampled = by_problem(response for response in responses if response.temperature != 0)
+        samples.append({name: sampled.get(name, []) for name in before})
 
     # What decides: the greedy completion of each problem, or its samples.
+    decisive = [{name: [greedy[name]] for name in before} for greedy in (before, after)]
     if config.selection == "split":
-        groups = [{name: model.samples.get(name, ()) for name in names} for model in models]
-        for model, group in zip(models, groups, strict=True):
-            _check_enough_samples(model.label, group)
-    else:
-        groups = [{name: (responses[name],) for name in names} for responses in greedy]
-    selection = select(
-        *groups,
-        labels=(reference.label, final.label),
-        rules=(config.selection, config.selection),
-        config=config,
-        tie_seed=tie_seed,
-    )
+        decisive = samples
+        for label, groups in zip(labels, samples, strict=True):
+            fewest = min(map(len, groups.values()), default=2)
+            if fewest < 2:
+                raise ConfigError(
+                    f"probe.selection=split needs two sampled completions a problem and more; {label} has {fewest}: "
+                    "set eval.samples_per_problem=4 and run swerve eval again"
+                )
+    rules = (config.selection, config.selection)
+    selection = select(*decisive, labels=labels, rules=rules, config=config, tie_seed=tie_seed)
+
+    # Of each problem that greedy completions select, the share of pairs of samples that would select it again.
+    reselected = []
+    for name in before:
+        drawn = [groups[name] for groups in samples]
+        if not before[name].correct and after[name].correct and all(drawn):
+            wrong, right = (sum(bool(sample.correct) for sample in group) / len(group) for group in drawn)
+            reselected.append((1 - wrong) * right)
 
     # Accuracies are compared by the greedy completions either way.
     return replace(
         selection,
-        reference_right=tuple(bool(greedy[0][name].correct) for name in names),
-        final_right=tuple(bool(greedy[1][name].correct) for name in names),
-        reselected=_reselected(models, greedy),
+        reference_right=tuple(bool(response.correct) for response in before.values()),
+        final_right=tuple(bool(after[name].correct) for name in before),
+        reselected=tuple(reselected),
     )
-
-
-def _check_enough_samples(label: str, samples: Mapping[str, Sequence[Response]]) -> None:
-    fewest = min(map(len, samples.values()), default=2)
-    if fewest < 2:
-        raise ConfigError(
-            f"probe.selection=split needs two sampled completions a problem and more; {label} has {fewest}: set "
-            "eval.samples_per_problem=4 and run swerve eval again"
-        )
-
-
-def _reselected(models: Sequence[Evaluated], greedy: Sequence[Mapping[str, Response]]) -> tuple[float, ...]:
-    """Return, for each problem selected greedily, the share of pairs of samples that would select it again."""
-    shares = []
-    for name in greedy[0]:
-        drawn = [model.samples.get(name, ()) for model in models]
-        if greedy[0][name].correct or not greedy[1][name].correct or not all(drawn):
-            continue
-        wrong, right = (sum(bool(sample.correct) for sample in samples) / len(samples) for samples in drawn)
-        shares.append((1 - wrong) * right)
-    return tuple(shares)
 
 
 def probe_sequences(

@@ -155,10 +155,10 @@ def _sampling_panel(inputs: ReportInputs) -> Panel | None:
     rows = []
     for entry in inputs.evaluations:
         last = entry.sampled.of_samples(most)
-        cells = [percent_interval(entry.sampled.pass_at(k)) for k in ks]
+        cells = [percent_interval(entry.sampled.of_samples(k).pass_at_k) for k in ks]
         # The majority of two is one of the two.
-        cells += [percent_interval(entry.sampled.majority_at(most))] if most > 2 else []
-        cells.append(percent_interval(None if last is None else last.pass_hat_k))
+        cells += [percent_interval(last.majority_at_k)] if most > 2 else []
+        cells.append(percent_interval(last.pass_hat_k))
         rows.append((entry.checkpoint, *cells, number_interval(inputs.distinct_right.get(entry.checkpoint))))
     majority = (f"maj@{most}",) if most > 2 else ()
     header = ("Checkpoint", *(f"pass@{k}" for k in ks), *majority, f"pass^{most}", "Different right answers")

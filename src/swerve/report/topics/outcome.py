@@ -83,7 +83,7 @@ def _samples(inputs: ReportInputs) -> str:
     first, last = inputs.reference, inputs.final
     if first is None or last is None or first is last or k < MANY_SAMPLES:
         return ""
-    before, after = first.sampled.pass_at(k), last.sampled.pass_at(k)
+    before, after = (evaluation.sampled.of_samples(k).pass_at_k for evaluation in (first, last))
     if before is None or after is None:
         return ""
     said = change(before, after, at=(first.checkpoint, last.checkpoint))
@@ -129,9 +129,9 @@ def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
         return
 
     curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
-        "pass@1": lambda evaluation: evaluation.sampled.pass_at(1),
-        f"pass@{k}": lambda evaluation: evaluation.sampled.pass_at(k),
-        f"maj@{k}": lambda evaluation: evaluation.sampled.majority_at(k),
+        "pass@1": lambda evaluation: evaluation.sampled.of_samples(1).pass_at_k,
+        f"pass@{k}": lambda evaluation: evaluation.sampled.of_samples(k).pass_at_k,
+        f"maj@{k}": lambda evaluation: evaluation.sampled.of_samples(k).majority_at_k,
     }
     yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
 
