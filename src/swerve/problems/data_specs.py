@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -70,24 +70,22 @@ def parse_spec(text: str) -> DataSpec:
     >>> parse_spec("train@openai/gsm8k:main#v1")
     DataSpec(source='openai/gsm8k', split='train', config='main', revision='v1')
     """
-    readings = list(_readings(text))
+    # The ways to read it, from the whole text as a path to the one in which every mark counts.
+    splits: list[tuple[str | None, str]] = [(None, text)]
+    split, mark, rest = text.partition("@")
+    if mark and (not split or _SPLIT.fullmatch(split)):
+        splits.append((split, rest))
+    readings = [
+        DataSpec(source, split, config, revision)
+        for split, after in splits
+        for before, revision in ((after, None), _cut(after, "#"))
+        for source, config in ((before, None), _cut(before, ":"))
+    ]
     existing = (spec for spec in readings if spec.source and os.path.exists(spec.path))
     spec = next(existing, readings[-1])
     if not spec.source.strip() or "" in (spec.split, spec.config, spec.revision):
         raise ConfigError(f"data spec {text!r} is incomplete; write [split@]source[:config][#revision]")
     return spec
-
-
-def _readings(text: str) -> Iterator[DataSpec]:
-    """Yield the ways to read a spec, from the whole text as a path to the one in which every mark counts."""
-    splits: list[tuple[str | None, str]] = [(None, text)]
-    split, mark, rest = text.partition("@")
-    if mark and (not split or _SPLIT.fullmatch(split)):
-        splits.append((split, rest))
-    for split_name, after in splits:
-        for before_revision, revision in ((after, None), _cut(after, "#")):
-            for source, config in ((before_revision, None), _cut(before_revision, ":")):
-                yield DataSpec(source, split_name, config, revision)
 
 
 def _cut(text: str, mark: str) -> tuple[str, str | None]:
@@ -116,9 +114,7 @@ def read_source(spec: str, *, default_split: str | None = None) -> Iterable[Reco
     if os.path.isdir(source.path):
         return _read_folder(source, source.split or default_split)
     if os.path.exists(source.path):
-        _refuse_part(source, "split", f"{source.path} is one file")
-        _refuse_part(source, "config", f"{source.path} is one file")
-        _refuse_part(source, "revision", f"{source.path} is a file, which has no revisions")
+        _refuse_parts(source, "is one file", "split", "config", "revision")
         return iter_records(source.path)
     if source.is_on_hub:
         return read_hub_dataset(
@@ -145,13 +141,17 @@ def _missing(spec: DataSpec) -> ConfigError:
     )
 
 
-def _refuse_part(spec: DataSpec, part: str, reason: str) -> None:
-    if getattr(spec, part) is not None:
-        raise ConfigError(f"data spec '{spec}' names the {part} {getattr(spec, part)!r}, but {reason}; leave it out")
+def _refuse_parts(spec: DataSpec, reason: str, *parts: str, path: Path | None = None) -> None:
+    for part in parts:
+        value = getattr(spec, part)
+        if value is not None:
+            raise ConfigError(
+                f"data spec '{spec}' names the {part} {value!r}, but {path or spec.path} {reason}; leave it out"
+            )
 
 
 def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
-    _refuse_part(spec, "revision", f"{spec.path} is a folder, which has no revisions")
+    _refuse_parts(spec, "is a folder, which has no revisions", "revision")
 
     # A config is a subfolder.
     root = spec.path
@@ -166,97 +166,82 @@ def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
 
     # Data sets that `save_to_disk` wrote say so by these files.
     if (root / "state.json").is_file():
-        _refuse_part(spec, "split", f"{root} is one saved data set")
+        _refuse_parts(spec, "is one saved data set", "split", path=root)
         return read_saved_dataset(root, split=None)
     if (root / "dataset_dict.json").is_file():
         return read_saved_dataset(root, split=split)
 
     # All other folders hold files, by name or subfolder one split each.
     splits = _splits(root)
-    if split is None and len(splits) == 1:
-        split = next(iter(splits))
-    if split is None or split not in splits:
-        raise _unknown_split(spec, root, split, splits)
-    return itertools.chain.from_iterable(map(iter_records, _in_order(splits[split])))
+    names = sorted(splits)
+    if split is None and len(names) == 1:
+        split = names[0]
+    if split is None:
+        raise ConfigError(f"folder {root} has {len(names)} splits ({', '.join(names)}); write SPLIT@{spec.source}")
+    if split in splits:
+        return itertools.chain.from_iterable(map(iter_records, _in_order(splits[split])))
+    configs = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and split in _splits(folder))
+    if configs:
+        raise ConfigError(
+            f"folder {root} has the split {split!r} in {', '.join(configs)}; write {split}@{spec.source}:{configs[0]}"
+        )
+    what = f"it has {', '.join(names)}" if names else f"no file in it ends in {FORMATS}"
+    raise ConfigError(f"folder {root} has no split {split!r}; {what}{nearest(split, names)}")
 
 
 def _splits(root: Path) -> dict[str, list[Path]]:
     """Return the data files of each split of a folder; files before subfolders before those under `data/`."""
-    files_by_split: dict[str, list[Path]] = {}
+    splits: dict[str, list[Path]] = {}
     for folder in (root, root / "data"):
         here: dict[str, list[Path]] = {}
         for path in _data_files(folder):
-            here.setdefault(_split_of(path), []).append(path)
+            here.setdefault(_split_and_shard(path)[0], []).append(path)
         subfolders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         for subfolder in subfolders:
             files = _data_files(subfolder)
             if files and subfolder.name != "data":
                 here.setdefault(subfolder.name, files)
-        for split, paths in here.items():
-            files_by_split.setdefault(split, paths)
-    return files_by_split
+        splits = {**here, **splits}
+    return splits
 
 
 def _data_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path for path in folder.iterdir() if path.is_file() and _ENDING.search(path.name) and path.name[0] != "."
-    )
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if path.is_file() and _ENDING.search(path.name) and path.name[0] != "."]
 
 
-def _stem(path: Path) -> str:
-    return _ENDING.sub("", path.name)
-
-
-def _split_of(path: Path) -> str:
-    shard = _SHARD.fullmatch(_stem(path))
-    return shard["split"] if shard else _stem(path)
+def _split_and_shard(path: Path) -> tuple[str, re.Match[str] | None]:
+    """Return the split that a file's name says, and the number of its part, where it is one of several."""
+    stem = _ENDING.sub("", path.name)
+    shard = _SHARD.fullmatch(stem)
+    return shard["split"] if shard else stem, shard
 
 
 def _in_order(paths: Sequence[Path]) -> Sequence[Path]:
     """Return a split's files in the order of their shard numbers.
 
     Raises:
-        ConfigError: they are copies of the split in several formats, or a shard is missing.
+        ConfigError: they are copies of the split in several formats.
+        ArtifactError: a shard is missing.
     """
-    stems = [_stem(path) for path in paths]
-    if len({_split_of(path) for path in paths}) > 1:  # a subfolder of files with names of their own
-        if len(set(stems)) < len(stems):
-            raise _several(paths)
+    named = [_split_and_shard(path) for path in paths]
+    shards = {int(shard["number"]): path for (_, shard), path in zip(named, paths, strict=True) if shard}
+    is_split = len({split for split, _ in named}) == 1
+    stems = {_ENDING.sub("", path.name) for path in paths}
+    if len(stems) < len(paths) or (is_split and len(paths) > 1 and len(shards) < len(paths)):
+        names = ", ".join(path.name for path in paths)
+        raise ConfigError(
+            f"{paths[0].parent} holds one split several times ({names}); give the path of the one to read"
+        )
+    if not is_split or not shards:  # a subfolder of files with names of their own, or one file
         return paths
-    shards = [shard for shard in map(_SHARD.fullmatch, stems) if shard]
-    numbers = [int(shard["number"]) for shard in shards]
-    if len(paths) == 1 and not shards:
-        return paths
-    if len(shards) < len(paths) or len(set(numbers)) < len(numbers):
-        raise _several(paths)
-    count = max(int(shard["count"] or 0) for shard in shards)
-    missing = sorted(set(range(count)) - set(numbers))
+    count = max(int(shard["count"] or 0) for _, shard in named if shard)
+    missing = sorted(set(range(count)) - set(shards))
     if missing:
         raise ArtifactError(
-            f"{paths[0].parent} has {len(paths)} of {count} parts of {shards[0]['split']!r}; "
-            f"part {missing[0]} is missing"
+            f"{paths[0].parent} has {len(paths)} of {count} parts of {named[0][0]!r}; part {missing[0]} is missing"
         )
-    return [path for _, path in sorted(zip(numbers, paths, strict=True))]
-
-
-def _several(paths: Sequence[Path]) -> ConfigError:
-    names = ", ".join(path.name for path in paths)
-    return ConfigError(f"{paths[0].parent} holds one split several times ({names}); give the path of the one to read")
-
-
-def _unknown_split(spec: DataSpec, root: Path, split: str | None, splits: dict[str, list[Path]]) -> ConfigError:
-    names = sorted(splits)
-    if split is None:
-        return ConfigError(f"folder {root} has {len(names)} splits ({', '.join(names)}); write SPLIT@{spec.source}")
-    configs = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and split in _splits(folder))
-    if configs:
-        return ConfigError(
-            f"folder {root} has the split {split!r} in {', '.join(configs)}; write {split}@{spec.source}:{configs[0]}"
-        )
-    what = f"it has {', '.join(names)}" if names else f"no file in it ends in {FORMATS}"
-    return ConfigError(f"folder {root} has no split {split!r}; {what}{nearest(split, names)}")
+    return [shards[number] for number in sorted(shards)]
 
 
 def read_hub_dataset(name: str, *, split: str | None, config: str | None, revision: str | None) -> list[Record]:
