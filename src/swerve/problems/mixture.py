@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
@@ -86,21 +86,17 @@ class Quota:
         return passes * self._shares[part] + sum(dealt == part for dealt, _ in self._dealt[:place])
 
     def _deal(self) -> None:
-        number, scale = len(self._dealt) + 1, max(1, 2 * len(self._shares) - 2)
-        behind = [
-            part
-            for part in self._order
-            if scale * (self._shares[part] * number - self._counts[part] * self._total) >= self._total
-            or len(self._shares) == 1
-        ]
-        chosen = min(behind, key=lambda part: self._deadline(part, scale))
-        self._dealt.append((chosen, self._counts[chosen]))
-        self._counts[chosen] += 1
-
-    def _deadline(self, part: int, scale: int) -> int:
-        """Return the first number by which the part, dealt nothing more, would be too far behind."""
-        owed = self._total * (scale - 1 + scale * self._counts[part])
-        return -(-owed // (scale * self._shares[part]))
+        # Of the parts that are behind, the one that would first be too far behind if it were dealt nothing more.
+        shares, counts, total = self._shares, self._counts, self._total
+        number, scale = len(self._dealt) + 1, max(1, 2 * len(shares) - 2)
+        first_late: dict[int, int] = {}
+        for part in self._order:
+            owed = scale * (shares[part] * number - counts[part] * total)
+            if owed >= total or len(shares) == 1:
+                first_late[part] = -(-total * (scale - 1 + scale * counts[part]) // (scale * shares[part]))
+        chosen = min(first_late, key=lambda part: first_late[part])
+        self._dealt.append((chosen, counts[chosen]))
+        counts[chosen] += 1
 
 
 class Mixture:
@@ -116,7 +112,9 @@ class Mixture:
     def __init__(self, task: MixtureTask) -> None:
         self._weights = [part.weight for part in task.parts]
         self._families = [TASKS[part.task.kind].family(part.task) for part in task.parts]
-        self._labels = _labels([family.name for family in self._families])
+        names = [family.name for family in self._families]
+        counts = [names[: number + 1].count(name) for number, name in enumerate(names)]
+        self._labels = [name if count == 1 else f"{name} {count}" for name, count in zip(names, counts, strict=True)]
         self._known: dict[tuple[Split, int], list[list[Problem]]] = {}
         self._notes: tuple[str, ...] = ()
 
@@ -135,11 +133,6 @@ class Mixture:
     def checks_steps(self) -> bool:
         """Whether a part's steps are checked; `family_of` says of which problems."""
         return any(family.checks_steps for family in self._families)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """What the parts are called."""
-        return self._labels
 
     def problems(self, split: Split, *, seed: int) -> list[Problem]:
         """Return the problems of all parts, in the proportion of their weights as long as each lasts.
@@ -170,11 +163,20 @@ class Mixture:
         seen: set[str] = set()
         parts: list[list[Problem]] = []
         for number, (label, problems) in enumerate(zip(self._labels, drawn, strict=True)):
+            # Each question once, under its part's name.
             kept: list[Problem] = []
             for problem in problems:
-                if (content := question_key(problem.question)) not in seen and not held_out.asked_in(problem.question):
-                    seen.add(content)
-                    kept.append(_marked(problem, number, label, unique=ids[problem.id] == 1))
+                content = question_key(problem.question)
+                if content in seen or held_out.asked_in(problem.question):
+                    continue
+                seen.add(content)
+                changes: dict[str, Any] = {
+                    "kind": label if problem.kind == "all" else f"{label}: {problem.kind}",
+                    "metadata": {**problem.metadata, _PART: number},
+                }
+                if ids[problem.id] > 1:
+                    changes["id"] = f"{label.replace(' ', '-')}/{problem.id}"
+                kept.append(replace(problem, **changes))
             if not kept:
                 raise ConfigError(
                     f"task.parts.{number} ({label}) has no {split} problem that is in no other part; leave the part out"
@@ -243,18 +245,5 @@ def _interleaved(parts: Sequence[Sequence[Problem]], weights: Sequence[float]) -
     return mixed
 
 
-def _labels(names: Sequence[str]) -> tuple[str, ...]:
-    counts = [names[: number + 1].count(name) for number, name in enumerate(names)]
-    return tuple(name if count == 1 else f"{name} {count}" for name, count in zip(names, counts, strict=True))
-
-
 def _part(problem: Problem) -> int:
     return int(problem.metadata[_PART])
-
-
-def _marked(problem: Problem, number: int, label: str, *, unique: bool) -> Problem:
-    metadata: Mapping[str, Any] = {**problem.metadata, _PART: number}
-    kind = label if problem.kind == "all" else f"{label}: {problem.kind}"
-    return replace(
-        problem, id=problem.id if unique else f"{label.replace(' ', '-')}/{problem.id}", kind=kind, metadata=metadata
-    )

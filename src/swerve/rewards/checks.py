@@ -26,13 +26,42 @@ def check_graders(problems: Iterable[Problem]) -> None:
     Raises:
         ConfigError: a grader does not exist or does not take a policy; the message names it and the nearest valid word.
     """
-    seen: set[tuple[str, str]] = set()
-    for problem in problems:
-        name = problem.grader or problem.family
-        key = (name, json.dumps(dict(problem.grading), sort_keys=True, default=str))
-        if key not in seen:
-            seen.add(key)
-            _check(name, problem.grading)
+    for name, grading in _distinct(problems).values():
+        if name not in GRADERS:
+            known = ", ".join(sorted(GRADERS))
+            raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {known})")
+        if name == "python":
+            from swerve.rewards.sandbox.python_file import check_reward_file
+
+            file = grading.get("file")
+            if not isinstance(file, str):
+                raise ConfigError("the grader python needs a file; set task.reward_file")
+            check_reward_file(Path(file))
+
+        # Policies: known names first, then their values.
+        model = GRADERS[name].policies
+        if model is None:
+            continue
+        unknown = next((key for key in grading if key not in model.model_fields), None)
+        if unknown is not None:
+            raise ConfigError(
+                f"the grader {name} has no policy '{unknown}'{nearest(unknown, model.model_fields)}; "
+                f"it has {', '.join(model.model_fields)}"
+            )
+        try:
+            model.model_validate_json(json.dumps(dict(grading)))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ConfigError(
+                f"policy '{place}' of the grader {name}: {first['msg']}, got {first['input']!r:.60}"
+            ) from None
+
+
+def _distinct(problems: Iterable[Problem]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return the graders of problems with their policies, each pair once, by its JSON."""
+    pairs = ((problem.grader or problem.family, problem.grading) for problem in problems)
+    return {json.dumps([name, dict(grading)], sort_keys=True, default=str): (name, grading) for name, grading in pairs}
 
 
 def outside_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,13 +97,16 @@ def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
     Policies are given with their defaults, which may change while a problem does not; of a file of the user's own there
     is the content. Equal for equal sets of graders, whatever the problems' order.
     """
-    seen: dict[str, list[Any]] = {}
-    for problem in problems:
-        name = problem.grader or problem.family
-        key = json.dumps([name, dict(problem.grading)], sort_keys=True, default=str)
-        if key not in seen:
-            seen[key] = _grading(name, problem.grading)
-    return [grading for _, grading in sorted(seen.items())]
+    graders = []
+    for _, (name, grading) in sorted(_distinct(problems).items()):
+        model = GRADERS[name].policies if name in GRADERS else None
+        policies = dict(grading)
+        if model is not None:
+            with suppress(ValidationError):  # which `check_graders` names
+                policies = model.model_validate(policies).model_dump(mode="json")
+        file = Path(str(grading["file"])) if name == "python" and "file" in grading else None
+        graders.append([name, policies, sha256_file(file) if file is not None and file.is_file() else None])
+    return graders
 
 
 def problems_digest(problems: Sequence[Problem]) -> str:
@@ -82,44 +114,3 @@ def problems_digest(problems: Sequence[Problem]) -> str:
     asked = [problem_record(replace(problem, begun=None)) for problem in problems]  # whatever the model's template
     records = json.dumps([asked, grading_of(problems)], sort_keys=True)
     return hashlib.sha256(records.encode()).hexdigest()
-
-
-def _grading(name: str, grading: Mapping[str, Any]) -> list[Any]:
-    model = GRADERS[name].policies if name in GRADERS else None
-    policies = dict(grading)
-    if model is not None:
-        with suppress(ValidationError):  # which `check_graders` names
-            policies = model.model_validate(policies).model_dump(mode="json")
-    file = Path(str(grading["file"])) if name == "python" and "file" in grading else None
-    return [name, policies, sha256_file(file) if file is not None and file.is_file() else None]
-
-
-def _check(name: str, grading: Mapping[str, Any]) -> None:
-    if name not in GRADERS:
-        raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {', '.join(sorted(GRADERS))})")
-    if name == "python":
-        from swerve.rewards.sandbox.python_file import check_reward_file
-
-        file = grading.get("file")
-        if not isinstance(file, str):
-            raise ConfigError("the grader python needs a file; set task.reward_file")
-        check_reward_file(Path(file))
-
-    # Policies: known names first, then their values.
-    model = GRADERS[name].policies
-    if model is None:
-        return
-    unknown = [key for key in grading if key not in model.model_fields]
-    if unknown:
-        raise ConfigError(
-            f"the grader {name} has no policy '{unknown[0]}'{nearest(unknown[0], model.model_fields)}; "
-            f"it has {', '.join(model.model_fields)}"
-        )
-    try:
-        model.model_validate_json(json.dumps(dict(grading)))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            f"policy '{place}' of the grader {name}: {first['msg']}, got {first['input']!r:.60}"
-        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import symtable
 import traceback
 from collections.abc import Callable, Mapping
 from numbers import Real
@@ -148,41 +149,19 @@ def check_reward_file(path: Path | str) -> None:
         raise ConfigError(f"reward file {path} cannot be read: {error.strerror}") from error
     try:
         tree = ast.parse(source, filename=str(path))
+        names = symtable.symtable(ast.unparse(tree), str(path), "exec").get_symbols()
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{path}: not valid Python: {describe(error)}") from error
-    definition = _binding(tree.body)
-    if definition is None:
+    if not any(name.get_name() == _FUNCTION and (name.is_assigned() or name.is_imported()) for name in names):
         raise ConfigError(f"{path}: no function '{_FUNCTION}'; write one: def {_FUNCTION}(problem, text): ...")
-    if isinstance(definition, ast.FunctionDef) and not _takes_two(definition.args):
-        raise ConfigError(f"{path}:{definition.lineno}: '{_FUNCTION}' must take two arguments: (problem, text)")
 
-
-def _binding(statements: list[ast.stmt]) -> ast.stmt | None:
-    """Return the statement at the module's level that gives the name `reward` its last value."""
-    binding = None
-    for statement in statements:
-        if _FUNCTION in _names_bound(statement):
-            binding = statement
-        for block in ("body", "orelse", "finalbody"):
-            if isinstance(statement, ast.If | ast.Try | ast.With):
-                binding = _binding(getattr(statement, block, [])) or binding
-    return binding
-
-
-def _names_bound(statement: ast.stmt) -> set[str]:
-    if isinstance(statement, ast.FunctionDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name for alias in statement.names}
-    if isinstance(statement, ast.Assign):
-        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
-    return set()
-
-
-def _takes_two(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    required = positional - len(arguments.defaults)
-    missing = [default for default in arguments.kw_defaults if default is None]
-    return required <= 2 and not missing and (positional >= 2 or arguments.vararg is not None)
+    # Of a function that is written here the arguments are known.
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name == _FUNCTION:
+            arguments = function.args
+            num_positional = len(arguments.posonlyargs) + len(arguments.args)
+            takes_two = num_positional >= 2 or arguments.vararg is not None
+            if not takes_two or num_positional - len(arguments.defaults) > 2 or None in arguments.kw_defaults:
+                raise ConfigError(f"{path}:{function.lineno}: '{_FUNCTION}' must take two arguments: (problem, text)")
