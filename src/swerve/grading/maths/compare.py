@@ -157,12 +157,12 @@ class _Comparison:
             values = tuple(value for value in values if not variables(value))
         elif name is None and not alone and any(variables(value) for value in values):
             return None, node
-        return (name, _last_with_unit(values)) if self._are_equal(values) else (None, node)
 
-    def _are_equal(self, values: Sequence[Node]) -> bool:
-        """Return whether all values of a chain are the same; their units are looked at in the last one only."""
+        # All values of a chain must be the same; their units are looked at in the last one only.
         plain = [expressions.without_units(value) for value in values]
-        return all(self.same(plain[-1], value) for value in plain[:-1])
+        if not all(self.same(plain[-1], value) for value in plain[:-1]):
+            return None, node
+        return name, values[-1] if shapes.without_unit(values[-1])[1] else values[0]
 
     def _relations(self, gold: Node, answer: Node) -> bool | None:
         if not isinstance(gold, Relation) or not isinstance(answer, Relation):
@@ -331,7 +331,9 @@ class _Comparison:
     def _same_value(self, gold: Node, answer: Node) -> bool:
         gold, gold_unit = shapes.without_unit(gold)
         answer, answer_unit = shapes.without_unit(answer)
-        if not self._units_allow(gold_unit, answer_unit):
+        both_known = gold_unit and answer_unit and is_known_unit(gold_unit) and is_known_unit(answer_unit)
+        differ = both_known and {gold_unit, answer_unit} not in _SCALES
+        if gold_unit != answer_unit and (differ or self._policy.units == "same"):
             return False
         gold_is_percent, answer_is_percent = is_call(gold, "percent"), is_call(answer, "percent")
         if gold_is_percent == answer_is_percent:
@@ -352,15 +354,12 @@ class _Comparison:
             self._same_number(Call("*", (value, Symbol(letter))), other) for letter in letters
         )
 
-    def _units_allow(self, gold: str | None, answer: str | None) -> bool:
-        if self._policy.units == "same" or (gold and answer and is_known_unit(gold) and is_known_unit(answer)):
-            return gold == answer or (self._policy.units == "ignore" and {gold, answer} in _SCALES)
-        return True
-
     def _same_number(self, gold: Node, answer: Node) -> bool:
         first, second = self._exact_or_none(gold), self._exact_or_none(answer)
         if first is not None and second is not None:
-            return first == second or self._within(first, second) or self._rounds_to(gold, answer, first, second)
+            if first == second or abs(second - first) <= Fraction(self._policy.rel_tolerance) * abs(first):
+                return True
+            return self._rounds_to(gold, answer, first, second)
         self._require_numbers()
         try:
             return same_numerically(gold, answer, self._policy.log) or self._near(gold, answer)
@@ -377,9 +376,6 @@ class _Comparison:
         if place is None or not is_endless(endless):
             return False
         return bool(is_rounded(decimal, endless, place))
-
-    def _within(self, gold: Fraction, answer: Fraction) -> bool:
-        return abs(answer - gold) <= Fraction(self._policy.rel_tolerance) * abs(gold)
 
     def _is_roughly(self, value: Node, approximation: Node) -> bool:
         """Return whether `value approx approximation` is no more than a tenth off; else the two are two answers."""
@@ -434,10 +430,6 @@ class _Comparison:
     def _require_numbers(self) -> None:
         if not self._numerically:
             raise NeedsNumbers
-
-
-def _last_with_unit(values: Sequence[Node]) -> Node:
-    return values[-1] if shapes.without_unit(values[-1])[1] else values[0]
 
 
 def _constant_ratio(gold: Node, answer: Node, names: Sequence[str], natural_log: bool) -> float | None:

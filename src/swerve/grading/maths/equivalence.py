@@ -89,9 +89,9 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
     gold_text, answer_text = (_PROBABILITY.sub("P =", text) for text in (gold_text, answer_text))
 
     # Choices and times have rules of their own.
-    verdict = _same_choice(gold_text, answer_text)
-    if verdict is None:
-        verdict = _same_time(gold_text, answer_text)
+    choice = _choice(gold_text)
+    given = _choice(answer_text, any_case=True) if choice is not None else None
+    verdict = _same_time(gold_text, answer_text) if given is None else choice == given
     if verdict is not None:
         return verdict
     if _same_formula(gold_text, answer_text, policy, numerically) or _same_words(gold_text, answer_text):
@@ -100,7 +100,8 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
     # An operation that is not evaluated leaves the question open.
     for text in (answer_text, gold_text):
         operation = _NOT_EVALUATED.search(text)
-        if operation and _is_not_evaluated(text):
+        tree = _parsed(text, thousands=True) if operation else None
+        if operation and (tree is None or is_unevaluated(tree)):
             raise LimitReached(f"{operation[0]} is not evaluated")
     return False
 
@@ -123,22 +124,10 @@ def _last_step(text: str) -> str:
     return last if arrow is not None and "=" in before else text
 
 
-def _is_not_evaluated(text: str) -> bool:
-    tree = _parsed(text, thousands=True)
-    return tree is None or is_unevaluated(tree)
-
-
 def _is_same_text(gold: str, answer: str) -> bool:
-    first, second = _without_loose_spaces(gold), _without_loose_spaces(answer)
-    return first == second or _without_loose_spaces(_TEXT.sub(r"\1", gold)) == _without_loose_spaces(
-        _TEXT.sub(r"\1", answer)
-    )
-
-
-def _same_choice(gold: str, answer: str) -> bool | None:
-    choice = _choice(gold)
-    given = _choice(answer, any_case=True) if choice is not None else None
-    return None if given is None else choice == given
+    """Return whether two texts differ in loose spaces and text commands alone."""
+    pairs = ((gold, answer), (_TEXT.sub(r"\1", gold), _TEXT.sub(r"\1", answer)))
+    return any(_without_loose_spaces(first) == _without_loose_spaces(second) for first, second in pairs)
 
 
 def _same_time(gold: str, answer: str) -> bool | None:
@@ -203,16 +192,10 @@ def _same_words(gold: str, answer: str) -> bool:
     words, given = plain_words(gold), plain_words(answer)
     if not is_text or words == given:
         return is_text
-    return (
-        _items(gold) == _items(answer)
-        if _MONTH.search(words) is None
-        else sorted(words.split()) == sorted(given.split())
-    )
-
-
-def _items(text: str) -> list[str]:
-    """Return the items of a list in words, in the order of the alphabet."""
-    return sorted(map(plain_words, _ITEM_END.split(text)))
+    # The words of a date, or the items of a list, in any order.
+    if _MONTH.search(words) is not None:
+        return sorted(words.split()) == sorted(given.split())
+    return sorted(map(plain_words, _ITEM_END.split(gold))) == sorted(map(plain_words, _ITEM_END.split(answer)))
 
 
 def _without_loose_spaces(text: str) -> str:

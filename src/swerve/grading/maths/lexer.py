@@ -158,16 +158,13 @@ def _without_end(text: str) -> str:
             shorter = shorter[: mark.start()]
         if shorter.endswith(_CLOSINGS):
             if surplus is None and not _PAIR.search(shorter):
-                surplus = -_num_open(shorter)  # marks that are cut off later have as many openings as closings
+                # Marks that are cut off later have as many openings as closings.
+                surplus = sum(map(shorter.count, _CLOSINGS)) - sum(map(shorter.count, "([{"))
             if surplus is not None and surplus > 0:
                 shorter, surplus = shorter[:-1], surplus - 1
         if shorter == text:
             return text
         text = shorter
-
-
-def _num_open(text: str) -> int:
-    return sum(map(text.count, "([{")) - sum(map(text.count, _CLOSINGS))
 
 
 def plain_words(text: str) -> str:

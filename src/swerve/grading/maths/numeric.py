@@ -9,7 +9,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 from swerve.grading.maths import expressions
@@ -144,15 +144,12 @@ class _Evaluator:
         if name == "degrees":
             return args[0] * self._radians_in_degree
         if name in ("log", "lg"):
-            return self._logarithm(name, args)
+            if len(args) > 1:
+                return self._mp.log(args[0]) / self._mp.log(args[1])
+            return self._mp.log(args[0]) if self._natural_log and name == "log" else self._mp.log10(args[0])
         if name not in _NUMERIC:
             raise NoValue(f"{name} has no value")
         return _NUMERIC[name](self._mp, args)
-
-    def _logarithm(self, name: str, args: Sequence[Any]) -> Any:
-        if len(args) > 1:
-            return self._mp.log(args[0]) / self._mp.log(args[1])
-        return self._mp.log(args[0]) if self._natural_log and name == "log" else self._mp.log10(args[0])
 
     def _undefined_function(self, name: str, args: Sequence[Any]) -> Any:
         """Return a number that depends on the function, its arguments and the point: f(1+1) is f(2) but not f(3).
@@ -169,17 +166,12 @@ class _Evaluator:
         if not isinstance(matrix, Matrix) or not len(matrix.rows[0]) == len(matrix.rows) <= 5:
             raise NoValue("no determinant")
         entries = [[self.value(entry) for entry in row] for row in matrix.rows]
-        size = range(len(entries))
-        return sum(
-            _parity(order)
-            * math.prod((entries[row][column] for row, column in enumerate(order)), start=self._mp.mpf(1))
-            for order in permutations(size)
-        )
-
-
-def _parity(order: Sequence[int]) -> int:
-    inversions = sum(1 for index, first in enumerate(order) for second in order[index + 1 :] if second < first)
-    return -1 if inversions % 2 else 1
+        determinant = 0
+        for order in permutations(range(len(entries))):
+            inversions = sum(second < first for first, second in combinations(order, 2))
+            product = math.prod((entries[row][column] for row, column in enumerate(order)), start=self._mp.mpf(1))
+            determinant += -product if inversions % 2 else product
+        return determinant
 
 
 def _power(mp: Any, args: Sequence[Any]) -> Any:

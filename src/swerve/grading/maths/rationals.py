@@ -185,16 +185,14 @@ def last_place(node: Node, digits: int) -> Fraction | None:
     node = unwrapped(node)
     if isinstance(node, Call) and node.name in ("neg", "percent"):
         return last_place(node.args[0], digits)
-    if isinstance(node, Call) and node.name == "*" and len(node.args) == 2 and _is_power_of_ten(node.args[1]):
-        inner = last_place(node.args[0], digits)
-        return None if inner is None else inner * abs(exact(node.args[1]))
+    if isinstance(node, Call) and node.name == "*" and len(node.args) == 2:
+        factor, power = node.args
+        if isinstance(power, Call) and power.name == "^" and power.args[0] == Number(Fraction(10)):
+            inner = last_place(factor, digits)
+            return None if inner is None else inner * abs(exact(power))
     if isinstance(node, Number) and node.significant >= digits:
         return node.unit_in_last_place
     return None
-
-
-def _is_power_of_ten(node: Node) -> bool:
-    return isinstance(node, Call) and node.name == "^" and node.args[0] == Number(Fraction(10))
 
 
 def is_rounded(decimal: Any, endless: Any, place: Any) -> bool:

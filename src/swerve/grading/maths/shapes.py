@@ -34,7 +34,10 @@ def power_of(matrix: Matrix, exponent: Node) -> Node:
     if not isinstance(exponent, Number) or len(matrix.rows) != len(matrix.rows[0]) or len(matrix.rows) > _MOST_SIZE:
         return unchanged
     if exponent.value == -1 and len(matrix.rows) == 2:
-        return _inverse(matrix)
+        (a, b), (c, d) = matrix.rows
+        determinant = Call("det", (matrix,))
+        inverse = ((d, Call("neg", (b,))), (Call("neg", (c,)), a))
+        return Matrix(tuple(tuple(Call("/", (entry, determinant)) for entry in row) for row in inverse))
     if exponent.value.denominator != 1 or not 1 <= exponent.value <= _MOST_POWER:
         return unchanged
     result = matrix
@@ -53,18 +56,11 @@ def _can_multiply(first: Matrix, second: Matrix) -> bool:
 
 def _product(first: Matrix, second: Matrix) -> Matrix:
     columns = list(zip(*second.rows, strict=True))
-    return Matrix(tuple(tuple(_dot(row, column) for column in columns) for row in first.rows))
-
-
-def _dot(row: Sequence[Node], column: Sequence[Node]) -> Node:
-    return Call("+", tuple(Call("*", pair) for pair in zip(row, column, strict=True)))
-
-
-def _inverse(matrix: Matrix) -> Matrix:
-    (a, b), (c, d) = matrix.rows
-    determinant = Call("det", (matrix,))
-    rows = ((d, Call("neg", (b,))), (Call("neg", (c,)), a))
-    return Matrix(tuple(tuple(Call("/", (entry, determinant)) for entry in row) for row in rows))
+    rows = []
+    for row in first.rows:
+        products = [tuple(Call("*", pair) for pair in zip(row, column, strict=True)) for column in columns]
+        rows.append(tuple(Call("+", terms) for terms in products))
+    return Matrix(tuple(rows))
 
 
 DOTS = Symbol("dots")
