@@ -8,6 +8,7 @@ from typing import Any
 
 from swerve.artifacts.responses import Response
 from swerve.errors import ConfigError
+from swerve.formats.typed_fields import as_number
 from swerve.types import Problem
 
 _CONDITION = re.compile(r"([\w.-]+)\s*(!=|<=|>=|=)(.*)", re.DOTALL)
@@ -57,7 +58,7 @@ def parse_condition(text: str) -> Condition:
     for value in values:
         low, dots, high = value.partition("..")
         for end in (low, high):
-            if dots and end.strip() and _number(end) is None:
+            if dots and end.strip() and as_number(end) is None:
                 raise ConfigError(f"--where {text!r}: {end.strip()!r} is not a number")
     return Condition(text, field, tuple(values), negated=sign == "!=")
 
@@ -79,17 +80,10 @@ def field_of(name: str, problem: Problem, response: Response | None = None) -> A
 
 def _is_in(value: Any, allowed: str) -> bool:
     low, dots, high = allowed.partition("..")
-    number = _number(value)
+    number = as_number(value)
     if dots:
         least, most = (float(end) if end.strip() else None for end in (low, high))
         return number is not None and (least is None or number >= least) and (most is None or number <= most)
-    if number is not None and _number(allowed) is not None:
-        return number == _number(allowed)
+    if number is not None and as_number(allowed) is not None:
+        return number == as_number(allowed)
     return str(value).casefold() == allowed.casefold()
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError):
-        return None

@@ -227,24 +227,27 @@ def _truth(value: Any) -> bool | None:
     return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None
 
 
+def as_number(value: Any) -> float | None:
+    """Return a finite number, or the one that a text writes; None for anything else, such as a truth value.
+
+    >>> as_number("0.5"), as_number(True), as_number(float("nan"))
+    (0.5, None, None)
+    """
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):  # also a whole number beyond every float
+        return None
+    return number if math.isfinite(number) else None
+
+
 def _whole(value: Any) -> int | None:
-    number = _number(value)
-    whole = number is not None and not isinstance(value, bool) and number.is_integer() and abs(number) < 2**53
-    return int(number) if number is not None and whole else None
+    number = as_number(value)
+    return int(number) if number is not None and number.is_integer() and abs(number) < 2**53 else None
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return _number(_TRUTHS.get(value.lower()))
-    if isinstance(value, bool | int | float):
-        try:
-            return float(value) if math.isfinite(value) else None
-        except OverflowError:  # a whole number beyond every float
-            return None
-    return None
+    truth = value if isinstance(value, bool) else _TRUTHS.get(value.lower()) if isinstance(value, str) else None
+    return as_number(value) if truth is None else float(truth)
 
 
 def _word(value: Any) -> str | None:

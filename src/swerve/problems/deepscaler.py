@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.formats.typed_fields import as_number
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
 from swerve.problems.math import last_boxed
@@ -130,20 +131,13 @@ def _set_of(record: Record) -> str:
 
 def _tolerance(record: Record, answer: str) -> dict[str, Any]:
     """Return the policy of a problem whose source allows an absolute difference from a single number."""
-    error = number_of(record, "error") if _is_number(record.values.get("error")) else None
-    if error is None or not _is_number(answer) or float(answer) == 0:
+    error, number = as_number(record.values.get("error")), as_number(answer)
+    if error is None or not number:
         return {}
     if error < 0:
         raise ArtifactError(f"{record.place}: the field 'error' is {error}, a difference, which cannot be negative")
     # Rounded up: a difference of just `error` must remain within it.
-    return {"rel_tolerance": math.ceil(error / abs(float(answer)) * 1e12) / 1e12}
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        return text is not None and float(text) == float(text)
-    except (TypeError, ValueError):
-        return False
+    return {"rel_tolerance": math.ceil(error / abs(number) * 1e12) / 1e12}
 
 
 _PYTHON = re.compile(r"np\.(?=[a-z])")

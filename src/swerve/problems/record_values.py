@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from typing import Any
 
 from swerve.errors import ArtifactError, nearest
 from swerve.formats.records import Record
+from swerve.formats.typed_fields import as_number
 
 _CHARS_SHOWN = 60
 
@@ -43,11 +43,8 @@ def number_of(record: Record, name: str) -> float | None:
     value = record.values.get(name)
     if value is None:
         return None
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = as_number(value)
+    if number is None:
         raise _wrong(record.place, name, value, "a number")
     return number
 
