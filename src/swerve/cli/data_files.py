@@ -208,20 +208,18 @@ def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
 
 def _rejected(counts: Mapping[str, Any]) -> list[str]:
     """Return in words how many responses there were of what."""
-    steps = (
-        ("num_other", "left out by --where"),
-        ("num_length", "too short or too long"),
-        ("num_duplicates", "with the text of an earlier one"),
-        ("num_surplus", "beyond --per-problem"),
-    )
     mean = "" if counts["mean_length"] is None else f", {counts['mean_length']:.1f} tokens on average"
-    return [
-        f"{counts['num_responses']} responses to {counts['num_problems']} problems",
-        *(f"{words}: {counts[name]}" for name, words in steps[:1] if counts[name]),
-        f"chosen from: {counts['num_right']} responses to {counts['num_problems_right']} problems",
-        *(f"{words}: {counts[name]}" for name, words in steps[1:] if counts[name]),
-        f"kept: {counts['num_kept']} responses to {counts['num_problems_kept']} problems{mean}",
-    ]
+    others = ("num_other", "num_length", "num_duplicates", "num_surplus")
+    lines = {
+        "num_responses": f"{counts['num_responses']} responses to {counts['num_problems']} problems",
+        "num_other": f"left out by --where: {counts['num_other']}",
+        "num_right": f"chosen from: {counts['num_right']} responses to {counts['num_problems_right']} problems",
+        "num_length": f"too short or too long: {counts['num_length']}",
+        "num_duplicates": f"with the text of an earlier one: {counts['num_duplicates']}",
+        "num_surplus": f"beyond --per-problem: {counts['num_surplus']}",
+        "num_kept": f"kept: {counts['num_kept']} responses to {counts['num_problems_kept']} problems{mean}",
+    }
+    return [line for name, line in lines.items() if counts[name] or name not in others]
 
 
 def _source(path: Path) -> dict[str, str]:
@@ -290,18 +288,16 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
             f"joined: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
             f"{join['gold_replaced']}"
         )
-    if join["gold_damaged"]:
-        lines.append(f"gold answers that were cut off and not used: {join['gold_damaged']}")
-    for what, name in (("without a gold answer", "num_without_gold"), ("empty", "num_empty")):
-        if summary[name]:
-            lines.append(f"{what}: {summary[name]}")
-    for name in ("labels", "steps"):
-        if summary[name]:
-            lines.append(f"{name}: {_listed(summary[name])}")
-    if summary["provenance"].get("num_cut"):
-        lines.append(f"cut before an id that the tokenizer has no token for: {summary['provenance']['num_cut']}")
-    if summary["boundaries"]:
-        lines.append(f"boundaries between prompt and response: {_listed(summary['boundaries'])}")
+    counts = (
+        ("gold answers that were cut off and not used", join["gold_damaged"]),
+        ("without a gold answer", summary["num_without_gold"]),
+        ("empty", summary["num_empty"]),
+        ("labels", _listed(summary["labels"])),
+        ("steps", _listed(summary["steps"])),
+        ("cut before an id that the tokenizer has no token for", summary["provenance"].get("num_cut")),
+        ("boundaries between prompt and response", _listed(summary["boundaries"] or {})),
+    )
+    lines += [f"{what}: {count}" for what, count in counts if count]
     if summary["prompts_without_special_tokens"]:
         lines.append(
             f"note: {summary['format']} writes prompts without special tokens, so they are not exactly what the "
@@ -312,4 +308,4 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
 
 def _listed(counts: Mapping[str, int]) -> str:
     shown = [f"{name} {count}" for name, count in list(counts.items())[:12]]
-    return ", ".join([*shown, *([f"and {len(counts) - 12} more"] if len(counts) > 12 else [])])
+    return ", ".join(shown if len(counts) <= 12 else [*shown, f"and {len(counts) - 12} more"])
