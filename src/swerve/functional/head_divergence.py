@@ -7,7 +7,7 @@ the next chunk's: memory does not depend on the number of positions. What is com
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -106,12 +106,17 @@ def head_divergence(
     if top_k < 0 or rows_per_chunk < 1:
         raise ValueError(f"top_k must be at least 0 and rows_per_chunk at least 1; got {top_k} and {rows_per_chunk}")
     # Buffers are allocated once, for the largest chunk, and hold one chunk's logits after the other's.
-    dtype = _work_dtype(hidden, hidden_ref, head, head_ref)
+    sources = (hidden, hidden_ref, head.weight, head_ref.weight)
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in sources) else torch.float32
     with torch.no_grad():
         sums = _row_sums(size, dtype, rows_per_chunk, len(ids), head.weight.device, backend)
         buffers = _buffers((head, head_ref), size, dtype, min(rows_per_chunk, len(ids)), sums)
         chunks = _Chunks(buffers, sums, size, min(top_k, size))
-        parts = [chunks(hidden[rows], hidden_ref[rows], ids[rows]) for rows in _slices(len(ids), rows_per_chunk)]
+        # No positions are one empty chunk, so that results of none have their types.
+        parts = []
+        for start in range(0, max(len(ids), 1), rows_per_chunk):
+            rows = slice(start, start + rows_per_chunk)
+            parts.append(chunks(hidden[rows], hidden_ref[rows], ids[rows]))
         return _mapped(torch.cat, parts)
 
 
@@ -142,17 +147,6 @@ def _check_rows(sides: tuple[tuple[Tensor, LinearHead], ...], ids: Tensor, size:
         raise ValueError(f"hidden, hidden_ref and ids must have the same number of rows, got shapes {shapes}")
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise ValueError(f"ids must be 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
-
-
-def _work_dtype(*sources: Tensor | LinearHead) -> torch.dtype:
-    dtypes = {(source.weight if isinstance(source, LinearHead) else source).dtype for source in sources}
-    return torch.float64 if torch.float64 in dtypes else torch.float32
-
-
-def _slices(num_rows: int, size: int) -> Iterator[slice]:
-    """Cut 0..num_rows; no rows are one empty slice, so that results of no rows have their types."""
-    for start in range(0, max(num_rows, 1), size):
-        yield slice(start, min(start + size, num_rows))
 
 
 def _row_sums(

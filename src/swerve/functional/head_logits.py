@@ -78,6 +78,7 @@ class HeadLogits:
         if self._weight.is_cuda and hidden.dtype == self._weight.dtype != self._dtype == torch.float32:
             torch.mm(hidden, self._weight.T, out_dtype=torch.float32, out=tokens)
         else:
+            # A narrow weight is widened a tile at a time.
             wide = hidden.to(self._dtype)
             for start in range(0, self._size, self._tile_rows):
                 columns = slice(start, min(start + self._tile_rows, self._size))

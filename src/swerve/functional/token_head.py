@@ -231,7 +231,13 @@ class _Gradients:
     def add(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, chunks: _Chunks) -> None:
         """Add one chunk's part, from its gradient with respect to z and its scaled hidden states."""
         if chunks.is_narrow(scaled, weight):
-            self._add_narrow(chunk, gradient.to(weight.dtype), scaled, weight, chunks)
+            # 16-bit factors with float32 results, as in the forward pass.
+            gradient_16 = gradient.to(weight.dtype)
+            if self.hidden is not None:
+                product = torch.mm(gradient_16, weight, out_dtype=torch.float32)
+                self.hidden[chunk].add_(product, alpha=chunks.multiplier)
+            if self.weight is not None:
+                torch.addmm(self.weight, gradient_16.T, scaled, out_dtype=torch.float32, out=self.weight)
         else:
             if self.hidden is not None:
                 rows = self.hidden[chunk].to(chunks.dtype)
@@ -243,13 +249,6 @@ class _Gradients:
                 self.weight.addmm_(gradient.T, scaled)
         if self.bias is not None:
             self.bias.add_(gradient.sum(dim=0), alpha=chunks.multiplier)
-
-    def _add_narrow(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, chunks: _Chunks) -> None:
-        if self.hidden is not None:
-            product = torch.mm(gradient, weight, out_dtype=torch.float32)
-            self.hidden[chunk].add_(product, alpha=chunks.multiplier)
-        if self.weight is not None:
-            torch.addmm(self.weight, gradient.T, scaled, out_dtype=torch.float32, out=self.weight)
 
     def scaled(self, factor: Tensor | None, dtypes: list[torch.dtype | None]) -> list[Tensor | None]:
         """Return the gradients, multiplied in place by `factor`, in the types of the inputs."""

@@ -172,6 +172,8 @@ def probe(
         model_states(side, sequences, label=label, tokens_per_batch=tokens_per_batch)
         for side, label in ((model, "the model"), (reference, "the reference"))
     )
+
+    # Their states are compared chunk by chunk; every column has one entry a completion token.
     ids = completion_ids(sequences)
     compared = pair_statistics(
         states.hidden,

@@ -225,6 +225,7 @@ def check_pair(
         MismatchError: their tokenizers differ, or have tokens beyond the smaller of two heads; the message names both
             models, and an id that stands for other tokens, of the sequences if possible.
     """
+    # Every id must stand for the same token.
     sizes = [model.vocabulary_size for model in models]
     own, theirs = ({index: token for token, index in model.tokenizer.get_vocab().items()} for model in models)
     differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
@@ -239,6 +240,8 @@ def check_pair(
             f"tokens, {len(used & set(differing))} of them in the responses, such as {first}: {own.get(first)!r} in "
             f"{labels[0]}, {theirs.get(first)!r} in {labels[1]}"
         )
+
+    # Heads of two sizes must differ by padding only.
     largest_id = num_ids(models[0].tokenizer) - 1
     if largest_id >= min(sizes) < max(sizes):
         raise MismatchError(

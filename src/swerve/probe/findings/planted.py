@@ -136,6 +136,7 @@ def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_]) -> tuple[Se
     kept = first | ~wrong
     entries = []
     for pair in data.pairs():
+        # Of every score: over all tokens, and of the first wrong tokens against those that are not wrong.
         for name, scores in selector_scores(pair.columns).items():
             ranking = ranking_intervals(scores, wrong, clusters=problems, confidence=confidence)
             auc_first = auc_interval(scores[kept], first[kept], clusters=problems[kept], confidence=confidence)
