@@ -151,14 +151,15 @@ def check_request(
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
     seeds: Sequence[int],
-    budgets: Sequence[int],
-) -> None:
-    """Check that the model can sample what is asked for.
+    budgets: Sequence[int] | None = None,
+) -> Sequence[int]:
+    """Check that the model can sample what is asked for; return the longest completion of each prompt.
 
     Raises:
         ValueError: an empty prompt, or a wrong number of seeds or budgets.
         EngineError: a prompt has an id that the model has no embedding for, or may grow beyond `max_sampled`.
     """
+    budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
     if not len(prompts) == len(seeds) == len(budgets):
         raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
     limits = {length: max_sampled(model.config, length) for length in set(map(len, prompts))}
@@ -181,3 +182,4 @@ def check_request(
                 f"prompt {index} has the token id {wrong}, and the model has embeddings of the ids 0 to {num_ids - 1}; "
                 "take the tokenizer that belongs to it"
             )
+    return budgets

@@ -142,10 +142,8 @@ def generate_mixed(
     """
     if max_rows < 1 or math.isnan(threshold):
         raise ValueError(f"max_rows must be at least 1 and threshold a number, got {max_rows} and {threshold}")
-    budgets = [params.max_new_tokens] * len(prompts)
     for model in (base, other):
-        check_request(model, prompts, params, seeds, budgets)
-    for model in (base, other):
+        check_request(model, prompts, params, seeds)
         forget_lengths(model)
 
     def angles(row: tuple[int, int]) -> list[tuple[int, ...]]:

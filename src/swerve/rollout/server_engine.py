@@ -238,8 +238,7 @@ class ServerEngine(Engine):
             EngineError: a server does not come back, or what it answers is wrong; the message names it.
             InterruptedRunError: a signal asked for a stop while a server was waited for.
         """
-        budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
-        check_request(self._model, prompts, params, seeds, budgets)
+        budgets = check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
         if 0 < params.temperature < vllm_protocol.MIN_TEMPERATURE:

@@ -102,8 +102,7 @@ class TorchEngine(Engine):
         Raises:
             ValueError, EngineError: see `check_request`.
         """
-        budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
-        check_request(self._model, prompts, params, seeds, budgets)
+        budgets = check_request(self._model, prompts, params, seeds, budgets)
 
         # Rows of similar length are decoded together, as many as the cache has room for.
         finished: dict[tuple[int, int], Completion] = {}
