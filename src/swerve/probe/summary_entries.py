@@ -21,7 +21,6 @@ from swerve.probe.engine.measured import Measurement, Measurements
 from swerve.probe.findings.biography import (
     Biographies,
     biographies,
-    biography_settings,
     summarise_biographies,
 )
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
@@ -117,8 +116,7 @@ def _biographies(plan: ProbePlan, headline: Measurements, move_noise: float) -> 
     steps = [plan.steps[label] for label in headline.checkpoints]
     start = plan.steps.get(plan.reference.label)
     first = start if start is not None and start < steps[0] else None
-    settings = biography_settings(move_noise, confidence=plan.confidence)
-    return biographies(headline, steps, start_step=first, settings=settings)
+    return biographies(headline, steps, start_step=first, noise=move_noise)
 
 
 def _populations(everything: Measurements) -> tuple[Population, ...]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,8 @@ from swerve.artifacts.tables import BIOGRAPHIES_SCHEMA, read_table, write_table
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.biography import (
-    BiographySettings,
     biographies,
     biography_rows,
-    biography_settings,
     change_points,
     line_fit,
     null_gain,
@@ -30,6 +29,7 @@ from swerve.probe.findings.biography import (
     onsets,
     summarise_biographies,
 )
+from swerve.probe.intervals import Intervals
 from swerve.types import Problem
 
 STEPS = (1, 2, 4, 6, 10, 20, 40, 80)
@@ -208,11 +208,14 @@ def test_change_points_ignore_shift_and_scale(series: list[int], shift: float, s
 
 
 def test_settings_from_a_noise_floor() -> None:
-    assert biography_settings(0.001) == BiographySettings(threshold=0.1, noise=0.01)
-    assert biography_settings(0.05, confidence=0.9) == BiographySettings(threshold=0.5, noise=0.5, confidence=0.9)
+    data = measurements([[-1.0, -1.5]], [-1.0], {})
+    for floor, threshold, noise in ((0.0, 0.1, 0.0), (0.001, 0.1, 0.01), (0.05, 0.5, 0.5)):
+        found = biographies(data, [1, 2], noise=floor)
+        assert (found.threshold, found.noise) == (threshold, noise)
+    assert biographies(replace(data, intervals=Intervals(confidence=0.9)), [1, 2]).confidence == 0.9
     for floor in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="noise floor"):
-            biography_settings(floor)
+            biographies(data, [1, 2], noise=floor)
 
 
 # One token each: jumps for good at 10; drifts; leaves and comes back; stands still; is infinite.
@@ -244,7 +247,7 @@ def test_biographies_of_known_series() -> None:
 
 
 def test_noise_is_no_reversal() -> None:
-    found = biographies(DATA, STEPS, settings=BiographySettings(noise=0.05))
+    found = biographies(DATA, STEPS, noise=0.005)
     assert found.reversals.tolist() == [0, 0, 3, 0, 0]
 
 

@@ -41,47 +41,15 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BiographySettings:
-    """What counts as a move of a log-probability, in nats."""
-
-    threshold: float = _MIN_THRESHOLD
-    """A token has left the reference while |logprob - logprob_ref| is above it."""
-    noise: float = 0.0
-    """Changes up to this size are noise: no reversal, no change point."""
-    confidence: float = 0.95
-    """Of the intervals of change points."""
-
-
-_USUAL = BiographySettings()
-
-
-def biography_settings(noise: float, *, confidence: float = 0.95) -> BiographySettings:
-    """Return the settings that a noise floor calls for.
-
-    Ten times the floor is noise, as everywhere in the probe, and the threshold of onset is that or 0.1 nats.
-
-    Args:
-        noise: largest |logprob - logprob_ref| (nats) of a model compared with itself.
-        confidence: of the intervals of change points.
-
-    Raises:
-        ValueError: the floor is negative or not finite.
-
-    >>> settings = biography_settings(0.03)
-    >>> round(settings.threshold, 6), round(settings.noise, 6)
-    (0.3, 0.3)
-    """
-    if not 0 <= noise < float("inf"):
-        raise ValueError(f"the noise floor is a finite number of nats, at least 0; got {noise}")
-    floor = _FLOOR_FACTOR * noise
-    return BiographySettings(threshold=max(floor, _MIN_THRESHOLD), noise=floor, confidence=confidence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Biographies:
     """The biography of each of N tokens over K checkpoints; -1 and NaN where there is nothing to tell."""
 
-    settings: BiographySettings
+    threshold: float
+    """Nats: a token has left the reference while |logprob - logprob_ref| is above it."""
+    noise: float
+    """Nats: changes up to this size are no reversal and no change point."""
+    confidence: float
+    """Of the intervals of change points."""
     steps: tuple[int, ...]
     """Of the K checkpoints."""
     onset: Ints
@@ -103,7 +71,7 @@ class Biographies:
 
 
 def biographies(
-    data: Measurements, steps: Sequence[int], *, start_step: int | None = None, settings: BiographySettings = _USUAL
+    data: Measurements, steps: Sequence[int], *, start_step: int | None = None, noise: float = 0.0
 ) -> Biographies:
     """Return the biography of every token's log-probability.
 
@@ -112,12 +80,17 @@ def biographies(
         steps: the stage step of each checkpoint, increasing.
         start_step: where the reference is the model the stage began with, its step (0): its log-probs are then the
             first point of every series. None: the series are those of the checkpoints alone.
-        settings: thresholds in nats.
+        noise: largest |logprob - logprob_ref| (nats) of a model compared with itself. Ten times that is noise, as
+            everywhere in the probe, and the threshold of onset is that or 0.1 nats.
 
     Raises:
         ValueError: as many increasing steps as checkpoints are needed, after the start's; the pairs must have one
-            reference.
+            reference; the noise is negative or not finite.
     """
+    if not 0 <= noise < math.inf:
+        raise ValueError(f"the noise floor is a finite number of nats, at least 0; got {noise}")
+    floor, confidence = _FLOOR_FACTOR * noise, data.intervals.confidence
+    threshold = max(floor, _MIN_THRESHOLD)
     times = tuple(steps) if start_step is None else (start_step, *steps)
     if len(steps) != len(data.checkpoints) or any(step >= after for step, after in pairwise(times)):
         raise ValueError(
@@ -132,13 +105,15 @@ def biographies(
     points = kept if start_step is None else np.concatenate([base[:1], kept])
     slope, linearity = line_fit(points, times)
     return Biographies(
-        settings=settings,
+        threshold=threshold,
+        noise=floor,
+        confidence=confidence,
         steps=tuple(steps),
-        onset=np.where(finite, onsets(kept - base, threshold=settings.threshold), -1),
-        reversals=num_reversals(points, noise=settings.noise),
+        onset=np.where(finite, onsets(kept - base, threshold=threshold), -1),
+        reversals=num_reversals(points, noise=floor),
         slope=np.where(finite, slope, np.nan),
         linearity=linearity,
-        changes=change_points(points, times=times, noise=settings.noise, confidence=settings.confidence),
+        changes=change_points(points, times=times, noise=floor, confidence=confidence),
         times=times,
     )
 
@@ -189,9 +164,9 @@ def summarise_biographies(data: Measurements, histories: Biographies) -> Biograp
     return BiographySummary(
         checkpoints=data.checkpoints,
         steps=histories.steps,
-        threshold=histories.settings.threshold,
-        noise=histories.settings.noise,
-        confidence=histories.settings.confidence,
+        threshold=histories.threshold,
+        noise=histories.noise,
+        confidence=histories.confidence,
         tokens={name: _token_biographies(histories, inside, tokens) for name, inside in groups.items()},
     )
 
