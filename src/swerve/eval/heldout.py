@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,6 @@ from swerve.batch import TokenSequence, checked_head, completion_hidden, token_b
 from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError
-from swerve.estimates import Estimate
 from swerve.eval.comparison import AT_LEAST_0, model_scores
 from swerve.eval.responses import sample_responses
 from swerve.functional import entropy, rows_per_chunk
@@ -44,7 +43,6 @@ from swerve.rollout.engine import Engine, make_engine
 from swerve.rollout.groups import text_metrics
 from swerve.seeds import derive_seed
 from swerve.statistics.intervals import mean_interval
-from swerve.statistics.jackknife import Bounds
 from swerve.types import Problem
 from swerve.world import World, joined_world
 
@@ -287,17 +285,22 @@ def sample_diversity(samples: Sequence[Sequence[Response]], *, confidence: float
     responses = [sample for group in several for sample in group]
     has_answers = any(sample.extracted is not None for sample in responses)
     are_read = has_answers or not any(sample.correct for sample in responses)
-    answers = [[sample.extracted for sample in group] for group in several]
-    right = [[sample.extracted for sample in group if sample.correct] for group in several]
-    texts = [[sample.text or "" for sample in group] for group in several]
-
-    def mean(values: Iterable[float | None], bounds: Bounds = (0.0, 1.0)) -> Estimate | None:
-        known = [value for value in values if value is not None]
-        return mean_interval(known, confidence=confidence, bounds=bounds)
-
+    measured: dict[str, list[float]] = {name: [] for name in Diversity.model_fields}
+    for group in several:
+        texts = [sample.text or "" for sample in group]
+        values = {"ngram_similarity": ngram_similarity(texts), "distinct_2grams": distinct_ngram_share(texts)}
+        if are_read:
+            right = [sample.extracted for sample in group if sample.correct]
+            values["distinct_answers"] = num_distinct([sample.extracted for sample in group])
+            values["distinct_right_answers"] = num_distinct(right)
+        for name, value in values.items():
+            if value is not None:
+                measured[name].append(value)
     return Diversity(
-        ngram_similarity=mean(map(ngram_similarity, texts)),
-        distinct_2grams=mean(map(distinct_ngram_share, texts)),
-        distinct_answers=mean(map(num_distinct, answers), AT_LEAST_0) if are_read else None,
-        distinct_right_answers=mean(map(num_distinct, right), AT_LEAST_0) if are_read else None,
+        **{
+            name: mean_interval(
+                values, confidence=confidence, bounds=AT_LEAST_0 if name.endswith("answers") else (0.0, 1.0)
+            )
+            for name, values in measured.items()
+        }
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, response_schema
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,
@@ -38,14 +37,6 @@ class ProbeTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinalCompletion:
-    """What the final checkpoint writes greedily for a problem."""
-
-    text: str
-    extracted: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
     """A run as the report sees it; None and empty mean that a stage has not run."""
 
@@ -57,8 +48,8 @@ class ReportInputs:
     """Of every checkpoint, by global step."""
     summary: ProbeSummary | None
     tables: ProbeTables | None
-    final_completions: Mapping[str, FinalCompletion]
-    """By problem id."""
+    final_completions: Mapping[str, Response]
+    """What the final checkpoint writes greedily, by problem id."""
     distinct_right: Mapping[str, Estimate]
     """By checkpoint: how many different right answers the samples of a problem have; empty where never two."""
     problems: tuple[str, ...] = ()
@@ -121,6 +112,13 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
             f"{run.path} has nothing to report: no metrics, no evaluation and no probe; "
             f"run swerve train, swerve eval {run.quoted} and swerve probe {run.quoted} first"
         )
+    # The viewer shows what the final checkpoint writes for a problem.
+    final_completions = {}
+    for evaluation in evaluations:
+        if summary is not None and evaluation.checkpoint == summary.final:
+            responses = _responses(run, evaluation, "text", "extracted")
+            greedy = [response for response in responses if response.temperature == 0]
+            final_completions = {response.problem.id: response for response in greedy}
     return ReportInputs(
         run_name=run.path.resolve().name,
         provenance=provenance,
@@ -129,7 +127,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         evaluations=evaluations,
         summary=summary,
         tables=None if summary is None else _read_tables(run, summary),
-        final_completions=_final_completions(run, evaluations, summary),
+        final_completions=final_completions,
         distinct_right=_distinct_right(run, evaluations),
     )
 
@@ -176,48 +174,37 @@ def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
     )
 
 
-def _final_completions(
-    run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None
-) -> dict[str, FinalCompletion]:
-    final = next(
-        (evaluation for evaluation in evaluations if summary is not None and evaluation.checkpoint == summary.final),
-        None,
-    )
-    if final is None or not (path := run.path / "eval" / f"{final.file_name}.parquet").is_file():
-        return {}
-    rows = read_table(path, response_schema("problem_id", "text", "extracted", "temperature")).to_pylist()
-    greedy = [row for row in rows if row["temperature"] == 0]
-    return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in greedy}
-
-
 def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
     """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
     distinct: dict[str, Estimate] = {}
     largest = 0
     for evaluation in evaluations:
-        path = run.path / "eval" / f"{evaluation.file_name}.parquet"
-        if not path.is_file() or evaluation.confidence is None:
-            continue
-        columns = response_schema("problem_id", "temperature", "correct", "extracted")
-        answers = right_answers(read_table(path, columns).filter(pc.field("temperature") > 0))
-        largest = max(largest, *map(len, answers.values()), 0)
-        estimate = mean_interval([float(len(answer)) for answer in answers.values()], confidence=evaluation.confidence)
-        if estimate is not None:
+        responses = _responses(run, evaluation, "correct", "extracted")
+        answers = right_answers(response for response in responses if response.temperature != 0)
+        if evaluation.confidence is not None and answers:
+            counts = [float(len(answer)) for answer in answers.values()]
+            largest = max(largest, *map(int, counts))
+            estimate = mean_interval(counts, confidence=evaluation.confidence)
+            assert estimate is not None
             distinct[evaluation.checkpoint] = estimate
     return distinct if largest > 1 else {}
 
 
-def right_answers(samples: pa.Table) -> dict[str, set[str]]:
-    """Return the different right answers among the samples of each problem, as written.
+def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list[Response]:
+    """Return what some columns of an evaluation's table say; nothing where it is not there."""
+    path = run.path / "eval" / f"{evaluation.file_name}.parquet"
+    known = response_schema("problem_id", "temperature", *columns)
+    return read_responses(path, known) if path.is_file() else []
 
-    Args:
-        samples: responses, with `problem_id`, `extracted` and `correct`.
+
+def right_answers(samples: Iterable[Response]) -> dict[str, set[str]]:
+    """Return the different right answers among the samples of each problem, as written.
 
     Returns:
         By problem id; where no right sample of a problem has a recorded answer, they count as one.
     """
-    answers: dict[str, set[str]] = {problem: set() for problem in pc.unique(samples["problem_id"]).to_pylist()}
-    right = samples.filter(samples["correct"])
-    for problem, answer in zip(right["problem_id"].to_pylist(), right["extracted"].to_pylist(), strict=True):
-        answers[problem].add(answer or "")
-    return {problem: (each - {""}) or each for problem, each in answers.items()}
+    answers: dict[str, set[str]] = {}
+    for name, group in by_problem(samples).items():
+        right = {sample.extracted or "" for sample in group if sample.correct}
+        answers[name] = right - {""} or right
+    return answers

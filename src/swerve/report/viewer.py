@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import Response
 from swerve.report.names import population_note, population_title
-from swerve.report.read import FinalCompletion, ProbeTables, ReportInputs
+from swerve.report.read import ProbeTables, ReportInputs
 
 MAX_CELLS = 50_000
 """Most tokens x checkpoints that a page holds (about 100 bytes each); the first rollout is always shown."""
@@ -257,7 +258,7 @@ def _rollout(
     groups: RolloutRows,
     vocabulary: Vocabulary,
     categories: Vocabulary,
-    finals: Mapping[str, FinalCompletion],
+    finals: Mapping[str, Response],
 ) -> dict[str, Any]:
     identity = sequence["sequence_id"]
     pieces = split_pieces(sequence["text"], sequence["token_starts"], sequence["token_ends"])
@@ -293,8 +294,8 @@ def _rollout(
     }
 
 
-def _final(completion: FinalCompletion | None) -> dict[str, Any] | None:
-    return None if completion is None else {"text": completion.text, "answer": completion.extracted}
+def _final(completion: Response | None) -> dict[str, Any] | None:
+    return None if completion is None else {"text": completion.text or "", "answer": completion.extracted}
 
 
 def _reference_columns(

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
-from swerve.artifacts.responses import response_schema
+from swerve.artifacts.responses import by_problem, read_responses, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
-from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.report.read import right_answers
@@ -82,23 +79,22 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
 def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
     columns = ("problem_id", "question", "temperature", "completion_ids", "correct", "extracted", "entropy")
-    table = read_table(run.path / "eval" / f"{evaluation.file_name}.parquet", response_schema(*columns))
-    greedy, samples = (table.filter(chosen) for chosen in (pc.field("temperature") == 0, pc.field("temperature") > 0))
-    rows = greedy.to_pylist()
-    names = {row["problem_id"]: f"{row['problem_id']}\n{row['question']}" for row in rows}
-    values_of_problems = {
-        "accuracy": {names[row["problem_id"]]: float(row["correct"]) for row in rows},
-        "length": {names[row["problem_id"]]: float(len(row["completion_ids"])) for row in rows},
-        "entropy": {names[row["problem_id"]]: float(row["entropy"]) for row in rows},
-    }
-    right: dict[str, list[bool]] = defaultdict(list)
-    for problem, is_right in zip(samples["problem_id"].to_pylist(), samples["correct"].to_pylist(), strict=True):
-        right[names[problem]].append(is_right)
-    values_of_problems["sampled_accuracy"] = {problem: sum(each) / len(each) for problem, each in right.items()}
-    values_of_problems["distinct_right"] = {
-        names[problem]: float(len(each)) for problem, each in right_answers(samples).items()
-    }
-    return {measure: values for measure, values in values_of_problems.items() if values}
+    responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", response_schema(*columns))
+    values: dict[str, dict[str, float]] = {}
+    names: dict[str, str] = {}
+    for greedy in responses:
+        if greedy.temperature == 0:
+            name = names[greedy.problem.id] = f"{greedy.problem.id}\n{greedy.problem.question}"
+            of_problem = {"accuracy": bool(greedy.correct), "length": len(greedy.completion_ids)}
+            for measure, value in {**of_problem, "entropy": greedy.entropy or 0.0}.items():
+                values.setdefault(measure, {})[name] = float(value)
+    samples = [response for response in responses if response.temperature != 0]
+    for problem, group in by_problem(samples).items():
+        share = sum(bool(sample.correct) for sample in group) / len(group)
+        values.setdefault("sampled_accuracy", {})[names[problem]] = share
+    for problem, answers in right_answers(samples).items():
+        values.setdefault("distinct_right", {})[names[problem]] = float(len(answers))
+    return values
 
 
 def _values(
