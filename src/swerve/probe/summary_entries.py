@@ -76,7 +76,7 @@ def findings(
     last_of_all = everything.pick(lambda checkpoint, _: checkpoint == plan.final)
     recovery = None
     if any(sequence.wrong for sequence in last.sequences):
-        at_final = {key: spikes for key, spikes in spikes.found.items() if key[0] == plan.final}
+        at_final = {key: by_sequence for key, by_sequence in spikes.found.items() if key[0] == plan.final}
         recovery = planted_recovery(last, at_final)
 
     # Rollouts that the reference (or somebody else) wrote, right and wrong ones.

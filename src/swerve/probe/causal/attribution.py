@@ -244,10 +244,10 @@ def _spot_scores(row: Mapping[str, Any], sequence: Response) -> dict[_ScoreKind,
         "recent": range(max(0, length - _NUM_RECENT), length),
         "wrong": [num_prompt + place for place in sequence.wrong if place < row["position"]],
     }
-    found = {
+    shares = {
         kind: (sum(scores[place] for place in own), len(own) / length)
         for kind, own in places.items()
         if own or kind != "wrong"
     }
     distance = sum(score * (length - place) for place, score in enumerate(scores))
-    return {**found, "distance": (distance, (length + 1) / 2)}
+    return {**shares, "distance": (distance, (length + 1) / 2)}

@@ -163,16 +163,16 @@ class ContinuationSampler:
         problems = list(dict.fromkeys(prefix.problem.id for prefix in distinct.values()))
         mine = set(self.world.shard(problems))
         own = {key: prefix for key, prefix in distinct.items() if prefix.problem.id in mine}
-        found = self._outcomes(own, num, look)
+        outcomes = self._outcomes(own, num, look)
         if self.world.size > 1:
-            # What all processes found, by the number of the prefix.
+            # What all processes outcomes, by the number of the prefix.
             keys = list(distinct)
-            own_outcomes = [[index, asdict(found[key])] for index, key in enumerate(keys) if key in found]
+            own_outcomes = [[index, asdict(outcomes[key])] for index, key in enumerate(keys) if key in outcomes]
             for part in self.world.gather(own_outcomes):
-                found |= {keys[index]: Outcome.of_json(outcome) for index, outcome in part}
+                outcomes |= {keys[index]: Outcome.of_json(outcome) for index, outcome in part}
             everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
             self.on_finished((everything - share) * num)
-        return [found[prefix.key] for prefix in prefixes]
+        return [outcomes[prefix.key] for prefix in prefixes]
 
     def _outcomes(self, distinct: Mapping[_Key, Prefix], num: int, look: int) -> dict[_Key, Outcome]:
         open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]

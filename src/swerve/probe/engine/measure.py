@@ -242,22 +242,22 @@ class _Engine:
 
     def _gathered(self, job: Job) -> dict[str, Tensor]:
         """Return a job's tensors from all processes, in the order of the sequences."""
-        found: dict[int, dict[str, Tensor]] = {}
+        by_unit: dict[int, dict[str, Tensor]] = {}
         for unit in sorted(set(self._mine()) & set(job.units)):
             tensors = self.units.get("pair", [job.key, unit])
             if tensors is None:
                 raise ArtifactError(_CHANGED)
-            found[unit] = tensors
+            by_unit[unit] = tensors
         if self.world.size > 1:
-            own = {f"{unit} {name}": tensor for unit, tensors in found.items() for name, tensor in tensors.items()}
+            own = {f"{unit} {name}": tensor for unit, tensors in by_unit.items() for name, tensor in tensors.items()}
             for content in self.world.exchange([TENSORS.write(own)] * self.world.size):
                 for key, tensor in TENSORS.read(content).items():
                     unit, name = key.split()
-                    found.setdefault(int(unit), {})[name] = tensor
-        units = sorted(found)
+                    by_unit.setdefault(int(unit), {})[name] = tensor
+        units = sorted(by_unit)
         assert units == sorted(job.units), "a unit is missing"
         order = self.plan.positions(units).argsort()
-        return {name: torch.cat([found[unit][name] for unit in units])[order] for name in found[units[0]]}
+        return {name: torch.cat([by_unit[unit][name] for unit in units])[order] for name in by_unit[units[0]]}
 
 
 def _stats(tensors: dict[str, Tensor]) -> DivergenceStats:

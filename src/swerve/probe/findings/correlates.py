@@ -60,7 +60,9 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tupl
             columns.append(("token", "entropy_ref", values, entropy, by_token))
             for level, name, x, y, clusters in columns:
                 known = np.isfinite(x) & np.isfinite(y)
-                found = spearman(x[known], y[known], clusters=clusters[known], confidence=part.intervals.confidence)
+                correlation = spearman(
+                    x[known], y[known], clusters=clusters[known], confidence=part.intervals.confidence
+                )
                 entries.append(
                     Correlate(
                         checkpoint=pair.checkpoint,
@@ -69,8 +71,8 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tupl
                         level=level,
                         correlate=name,
                         num=int(known.sum()),
-                        estimate=found and found.estimate,
-                        p_value=found.p_value if found else None,
+                        estimate=correlation and correlation.estimate,
+                        p_value=correlation.p_value if correlation else None,
                     )
                 )
     adjusted, rejected = benjamini_hochberg([entry.p_value for entry in entries])

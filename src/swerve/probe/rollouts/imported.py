@@ -108,7 +108,7 @@ def import_responses(
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
     # Those without a verdict are graded, or all.
-    check_graders(one.problem for one in sequences if has_grader(one.problem))
+    check_graders(sequence.problem for sequence in sequences if has_grader(sequence.problem))
     graded = _with_verdicts(sequences, regrade=regrade or task is not None)
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
@@ -119,8 +119,8 @@ def import_responses(
         "template": template,
         "ends": ends,
         "num_responses": len(records),
-        "num_problems": len({one.problem.id for one in records}),
-        "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
+        "num_problems": len({record.problem.id for record in records}),
+        "boundaries": dict(sorted(Counter(response.boundary for response in encoded).items())),
         "task": None if task is None else task.kind,
         "num_recorded": len(known),
         "num_cut": num_cut,
@@ -232,18 +232,22 @@ def _sequence(
 
 def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[Response, ...]:
     """Grade the sequences of which the file does not say whether they are right, or all, where there is a grader."""
-    left = [one for one in sequences if (regrade or one.population == IMPORTED) and has_grader(one.problem)]
-    rewards = grade_all([(one.problem, one.text or "") for one in left])
+    left = [
+        sequence
+        for sequence in sequences
+        if (regrade or sequence.population == IMPORTED) and has_grader(sequence.problem)
+    ]
+    rewards = grade_all([(sequence.problem, sequence.text or "") for sequence in left])
     graded = {
-        one.sequence_id: replace(
-            one,
+        sequence.sequence_id: replace(
+            sequence,
             correct=reward.is_right,
-            extracted=one.extracted or reward.extracted,
+            extracted=sequence.extracted or reward.extracted,
             population=_POPULATIONS[None if reward.status in ("timeout", "error") else reward.is_right],
         )
-        for one, reward in zip(left, rewards, strict=True)
+        for sequence, reward in zip(left, rewards, strict=True)
     }
-    return tuple(graded.get(one.sequence_id, one) for one in sequences)
+    return tuple(graded.get(sequence.sequence_id, sequence) for sequence in sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,19 +268,19 @@ class ResponseEncoder:
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
         problems = [records[number].problem for number in through]
         prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
-        found = dict(zip(through, prompts, strict=True))
-        asked = [(record, found.get(number)) for number, record in enumerate(records)]
+        templated = dict(zip(through, prompts, strict=True))
+        asked = [(record, templated.get(number)) for number, record in enumerate(records)]
         try:  # first where it may fail, then here: the tokens are too many to be sent
             if not looks_words_up(self.tokenizer):
                 num_chars = sum(len(record.text or "") + len(record.prompt or "") for record in records)
-                count = lambda one: len(self._encode_record(*one).completion_ids)  # noqa: E731
+                count = lambda record: len(self._encode_record(*record).completion_ids)  # noqa: E731
                 call_each(count, asked, shared_limits(), num_chars=num_chars)
         except BoundedCallError as error:
             raise ArtifactError(
                 f"{records[error.number].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) fails "
                 f"on the response: {error}; leave the record out, or give another model"
             ) from None
-        return [self._encode_record(*one) for one in asked]
+        return [self._encode_record(record, prompt) for record, prompt in asked]
 
     def _goes_through_template(self, record: Response) -> bool:
         is_given = record.prompt_ids or record.completion_ids or record.prompt is not None

@@ -40,7 +40,7 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
     Raises:
         ArtifactError: they were made with different settings.
     """
-    paths = [run.evaluation_path(one) for one in (reference, final)]
+    paths = [run.evaluation_path(checkpoint) for checkpoint in (reference, final)]
     settings = [read_evaluation(run, path).settings for path in paths if path.is_file()]
     if len(settings) == 2 and settings[0] != settings[1]:
         raise ArtifactError(

@@ -47,11 +47,13 @@ def stage_start(config: Config, stage: str) -> int:
         ArtifactError: the recipe has no such stage.
     """
     first = 0
-    for one in config.stages:
-        if one.label == stage:
+    for before in config.stages:
+        if before.label == stage:
             return first
-        first += one.steps
-    raise ArtifactError(f"the recipe has no stage '{stage}'; it has {', '.join(one.label for one in config.stages)}")
+        first += before.steps
+    raise ArtifactError(
+        f"the recipe has no stage '{stage}'; it has {', '.join(known.label for known in config.stages)}"
+    )
 
 
 def training_rollouts(
@@ -86,8 +88,8 @@ def training_rollouts(
     trained, steps = _recorded_steps(config, run, stage)
     missing = [run.rollouts_path(step).name for step in trained if step not in steps]
     drawn = family.problems("train", seed=derive_seed(config.seed, "problems"))
-    problems = {one.id: one for one in with_beginnings(tokenizer, drawn, template_arguments(config))}
-    learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
+    problems = {problem.id: problem for problem in with_beginnings(tokenizer, drawn, template_arguments(config))}
+    learns_from_all = any(known.label == stage and isinstance(known, DistillStage) for known in config.stages)
     # So many rollouts of each step, with what its update did at their tokens.
     sequences: list[Response] = []
     signals: list[Row] = []
@@ -121,7 +123,7 @@ def training_rollouts(
 def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> tuple[list[int], list[int]]:
     """Return the global steps of the stage whose updates were made, and those with a table."""
     first = stage_start(config, stage)
-    (length,) = (one.steps for one in config.stages if one.label == stage)
+    (length,) = (known.steps for known in config.stages if known.label == stage)
     records = [record for record in read_metrics(run.metrics_path) if record.get("stage") == stage]
     steps = [step for step in range(first + 1, first + length + 1) if run.rollouts_path(step).is_file()]
     if not steps:

@@ -96,8 +96,8 @@ def _shared(groups: Sequence[Mapping[str, Sequence[Response]]], labels: tuple[st
             f"{first[1]!r}); sample both on the same problems"
         )
     for name in shared:
-        questions = [group[name][0].problem for group in groups]
-        if len({(" ".join(one.question.split()), one.answer) for one in questions}) > 1:
+        problems = [group[name][0].problem for group in groups]
+        if len({(" ".join(problem.question.split()), problem.answer) for problem in problems}) > 1:
             raise MismatchError(
                 f"problem {name!r} has another question or answer in the samples of {labels[1]} than in those of "
                 f"{labels[0]}; sample both on the same problems"

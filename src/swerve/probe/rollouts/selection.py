@@ -125,7 +125,7 @@ def select(
         num_reference_wrong=sum(not right for right, _ in cells),
         num_reference_wrong_final_right=cells.count((False, True)),
         rule=rules[0],
-        num_ties=sum(verdict.tied for found in verdicts.values() for verdict in found),
+        num_ties=sum(verdict.tied for of_model in verdicts.values() for verdict in of_model),
     )
 
 

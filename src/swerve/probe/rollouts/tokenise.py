@@ -36,7 +36,7 @@ class EncodedResponse:
 
     def put_into(self, response: Response) -> Response:
         """Return a response with these tokens; its prompt's text stays as it was given."""
-        tokens: Any = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "prompt"}
+        tokens: Any = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "prompt"}
         return replace(response, **tokens)
 
 
@@ -168,10 +168,10 @@ def marked_positions(marks: Iterable[StepMark], spans: Sequence[tuple[int, int]]
     >>> marked_positions([StepMark(start=4, end=5, expected="1")], [(0, 3), (3, 5), (5, 7)])
     {1: '1'}
     """
-    found: dict[int, str] = {}
+    expected: dict[int, str] = {}
     for mark in sorted(marks, key=lambda mark: (mark.start, mark.end)):
         touched = [t for t, (start, end) in enumerate(spans) if max(start, mark.start) < min(end, mark.end)]
         following = [t for t, (start, _) in enumerate(spans) if start >= mark.start]
         for position in touched or following[:1]:
-            found.setdefault(position, mark.expected)
-    return dict(sorted(found.items()))
+            expected.setdefault(position, mark.expected)
+    return dict(sorted(expected.items()))
