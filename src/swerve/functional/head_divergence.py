@@ -7,7 +7,7 @@ the next chunk's: memory does not depend on the number of positions. What is com
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -24,7 +24,7 @@ from swerve.functional.head_logits import (
     topk_by_blocks,
 )
 from swerve.functional.row_sums import CompiledSums, EagerSums, RowSums, Side, SideSums, Tiling
-from swerve.functional.types import Ids
+from swerve.functional.types import Ids, Logits
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
 
@@ -49,6 +49,24 @@ class HeadDivergence:
     """Of P; None where none were asked for."""
     top_ref: TopProbs | None
     """Of Q."""
+
+    @classmethod
+    def of_parts(
+        cls, parts: Sequence[HeadDivergence], function: Callable[[list[Tensor]], Tensor] = torch.cat
+    ) -> HeadDivergence:
+        """Return what a function, such as concatenation, makes of each tensor of some parts."""
+
+        def top(each: list[TopProbs | None]) -> TopProbs | None:
+            some = [part for part in each if part is not None]
+            if not some:
+                return None
+            return TopProbs(probs=function([part.probs for part in some]), ids=function([part.ids for part in some]))
+
+        return cls(
+            stats=DivergenceStats.of_parts([part.stats for part in parts], function),
+            top=top([part.top for part in parts]),
+            top_ref=top([part.top_ref for part in parts]),
+        )
 
 
 def head_divergence(
@@ -117,7 +135,27 @@ def head_divergence(
         for start in range(0, max(len(ids), 1), rows_per_chunk):
             rows = slice(start, start + rows_per_chunk)
             parts.append(chunks(hidden[rows], hidden_ref[rows], ids[rows]))
-        return _mapped(torch.cat, parts)
+        return HeadDivergence.of_parts(parts)
+
+
+def logits_divergence(logits_p: Logits, logits_q: Logits, ids: Ids, top_k: int) -> HeadDivergence:
+    """Compare P = softmax(logits_p) with Q = softmax(logits_q), whole rows at a time; see `divergence_stats`.
+
+    Args:
+        logits_p: `[N, V]`.
+        logits_q: `[N, V]`.
+        ids: `[N]`, the realised tokens.
+        top_k: how many of the most likely tokens of each model to return; 0 for none.
+
+    >>> logits = torch.tensor([[2.0, 0.0, 1.0]])
+    >>> logits_divergence(logits, logits, torch.tensor([0]), 2).top.ids.tolist()
+    [[0, 2]]
+    """
+    tops: list[TopProbs | None] = [None, None]
+    if top_k:
+        both = (topk_probs(logits, top_k) for logits in (logits_p, logits_q))
+        tops = [TopProbs(probs=probs, ids=token_ids) for probs, token_ids in both]
+    return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=tops[0], top_ref=tops[1])
 
 
 def _checked_size(heads: tuple[LinearHead, LinearHead], vocabulary_size: int | None) -> int:
@@ -182,15 +220,8 @@ class _Chunks:
         logits_p, logits_q = self._p(hidden), self._q(hidden_ref)
         ids = ids.to(logits_p.device)
         if self._sums is None or not len(ids):
-            return self._plain(logits_p[:, : self._size], logits_q[:, : self._size], ids)
+            return logits_divergence(logits_p[:, : self._size], logits_q[:, : self._size], ids, self._top_k)
         return self._streamed(self._sums, ids)
-
-    def _plain(self, logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> HeadDivergence:
-        tops: list[TopProbs | None] = [None, None]
-        if self._top_k:
-            both = (topk_probs(logits, self._top_k) for logits in (logits_p, logits_q))
-            tops = [TopProbs(probs=probs, ids=token_ids) for probs, token_ids in both]
-        return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=tops[0], top_ref=tops[1])
 
     def _streamed(self, sums: RowSums, ids: Tensor) -> HeadDivergence:
         # Whole groups of rows: those beyond the chunk's hold what the chunk before left, and are dropped below.
@@ -211,7 +242,7 @@ class _Chunks:
             top=_top(side_p, maxima_p, pair.p, self._top_k),
             top_ref=_top(side_q, maxima_q, pair.q, self._top_k),
         )
-        streamed = _mapped(lambda tensors: tensors[0][: len(ids)], [streamed])
+        streamed = HeadDivergence.of_parts([streamed], lambda tensors: tensors[0][: len(ids)])
 
         # An infinite logit or NaN makes its side's mean NaN (0 times infinity). Such rows, and those that are too far
         # apart, are computed anew, which also refuses what is no distribution.
@@ -221,10 +252,11 @@ class _Chunks:
             return streamed
         logits_p, logits_q = logits_p[: len(ids), : self._size], logits_q[: len(ids), : self._size]
         parts = [
-            self._plain(logits_p[some], logits_q[some], ids[some]) for some in again.split(num_group_rows(logits_p))
+            logits_divergence(logits_p[some], logits_q[some], ids[some], self._top_k)
+            for some in again.split(num_group_rows(logits_p))
         ]
-        better = _mapped(torch.cat, parts)
-        return _mapped(lambda tensors: tensors[0].index_copy(0, again, tensors[1]), [streamed, better])
+        better = HeadDivergence.of_parts(parts)
+        return HeadDivergence.of_parts([streamed, better], lambda tensors: tensors[0].index_copy(0, again, tensors[1]))
 
 
 def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
@@ -254,19 +286,3 @@ def _top(side: Side, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
         return None
     values, ids = topk_by_blocks(side.logits, maxima, k)
     return TopProbs(probs=_logprobs(values, side, sums).exp(), ids=ids)
-
-
-def _mapped(function: Callable[[list[Tensor]], Tensor], parts: list[HeadDivergence]) -> HeadDivergence:
-    """Make one of several, tensor by tensor."""
-
-    def top(each: list[TopProbs | None]) -> TopProbs | None:
-        some = [part for part in each if part is not None]
-        if not some:
-            return None
-        return TopProbs(probs=function([part.probs for part in some]), ids=function([part.ids for part in some]))
-
-    return HeadDivergence(
-        stats=DivergenceStats.of_parts([part.stats for part in parts], function),
-        top=top([part.top for part in parts]),
-        top_ref=top([part.top_ref for part in parts]),
-    )

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence, check_head, completion_hidden, token_batches
 from swerve.errors import MismatchError
-from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
-from swerve.functional.head_divergence import HeadBackend, HeadDivergence, TopProbs, head_divergence
+from swerve.functional.divergence import DivergenceStats
+from swerve.functional.head_divergence import HeadBackend, HeadDivergence, TopProbs, head_divergence, logits_divergence
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 
@@ -172,11 +172,7 @@ def pair_statistics(
     """
     # Sums over the vocabulary are streamed where the heads are plain linear layers.
     linear, ref_linear = head.linear(), ref_head.linear()
-    if linear is None or ref_linear is None:
-        compared = _module_statistics(
-            (hidden, ref_hidden), (head, ref_head), ids, vocabulary_size, top_k, tokens_per_chunk
-        )
-    else:
+    if linear is not None and ref_linear is not None:
         compared = head_divergence(
             hidden,
             ref_hidden,
@@ -188,6 +184,14 @@ def pair_statistics(
             rows_per_chunk=tokens_per_chunk,
             backend=backend,
         )
+    else:
+        parts = []
+        with torch.inference_mode():
+            chunks = (torch.split(tensor, tokens_per_chunk) for tensor in (hidden, ref_hidden, ids))
+            for own, other, chunk_ids in zip(*chunks, strict=True):
+                logits, ref_logits = head(own)[:, :vocabulary_size], ref_head(other)[:, :vocabulary_size]
+                parts.append(logits_divergence(logits, ref_logits, chunk_ids.to(logits.device), top_k))
+        compared = HeadDivergence.of_parts(parts)
     return HeadDivergence(
         stats=DivergenceStats.of_parts([compared.stats], lambda tensors: tensors[0].cpu()),
         top=_on_cpu(compared.top),
@@ -197,34 +201,6 @@ def pair_statistics(
 
 def _on_cpu(top: TopProbs | None) -> TopProbs | None:
     return None if top is None else TopProbs(probs=top.probs.cpu(), ids=top.ids.int().cpu())
-
-
-def _module_statistics(
-    states: tuple[Tensor, Tensor],
-    heads: tuple[Head, Head],
-    ids: Tensor,
-    vocabulary_size: int,
-    top_k: int,
-    tokens_per_chunk: int,
-) -> HeadDivergence:
-    """Compare heads that only their own forward pass can compute."""
-    parts: list[DivergenceStats] = []
-    tops: list[list[tuple[Tensor, Tensor]]] = [[], []]
-    with torch.inference_mode():
-        chunks = (torch.split(tensor, tokens_per_chunk) for tensor in (*states, ids))
-        for *hidden, chunk_ids in zip(*chunks, strict=True):
-            logits = [head(chunk)[:, :vocabulary_size] for head, chunk in zip(heads, hidden, strict=True)]
-            parts.append(divergence_stats(logits[0], logits[1], chunk_ids.to(logits[0].device)))
-            if top_k:
-                for side, own in zip(tops, logits, strict=True):
-                    side.append(topk_probs(own, top_k))
-    top, top_ref = (
-        TopProbs(probs=torch.cat([probs for probs, _ in side]), ids=torch.cat([ids for _, ids in side]))
-        if side
-        else None
-        for side in tops
-    )
-    return HeadDivergence(stats=DivergenceStats.of_parts(parts), top=top, top_ref=top_ref)
 
 
 def compare(
