@@ -379,7 +379,7 @@ def _context(
         stage_start=lambda: _policy_after(session, family, first_step + phase.reference_start),
         raise_if_interrupted=raise_if_interrupted,
         history=history,
-        phase=None if phase.number is None else phase,
+        phase=phase,
     )
 
 

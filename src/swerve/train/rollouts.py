@@ -38,59 +38,56 @@ _MOVED = ROLLOUTS_SCHEMA.append(pa.field("entropy", pa.float64()))
 _SYNC = ("seconds", "mean_difference", "max_difference")
 
 
-class RolloutSchedule:
-    """When a stage samples: each step at its beginning, or with `rollout.ahead` beside the update of the one before.
+def scheduled_step(
+    stage: SamplingStage, context: StageContext, index: int, learn: Callable[[StepRollouts], Metrics]
+) -> Metrics:
+    """Learn from the rollouts of the step with 0-based number `index`, and sample those of the next if it is time.
 
-    One step ahead, the rollouts of step k + 1 are those of the weights before update k: sampled in another thread while
-    the policy is updated where the engine is `concurrent`, before the update otherwise. The first step of a stage or
-    phase is sampled at its beginning; nothing is sampled for a step that never comes.
+    A stage samples each step at its beginning, or with `rollout.ahead` beside the update of the one before: the
+    rollouts of step k + 1 are then those of the weights before update k, sampled in another thread while the policy is
+    updated where the engine is `concurrent`, before the update otherwise. The first step of a stage or phase is sampled
+    at its beginning; nothing is sampled for a step that never comes.
+
+    Args:
+        stage: that samples.
+        context: the stage's.
+        index: in the stage.
+        learn: makes the step's updates; returns what to log.
     """
+    has_sampled = index not in context.pending
+    sampled = context.pending.pop(index) if not has_sampled else sample_step(stage, context, index)
+    if context.records_solved:  # before the next step's problems are drawn
+        context.record_solved(index, _solved(sampled, context))
+    # The update, beside which the next step's rollouts may be sampled.
+    learned: list[Metrics] = []
+    steps = range(stage.steps) if context.phase is None else context.phase.steps
+    if context.config.rollout.ahead and index + 1 in steps:
+        has_sampled = True
+        context.pending[index + 1] = sample_step(
+            stage, context, index + 1, meanwhile=lambda: learned.append(learn(sampled))
+        )
+    figures = learned[0] if learned else learn(sampled)
+    # By how many steps the weights that sampled are behind those that learn, as a mean over rollouts.
+    versions = [rollout.version for group in sampled.groups for rollout in group.rollouts]
+    sums = context.world.sums({"versions": float(sum(versions)), "num": float(len(versions))})
+    staleness = context.first_step + index - sums["versions"] / sums["num"]
+    return {**figures, "staleness": staleness, **(_sync_figures(context) if has_sampled else {})}
 
-    def __init__(self, stage: SamplingStage, context: StageContext) -> None:
-        self._stage, self._context = stage, context
-        self._steps = range(stage.steps) if context.phase is None else context.phase.steps
 
-    def step(self, index: int, learn: Callable[[StepRollouts], Metrics]) -> Metrics:
-        """Learn from the rollouts of the step with 0-based number `index`, and sample those of the next if it is time.
-
-        Args:
-            index: in the stage.
-            learn: makes the step's updates; returns what to log.
-        """
-        stage, context = self._stage, self._context
-        has_sampled = index not in context.pending
-        sampled = context.pending.pop(index) if not has_sampled else sample_step(stage, context, index)
-        if context.records_solved:  # before the next step's problems are drawn
-            context.record_solved(index, _solved(sampled, context))
-        learned: list[Metrics] = []
-        if context.config.rollout.ahead and index + 1 in self._steps:
-            has_sampled = True
-            context.pending[index + 1] = sample_step(
-                stage, context, index + 1, meanwhile=lambda: learned.append(learn(sampled))
-            )
-        figures = learned[0] if learned else learn(sampled)
-        return {**figures, **self._lag(sampled, index), **(self._sync() if has_sampled else {})}
-
-    def _lag(self, sampled: StepRollouts, index: int) -> Metrics:
-        """Return by how many steps the weights that sampled are behind those that learn, as a mean over rollouts."""
-        versions = [rollout.version for group in sampled.groups for rollout in group.rollouts]
-        sums = self._context.world.sums({"versions": float(sum(versions)), "num": float(len(versions))})
-        return {"staleness": self._context.first_step + index - sums["versions"] / sums["num"]}
-
-    def _sync(self) -> Metrics:
-        """Return how the engine got the weights before this step's update; nothing where it shares them."""
-        report = self._context.engine.report
-        parts = self._context.world.gather(None if report is None else [getattr(report, name) for name in _SYNC])
-        known = [part for part in parts if part is not None]
-        if not known:
-            return {}
-        seconds, means, largest = zip(*known, strict=True)
-        compared = None not in means
-        return {
-            "sync_seconds": round(max(seconds), 4),
-            "sync_logprob_difference": fmean(means) if compared else None,
-            "sync_logprob_difference_max": max(largest) if compared else None,
-        }
+def _sync_figures(context: StageContext) -> Metrics:
+    """Return how the engine got the weights before this step's update; nothing where it shares them."""
+    report = context.engine.report
+    parts = context.world.gather(None if report is None else [getattr(report, name) for name in _SYNC])
+    known = [part for part in parts if part is not None]
+    if not known:
+        return {}
+    seconds, means, largest = zip(*known, strict=True)
+    compared = None not in means
+    return {
+        "sync_seconds": round(max(seconds), 4),
+        "sync_logprob_difference": fmean(means) if compared else None,
+        "sync_logprob_difference_max": max(largest) if compared else None,
+    }
 
 
 def sample_step(

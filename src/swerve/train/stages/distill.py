@@ -14,7 +14,7 @@ from swerve.functional.logprobs import entropy
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.frozen import load_frozen
 from swerve.train.learner import learning_rate
-from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
+from swerve.train.rollouts import deal_rollouts, rollout_metrics, scheduled_step, write_rollouts
 
 
 class DistillRunner:
@@ -24,11 +24,10 @@ class DistillRunner:
         self._stage = stage
         self._context = context
         self._teacher = load_frozen(stage.teacher, context)
-        self._schedule = RolloutSchedule(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        return self._schedule.step(index, lambda rollouts: self._update(rollouts, index))
+        return scheduled_step(self._stage, self._context, index, lambda rollouts: self._update(rollouts, index))
 
     def _update(self, rollouts: StepRollouts, index: int) -> Metrics:
         stage, context = self._stage, self._context

@@ -13,7 +13,7 @@ from swerve.train.kl import KlTerm, kl_coefficient, kl_reference, kl_term
 from swerve.train.learner import NotFiniteError
 from swerve.train.policy_update import UPDATE_FIGURES, minibatches, update_policy
 from swerve.train.preparation import prepare_step
-from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
+from swerve.train.rollouts import deal_rollouts, rollout_metrics, scheduled_step, write_rollouts
 
 
 class RlRunner:
@@ -23,11 +23,10 @@ class RlRunner:
         self._stage = stage
         self._context = context
         self._reference = kl_reference(stage, context)
-        self._schedule = RolloutSchedule(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        return self._schedule.step(index, lambda rollouts: self._update(rollouts, index))
+        return scheduled_step(self._stage, self._context, index, lambda rollouts: self._update(rollouts, index))
 
     def _update(self, rollouts: StepRollouts, index: int) -> Metrics:
         """Learn from a step's rollouts, and write them down; return what to log."""
