@@ -192,14 +192,11 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
     else:
         verify_shards(weights, mapped_by)
         tensors = map_shards(weights or shard_files(folder, _WEIGHTS))
-    try:
-        with quiet_transformers():
-            if tensors:
-                model, info = _from_tensors(folder, tensors, load)
-            else:
-                model, info = auto_model.from_pretrained(str(folder), trust_remote_code=False, **load)
-    except Exception as error:  # the model's own code raises whatever its config.json leads it to
-        raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
+    with _loading(f"a model from {path}"):
+        if tensors:
+            model, info = _from_tensors(folder, tensors, load)
+        else:
+            model, info = auto_model.from_pretrained(str(folder), trust_remote_code=False, **load)
     _check_complete(path, model, info)
     untyped: Any = model
     if untyped.get_expanded_tied_weights_keys(all_submodels=True) and not model.all_tied_weights_keys:
@@ -213,6 +210,19 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
         check_reads_a_token(path, model)
     model.eval()
     return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Say in one line why `transformers` cannot load something.
+
+    Its parsers, and a model's own code, raise whatever the files lead them to, without a common base.
+    """
+    try:
+        with quiet_transformers():
+            yield
+    except Exception as error:
+        raise CheckpointError(f"cannot load {what}: {said_by(error)}") from error
 
 
 def _listed_weights(folder: Path) -> dict[Path, str]:
@@ -262,11 +272,8 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     if is_adapter(folder):
         return load_config(adapter_base(folder))
     check_folder(folder)
-    try:
-        with quiet_transformers():
-            config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
-        raise CheckpointError(f"cannot load a model from {path}: config.json: {said_by(error)}") from error
+    with _loading(f"a model from {path}: config.json"):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     return config
 
 
@@ -279,13 +286,10 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     folder = local_folder(path)
     if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
         return load_tokenizer(adapter_base(folder))
-    try:
-        with quiet_transformers():
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                str(folder), trust_remote_code=False, padding_side="left"
-            )
-    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
-        raise CheckpointError(f"cannot load a tokenizer from {path}: {said_by(error)}") from error
+    with _loading(f"a tokenizer from {path}"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False, padding_side="left"
+        )
     for name in _HOW_LOADED:
         tokenizer.init_kwargs.pop(name, None)
     return tokenizer

@@ -111,10 +111,7 @@ class ExampleReader:
                 recorded = read_provenance(parse_spec(spec).path).get("tokenizer", {})
                 examples += self.examples(responses, source=spec, sha256=recorded.get("sha256"))
             else:
-                texts = [record.values["text"] for record in records]
-                examples += self._text_examples(
-                    spec, records, [text if isinstance(text, str) else "" for text in texts]
-                )
+                examples += self._text_examples(spec, records)
         return examples
 
     def examples(self, responses: Sequence[Response], *, source: str, sha256: str | None = None) -> list[Example]:
@@ -208,13 +205,17 @@ class ExampleReader:
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
-    def _text_examples(self, source: str, records: Sequence[Record], texts: Sequence[str]) -> list[Example]:
+    def _text_examples(self, source: str, records: Sequence[Record]) -> list[Example]:
         """Return documents as sequences whose every token is learned: each after the token before it."""
         end = end_token(self.tokenizer)
         begin = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else end
         limit = self.max_length or min(self.positions or _MAX_TEXT_LENGTH, _MAX_TEXT_LENGTH)
         limit = min(limit, self.positions or limit) - 1  # the token before the first stands in the sequence as well
-        kept = [(text, record.place) for record, text in zip(records, texts, strict=True) if text.strip()]
+        kept = []
+        for record in records:
+            text = record.values["text"]
+            if isinstance(text, str) and text.strip():
+                kept.append((text, record.place))
         encoded = encode_texts(self.tokenizer, [text for text, _ in kept], [place for _, place in kept])
         documents = [with_end(self.tokenizer, tokens, end, ()) for tokens in encoded]
         if not documents or limit < 1:
