@@ -181,6 +181,7 @@ def dummy_thinking(thinking: str, question: str | None = None) -> DummyThinking 
     >>> dummy_thinking("the weather will be fine today again", "What is the sum of 12 and 7?")
     'off_question'
     """
+    # From nothing at all to something about another question.
     words = split_words(thinking)
     if not words:
         return "empty"

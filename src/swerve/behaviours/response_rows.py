@@ -80,6 +80,7 @@ def parse_lexicon(text: str, *, source: str) -> Lexicon:
     document = parse_yaml(text, source=source)
     if not isinstance(document.data, dict) or not document.data:
         raise ConfigError(f"{source}: a lexicon is a mapping such as 'hesitation: [wait, hold on]'")
+    # Each phrase belongs to one behaviour.
     owners: dict[Phrase, str] = {}
     for behaviour, phrases in document.data.items():
         if not isinstance(phrases, list) or not phrases:
@@ -94,6 +95,7 @@ def parse_lexicon(text: str, *, source: str) -> Lexicon:
             if words in owners:
                 raise ConfigError(f"{place}: {phrase!r} of '{behaviour}' is listed under '{owners[words]}' already")
             owners[words] = behaviour
+    # They are looked for by their first word, the longest first.
     by_first: dict[str, list[tuple[Phrase, str]]] = {}
     for words, behaviour in sorted(owners.items(), key=lambda item: -len(item[0])):
         by_first.setdefault(words[0], []).append((words, behaviour))
@@ -214,6 +216,7 @@ def behaviour_figures(
     begun = list(prefixes) if prefixes is not None else [""] * len(texts)
     if not len(texts) == len(asked) == len(begun):
         raise ValueError(f"{len(texts)} texts, {len(asked)} questions and {len(begun)} prefixes do not match")
+    # Text by text; what cannot be measured of one counts in nothing.
     lexicon = default_lexicon()
     formats, dummies, repeated = list[bool](), list[bool](), list[float]()
     num_words = num_reflections = 0

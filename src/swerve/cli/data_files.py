@@ -84,6 +84,7 @@ def import_responses(
     graders = known_graders()
     if task is not None and task not in graders:
         raise ConfigError(f"--task '{task}' has no grader{nearest(task, graders)}; use one of {', '.join(graders)}")
+    # Responses with what is known of their problems.
     named = parse_fields(fields or ())
     responses = read_responses(file, fields=named, dialect=dialect)
     known = read_problems(problems, fields=named) if problems is not None else {}
@@ -93,6 +94,8 @@ def import_responses(
         replace(one, problem=replace(one.problem, family=task)) if task and one.problem.family == IMPORTED else one
         for one in joined
     ]
+
+    # Where they are from is part of the table; tokens only where a tokenizer is named.
     provenance: dict[str, Any] = {
         "source": _source(file),
         "problems": None if problems is None else _source(problems),
@@ -139,6 +142,7 @@ def select(
     from swerve.formats.typed_fields import parse_fields
 
     check_output("--out", out, ending=".parquet", read=map(Path, sources))
+    # What is kept of all responses, and why the others are not.
     rejection = Rejection(
         only_right=correct,
         per_problem=per_problem,
@@ -151,6 +155,8 @@ def select(
     kept, counts = keep_right(responses, rejection)
     if not kept:
         raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(_rejected(asdict(counts)))}")
+
+    # The table says how it was selected, and whose ids it holds.
     summary = {"counts": asdict(counts), "selection": asdict(rejection)}
     provenance = {
         **summary,
@@ -178,6 +184,8 @@ def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[
             files.append(Path(source))
             found += read_responses(files[-1], fields=fields)
             continue
+
+        # A run has the problems of its rollouts in its configuration.
         run = find_run(source)
         config = load_run_config(run, ())
         problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
@@ -277,6 +285,7 @@ def _counts(values: Any) -> dict[str, int]:
 
 
 def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
+    # What was read, and how responses met their problems.
     join, recorded = summary["join"], summary["recorded_correct"]
     lines = [
         f"{summary['num_responses']} responses to {summary['num_problems']} problems, read as {summary['format']}",
@@ -288,6 +297,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
             f"joined: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
             f"{join['gold_replaced']}"
         )
+    # What is said only where there is some.
     counts = (
         ("gold answers that were cut off and not used", join["gold_damaged"]),
         ("without a gold answer", summary["num_without_gold"]),
