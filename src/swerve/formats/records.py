@@ -16,7 +16,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -128,33 +127,27 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     text = _read_text(path)
-    with _cells_of_any_length(len(text)):
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        names: list[str] = []
-        last = 0
-        try:
-            for cells in reader:
-                first, last = last + 1, reader.line_num  # a quoted cell may run over several lines
-                if not cells:
-                    continue
-                if not names:
-                    names = _header(cells, f"{path}, line {first}")
-                    continue
-                if len(cells) != len(names):
-                    raise ArtifactError(
-                        f"{path}, line {first} has {len(cells)} cells, the header has {len(names)}; put cells with a "
-                        "comma or a line break in double quotes"
-                    )
-                yield f"{path}, line {first}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
-        except csv.Error as error:
-            raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
-
-
-@contextmanager
-def _cells_of_any_length(limit: int) -> Iterator[None]:
-    before = csv.field_size_limit(max(limit, 1))
+    before = csv.field_size_limit(max(len(text), 1))  # a cell may be as long as the file
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    names: list[str] = []
+    last = 0
     try:
-        yield
+        for cells in reader:
+            # A quoted cell may run over several lines; the first line with cells has the names.
+            first, last = last + 1, reader.line_num
+            if not cells:
+                continue
+            if not names:
+                names = _header(cells, f"{path}, line {first}")
+                continue
+            if len(cells) != len(names):
+                raise ArtifactError(
+                    f"{path}, line {first} has {len(cells)} cells, the header has {len(names)}; put cells with a "
+                    "comma or a line break in double quotes"
+                )
+            yield f"{path}, line {first}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
+    except csv.Error as error:
+        raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
     finally:
         csv.field_size_limit(before)
 

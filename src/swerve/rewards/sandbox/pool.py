@@ -16,10 +16,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Self
 
 from swerve.errors import SwerveError
@@ -174,12 +174,6 @@ _MAX_WORKERS = 8
 _MAX_ATTEMPTS = 2
 
 
-@dataclass(slots=True)
-class _Job:
-    number: int
-    attempts: int = 0
-
-
 class GraderPool:
     """Worker processes that judge answers; they start when they are first needed.
 
@@ -267,8 +261,9 @@ class _Batch:
             for number, (_, text) in enumerate(pairs)
             if len(text) > limits.max_chars
         }
-        self._waiting = deque(_Job(number) for number in range(len(pairs)) if number not in self._rewards)
-        self._running: dict[int, _Job] = {}  # by the worker's place in the pool
+        self._waiting = deque(number for number in range(len(pairs)) if number not in self._rewards)
+        self._running: dict[int, int] = {}  # by the worker's place in the pool, the number of the pair
+        self._lost: Counter[int] = Counter()  # how often the process of a pair was lost
 
     def run(self) -> list[Reward]:
         with selectors.DefaultSelector() as selector:
@@ -283,8 +278,8 @@ class _Batch:
         for slot, worker in enumerate(self._workers):
             if slot in self._running or not self._waiting:
                 continue
-            job = self._running[slot] = self._waiting.popleft()
-            problem, text = self._pairs[job.number]
+            problem, text = self._pairs[self._waiting[0]]
+            self._running[slot] = self._waiting.popleft()
             request = wire.encode_request(problem.grader or problem.family, problem, text)
             if worker is None:
                 worker = self._workers[slot] = WorkerProcess(self._limits)
@@ -322,7 +317,7 @@ class _Batch:
         if isinstance(reply, wire.Lost):
             self._try_again(self._running.pop(slot), reply.detail)
         elif reply is not None:
-            self._rewards[self._running.pop(slot).number] = reply
+            self._rewards[self._running.pop(slot)] = reply
 
     def _give_up_late(self) -> None:
         """End workers that do not even say that a limit was reached: they are stopped, or stuck in an import."""
@@ -339,12 +334,12 @@ class _Batch:
             worker.close()
         self._try_again(self._running.pop(slot), detail)
 
-    def _try_again(self, job: _Job, detail: str) -> None:
-        job.attempts += 1
-        if job.attempts < _MAX_ATTEMPTS:
-            self._waiting.appendleft(job)
+    def _try_again(self, number: int, detail: str) -> None:
+        self._lost[number] += 1
+        if self._lost[number] < _MAX_ATTEMPTS:
+            self._waiting.appendleft(number)
         else:
-            self._rewards[job.number] = wire.grader_failed(f"the grader's process was lost twice: {detail}")
+            self._rewards[number] = wire.grader_failed(f"the grader's process was lost twice: {detail}")
 
 
 def _default_num_workers() -> int:

@@ -61,8 +61,12 @@ def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits,
 
 def _answer(request: bytes, limits: GraderLimits, guard: Confinement | None) -> wire.Reply:
     problem, text = wire.decode_request(request)
-    if guard is not None:
-        _reseed()
+    if guard is not None:  # the same random numbers for every request: sympy tests equality at random points
+        random.seed(0)
+        if "sympy" in sys.modules:
+            from sympy.core.random import seed
+
+            seed(0)
     reply = judge(GRADERS[wire.grader_of(request)], problem, text, limits)
     violation = guard.take_violation() if guard is not None else None
     return wire.grader_failed(violation) if violation else reply
@@ -95,15 +99,6 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
         return wire.grader_failed(wire.describe(error))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _reseed() -> None:
-    """Give every request the same random numbers: sympy tests equality at random points."""
-    random.seed(0)
-    if "sympy" in sys.modules:
-        from sympy.core.random import seed
-
-        seed(0)
 
 
 _MAX_SERVED = 2000
