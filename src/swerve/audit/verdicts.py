@@ -28,30 +28,25 @@ _ROUNDING = 1e-15  # nats: what rounding log p and log q to float64 leaves in th
 _NUM_GROUPS = 10
 
 
-def _number(value: Tensor | float) -> float | None:
-    """Return a figure for JSON: None where nothing was measured or the figure is not finite."""
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _finite(figures: PositionFigures) -> Tensor:
-    columns = (figures.mean, figures.variance, figures.realised, figures.sample_square, figures.reverse_kl[:, None])
-    return torch.isfinite(torch.cat(columns, dim=1)).all(dim=1)
+def _numbers(**figures: Tensor) -> dict[str, float | None]:
+    """Return figures for JSON: None where nothing was measured (the mean of nothing is NaN) or one is not finite."""
+    numbers = {name: float(figure) for name, figure in figures.items()}
+    return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
 
 
 def _value_row(figures: PositionFigures, index: int) -> dict[str, Any]:
     mean, variance, kl = figures.mean[:, index], figures.variance[:, index], figures.reverse_kl
-    return {
-        "estimator": ESTIMATORS[index],
-        "mean": _number(mean.mean()),
-        "bias": _number((mean - kl).mean()),
-        "relative_bias": _number((mean - kl).sum() / kl.sum()),
-        "mean_absolute_bias": _number((mean - kl).abs().mean()),
-        "variance": _number(variance.mean()),
-        "sd": _number(variance.mean().sqrt()),
-        "relative_standard_error": _number(variance.sum().sqrt() / kl.sum()),
-        "share_negative": _number(figures.negative[:, index].mean()),
-    }
+    numbers = _numbers(
+        mean=mean.mean(),
+        bias=(mean - kl).mean(),
+        relative_bias=(mean - kl).sum() / kl.sum(),
+        mean_absolute_bias=(mean - kl).abs().mean(),
+        variance=variance.mean(),
+        sd=variance.mean().sqrt(),
+        relative_standard_error=variance.sum().sqrt() / kl.sum(),
+        share_negative=figures.negative[:, index].mean(),
+    )
+    return {"estimator": ESTIMATORS[index], **numbers}
 
 
 def _value_verdict(row: dict[str, Any], kl: float) -> str:
@@ -64,40 +59,35 @@ def _value_verdict(row: dict[str, Any], kl: float) -> str:
     return f"biased: {100 * row['relative_bias']:+.3g}%"
 
 
-def _mean_where(values: Tensor, known: Tensor) -> float | None:
-    return _number(values[known].mean())  # the mean of nothing is NaN: None
-
-
-def _against(figures: PositionFigures, case: int, target: int) -> dict[str, float | None]:
-    """Compare a case with a target: means over positions, and `pooled`, all positions as one long vector."""
-    square, dot = figures.square[:, case], figures.dot[:, case, target]
-    goal, error = figures.target_square[:, target], figures.error_square[:, case, target]
-    known = goal > 0
-    pulls = known & (square > _ZERO**2 * figures.sample_square[:, case])
-    zero = _is_zero(figures, case)
-    return {
-        "cosine": None if zero else _mean_where(dot / (square * goal).sqrt(), pulls),
-        "relative_error": _mean_where((error / goal).sqrt(), known),
-        "norm_ratio": _mean_where((square / goal).sqrt(), known),
-        "pooled_cosine": None if zero else _number(dot.sum() / (square.sum() * goal.sum()).sqrt()),
-        "pooled_relative_error": _number((error.sum() / goal.sum()).sqrt()),
-        "pooled_norm_ratio": _number((square.sum() / goal.sum()).sqrt()),
-    }
-
-
-def _is_zero(figures: PositionFigures, case: int) -> bool:
-    return bool(figures.square[:, case].sum() <= _ZERO**2 * figures.sample_square[:, case].sum())
-
-
 def _gradient_row(figures: PositionFigures, index: int) -> dict[str, Any]:
+    """Return a case: its variance, and per target the means over positions and of all positions as one long vector."""
     square, sample = figures.square[:, index], figures.sample_square[:, index]
+    is_zero = bool(square.sum() <= _ZERO**2 * sample.sum())
+    pulls = square > _ZERO**2 * sample
     variance = (sample - square).clamp(min=0)
+
+    # Without a pull nothing has a direction.
+    targets = {}
+    for number, name in enumerate(TARGETS):
+        dot, error = figures.dot[:, index, number], figures.error_square[:, index, number]
+        goal = figures.target_square[:, number]
+        known = goal > 0
+        against = _numbers(
+            cosine=(dot / (square * goal).sqrt())[known & pulls].mean(),
+            relative_error=(error / goal).sqrt()[known].mean(),
+            norm_ratio=(square / goal).sqrt()[known].mean(),
+            pooled_cosine=dot.sum() / (square.sum() * goal.sum()).sqrt(),
+            pooled_relative_error=(error.sum() / goal.sum()).sqrt(),
+            pooled_norm_ratio=(square.sum() / goal.sum()).sqrt(),
+        )
+        targets[name] = {**against, **dict.fromkeys(("cosine", "pooled_cosine") if is_zero else ())}
+    numbers = _numbers(variance=variance.mean(), variance_to_signal=variance.sum() / square.sum())
     return {
         **dataclasses.asdict(CASES[index]),
-        "is_zero": _is_zero(figures, index),
-        "variance": _number(variance.mean()),
-        "variance_to_signal": None if _is_zero(figures, index) else _number(variance.sum() / square.sum()),
-        "targets": {name: _against(figures, index, number) for number, name in enumerate(TARGETS)},
+        "is_zero": is_zero,
+        **numbers,
+        **dict.fromkeys(("variance_to_signal",) if is_zero else ()),
+        "targets": targets,
     }
 
 
@@ -121,26 +111,10 @@ def _group(figures: PositionFigures) -> dict[str, Any]:
     kl = figures.reverse_kl
     return {
         "num_tokens": len(kl),
-        "kl_low": _number(kl.min()),
-        "kl_high": _number(kl.max()),
-        "kl_mean": _number(kl.mean()),
+        **_numbers(kl_low=kl.min(), kl_high=kl.max(), kl_mean=kl.mean()),
         "values": [_value_row(figures, index) for index in range(len(ESTIMATORS))],
         "gradients": [_gradient_row(figures, index) for index in range(len(CASES))],
     }
-
-
-def _notes(surprise: Estimate | None, num_left_out: int) -> list[str]:
-    notes = []
-    if surprise is not None and surprise.excludes(0):
-        notes.append(
-            "the file's tokens are not what the checkpoint would write at this temperature: the realised estimates "
-            "are of another distribution than the exact figures"
-        )
-    if num_left_out:
-        notes.append(
-            f"{num_left_out} positions are left out of every figure: there an estimate or its variance is not finite"
-        )
-    return notes
 
 
 def summarise_audit(
@@ -164,7 +138,8 @@ def summarise_audit(
         raise ValueError(f"{len(figures.reverse_kl)} positions need as many sequence ids, got {len(sequence_ids)}")
 
     # A position without finite figures counts in none of them.
-    finite = _finite(figures)
+    columns = (figures.mean, figures.variance, figures.realised, figures.sample_square, figures.reverse_kl[:, None])
+    finite = torch.isfinite(torch.cat(columns, dim=1)).all(dim=1)
     kept = figures.select(finite)
     if not len(kept.reverse_kl):
         raise ValueError("no position has finite figures: the reference excludes what the policy writes, everywhere")
@@ -181,14 +156,24 @@ def summarise_audit(
     ]
     num_left_out = len(sequence_ids) - len(clusters)
     order = kept.reverse_kl.argsort(stable=True)
+    notes = []
+    if surprise is not None and surprise.excludes(0):
+        notes.append(
+            "the file's tokens are not what the checkpoint would write at this temperature: the realised estimates "
+            "are of another distribution than the exact figures"
+        )
+    if num_left_out:
+        notes.append(
+            f"{num_left_out} positions are left out of every figure: there an estimate or its variance is not finite"
+        )
     return {
         "num_tokens": len(clusters),
         "num_sequences": len(set(clusters)),
         "num_left_out": num_left_out,
-        "exact": {name: _number(getattr(kept, name).mean()) for name in ("reverse_kl", "forward_kl", "js")},
+        "exact": _numbers(reverse_kl=kept.reverse_kl.mean(), forward_kl=kept.forward_kl.mean(), js=kept.js.mean()),
         "surprise": surprise,
         "values": values,
         "gradients": [{**row, "verdict": _gradient_verdict(row)} for row in whole["gradients"]],
         "deciles": [_group(kept.select(rows)) for rows in torch.tensor_split(order, min(_NUM_GROUPS, len(order)))],
-        "notes": _notes(surprise, num_left_out),
+        "notes": notes,
     }
