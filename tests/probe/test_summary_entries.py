@@ -181,7 +181,7 @@ def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
 
 
 def test_topk_table_has_the_models_side_by_side() -> None:
-    sequences = [sequence(0, 2, {}), sequence(1, 1, {})]
+    data = replace(DATA, sequences=(sequence(0, 2, {}), sequence(1, 1, {})))
     tops = {
         "dpo-8": TopProbs(
             probs=torch.tensor([[0.5, 0.4], [0.9, 0.1], [0.6, 0.3]]), ids=torch.tensor([[0, 1], [1, 2], [2, 0]])
@@ -190,7 +190,7 @@ def test_topk_table_has_the_models_side_by_side() -> None:
             probs=torch.tensor([[0.7, 0.2], [0.8, 0.1], [0.5, 0.5]]), ids=torch.tensor([[1, 0], [2, 1], [0, 1]])
         ),
     }
-    rows = topk_table(sequences, tops, ["a", "b", "c"]).cast(TOPK_SCHEMA).to_pylist()
+    rows = topk_table(data, tops, ["a", "b", "c"]).cast(TOPK_SCHEMA).to_pylist()
     keys = [(row["sequence_id"], row["position"], row["checkpoint"]) for row in rows]
     assert keys == [(0, 0, "dpo-8"), (0, 0, "rl-1"), (0, 1, "dpo-8"), (0, 1, "rl-1"), (1, 0, "dpo-8"), (1, 0, "rl-1")]
     assert rows[3]["token_ids"] == [2, 1]

@@ -130,7 +130,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
     if world.is_main:
         write("tokens", token_table(measured.pairs))
         write("spikes", spikes.table())
-        write("topk", topk_table(headline.sequences, tops, measured.pieces))
+        write("topk", topk_table(headline, tops, measured.pieces))
         entries, histories = findings(plan, measured, everything, headline, spikes)
         write("biographies", biography_rows(headline, histories))
         write("signals", plan.signals)

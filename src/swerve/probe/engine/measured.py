@@ -178,55 +178,51 @@ def labels(values: Sequence[str], repeats: NDArray[Any]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(codes[repeats]), pa.array(names, pa.string()))
 
 
+def _places(data: Measurements, times: int) -> dict[str, NDArray[Any]]:
+    """Return the columns that say which token each row is of, every token so many times in a row."""
+    ids = np.array([sequence.sequence_id for sequence in data.sequences])
+    return {
+        "sequence_id": np.repeat(ids[data.sequence_index], times),
+        "position": np.repeat(data.positions, times),
+    }
+
+
 def token_table(data: Measurements) -> pa.Table:
     """Return `tokens.parquet`: one row a token and checkpoint, by sequence, position and checkpoint."""
     num_checkpoints, num_tokens = len(data.checkpoints), len(data.categories)
     names, categories = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
-
-    def repeated(values: NDArray[Any]) -> NDArray[Any]:
-        return np.repeat(values, num_checkpoints)
-
     # The pairs of a token stand one after the other.
     pairs = np.tile(np.arange(num_checkpoints), num_tokens)
     columns = {
-        "sequence_id": repeated(np.array([sequence.sequence_id for sequence in data.sequences])[data.sequence_index]),
-        "position": repeated(data.positions),
-        "token_id": repeated(data.token_ids),
+        **_places(data, num_checkpoints),
+        "token_id": np.repeat(data.token_ids, num_checkpoints),
         "checkpoint": labels(data.checkpoints, pairs),
         "reference": labels(data.references, pairs),
         **{name: column.T.reshape(-1) for name, column in data.columns.items()},
-        "category": labels(names.tolist(), repeated(categories)),
+        "category": labels(names.tolist(), np.repeat(categories, num_checkpoints)),
     }
     return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
 
 
-def topk_table(sequences: Sequence[Response], tops: dict[str, TopProbs], pieces: Sequence[str]) -> pa.Table:
+def topk_table(data: Measurements, tops: dict[str, TopProbs], pieces: Sequence[str]) -> pa.Table:
     """Return `topk.parquet`: one row a token and model (by label), by sequence, position and model.
 
     Args:
-        sequences: the rollouts.
+        data: the rollouts.
         tops: the most likely tokens of each model at all N tokens.
         pieces: the text of every token of the vocabulary.
     """
-    lengths = [len(sequence.completion_ids) for sequence in sequences]
-    probs = np.stack([top.probs.numpy() for top in tops.values()], axis=1)  # [N, models, k]
-    ids = np.stack([top.ids.numpy() for top in tops.values()], axis=1)
-    num_rows, k = probs.shape[0] * probs.shape[1], probs.shape[2]
-    offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * k)
-    names = pa.DictionaryArray.from_arrays(
-        pa.array(ids.reshape(-1).astype(np.int32)), pa.array(list(pieces), pa.string())
-    )
-
-    def repeated(values: Any) -> NDArray[Any]:
-        return np.repeat(values, len(tops))
-
+    probs = np.stack([top.probs.numpy() for top in tops.values()], axis=1).astype(np.float32)  # [N, models, k]
+    ids = pa.array(np.stack([top.ids.numpy() for top in tops.values()], axis=1).reshape(-1).astype(np.int32))
+    num_tokens, num_models, k = probs.shape
+    offsets = pa.array(np.arange(num_tokens * num_models + 1, dtype=np.int32) * k)
+    names = pa.DictionaryArray.from_arrays(ids, pa.array(list(pieces), pa.string()))
     columns = {
-        "sequence_id": repeated(np.repeat([sequence.sequence_id for sequence in sequences], lengths)),
-        "position": repeated(np.concatenate([np.arange(length) for length in lengths])),
-        "checkpoint": labels(list(tops), np.tile(np.arange(len(tops)), probs.shape[0])),
-        "token_ids": pa.ListArray.from_arrays(offsets, pa.array(ids.reshape(-1).astype(np.int32))),
+        **_places(data, num_models),
+        "checkpoint": labels(list(tops), np.tile(np.arange(num_models), num_tokens)),
+        "token_ids": pa.ListArray.from_arrays(offsets, ids),
         "tokens": pa.ListArray.from_arrays(offsets, names.cast(pa.string())),
-        "probs": pa.ListArray.from_arrays(offsets, pa.array(probs.reshape(-1).astype(np.float32))),
+        "probs": pa.ListArray.from_arrays(offsets, pa.array(probs.reshape(-1))),
     }
     return pa.table({name: columns[name] for name in TOPK_SCHEMA.names})
 
