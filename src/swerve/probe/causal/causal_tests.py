@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.parts import Parts
+from swerve.artifacts.probe_causes import SwapPositions
 from swerve.artifacts.responses import Response
-from swerve.config.probe import SwapPlace
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.models.sources import ModelSource
@@ -105,6 +105,15 @@ class CausalTests:
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
+        # Further positions: where another score of each rollout is highest, or its first wrong token.
+        scores = selector_scores(self.data.pair(final).columns)
+        others: dict[SwapPositions, list[int | None]] = {}
+        for name in settings.selectors:
+            if name == "first_wrong":
+                others[name] = [sequence.first_wrong for sequence in sequences]
+            else:
+                rows = self.data.split(scores[name])[: len(sequences)]
+                others[name] = [int(np.argmax(row)) for row in rows]
         planned = plan_interventions(
             self.data,
             self.spikes,
@@ -113,26 +122,20 @@ class CausalTests:
             settings=settings,
             seed=self.plan.seed,
             top_ref=self.tops[reference.label].ids.numpy(),
-            others={name: self._chosen(name, sequences) for name in settings.selectors},
+            others=others,
         )
         done = [item for policy in settings.policies for item in self._swapped(policy, planned)]
         # Not what a score chose: it would have to rank its own choice.
         ranked = [item for item in done if item.selection not in settings.selectors]
         begins = dict(zip([sequence.sequence_id for sequence in self.data.sequences], self.data.starts, strict=True))
         places = [int(begins[item.sequence.sequence_id]) + item.position for item in ranked]
-        scores = {name: values[places] for name, values in selector_scores(self.data.pair(final).columns).items()}
         entries = {
             "causal": summarise_swaps(done, settings=settings, intervals=self.data.intervals),
-            "prediction": summarise_prediction(ranked, scores, intervals=self.data.intervals),
+            "prediction": summarise_prediction(
+                ranked, {name: values[places] for name, values in scores.items()}, intervals=self.data.intervals
+            ),
         }
         return intervention_rows(done, self._model(reference).tokenizer), entries
-
-    def _chosen(self, selector: SwapPlace, sequences: Sequence[Response]) -> list[int | None]:
-        """Return the position of each rollout at which a score is highest, or its first wrong token."""
-        if selector == "first_wrong":
-            return [sequence.first_wrong for sequence in sequences]
-        scores = selector_scores(self.data.pair(self.plan.final).columns)[selector]
-        return [int(np.argmax(row)) for row in self.data.split(scores)[: len(sequences)]]
 
     def _swapped(self, policy: str, planned: Sequence[Intervention]) -> list[Intervention]:
         """Run the interventions of one policy, a number of rollouts at a time; return them with their outcomes."""
