@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from studies.records import processor
-from swerve.version import __version__
+from studies.records import made_here
 
 MIB = 2**20
 
 
-def header(*packages: str, **more: Any) -> dict[str, Any]:
-    """Return what figures depend on: date, machine, and the versions of swerve and of some packages."""
-    versions = {"swerve": __version__, **{name: version(name) for name in packages}}
-    machine = {"machine": platform.machine(), "processor": processor()}
-    return {"date": time.strftime("%Y-%m-%d"), **machine, **versions, **more}
-
-
 def print_header(*packages: str, **more: Any) -> None:
     """Print date, machine and versions as a JSON line."""
-    print_line(header(*packages, **more))
+    print_line({**made_here(*packages), **more})
 
 
 def print_line(line: object) -> None:

@@ -43,7 +43,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.process import header, median_ratio, print_line, swerve
+from benchmarks.process import median_ratio, print_header, print_line, swerve
 from benchmarks.step_trl import PAD, build_model, build_problems, reward
 from swerve.config import OptimizerConfig
 from swerve.config.recipe import RuntimeConfig
@@ -264,7 +264,7 @@ def main() -> None:
     asked = "from importlib.metadata import version; print(*map(version, ('trl', 'torch', 'transformers')))"
     found = subprocess.check_output([arguments.trl_python, "-c", asked], text=True).split()
     theirs = dict(zip(("trl", "trl_torch", "trl_transformers"), found, strict=True))
-    print_line(header("torch", "transformers", **theirs))
+    print_header("torch", "transformers", **theirs)
     for name in arguments.profiles:
         print_line(measure(name, arguments.trl_python, arguments.repeats, arguments.trl_rows))
 

@@ -49,19 +49,18 @@ def _identity(record: Record) -> list[Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Return what results depend on beside their seeds: date, machine and versions; a run has one thread."""
-    packages = {name: version(name) for name in ("torch", "transformers")}
-    machine = {"machine": platform.machine(), "processor": processor(), "threads": 1}
-    return {"kind": "versions", "date": time.strftime("%Y-%m-%d"), **machine, "swerve": __version__, **packages}
+    """Return what results depend on beside their seeds; a run has one thread."""
+    return {"kind": "versions", "threads": 1, **made_here("torch", "transformers")}
 
 
-def processor() -> str:
-    """Return the model of the processor, as Linux names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+def made_here(*packages: str) -> dict[str, Any]:
+    """Return the date, the machine with its processor as Linux names it, and versions of swerve and some packages."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    machine = {"machine": platform.machine(), "processor": next(models, platform.processor() or "unknown")}
+    names = {"swerve": __version__, **{name: version(name) for name in packages}}
+    return {"date": time.strftime("%Y-%m-%d"), **machine, **names}
 
 
 def made_with(records: Sequence[Record]) -> str:
