@@ -38,7 +38,7 @@ from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import read_trainer_state, save_checkpoint
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
-from swerve.train.learner import Learner, load_trainer_state, trainer_state
+from swerve.train.learner import Learner, load_trainer_state
 from swerve.train.sharded_model import ShardedModel, load_for
 from swerve.world import World, joined_world
 
@@ -79,7 +79,7 @@ def _seconds(world: World, act: Callable[[], Any]) -> float:
 
 def _save_by_torch(folder: Path, learner: Learner) -> None:
     state = {**learner.weights.whole_weights()}
-    for name, tensors in trainer_state(learner).items():
+    for name, tensors in learner.weights.trainer_state(learner.optimizer).items():
         state |= {
             f"{name}.{key}": tensor.reshape(-1) if tensor.dim() == 0 else tensor for key, tensor in tensors.items()
         }
@@ -135,7 +135,7 @@ def _measure(folder: Path) -> None:
                 model=learner.model,
                 weights=learner.weights.whole_weights(),
                 tokenizer=learner.tokenizer,
-                trainer_state=trainer_state(learner),
+                trainer_state=learner.weights.trainer_state(learner.optimizer),
                 provenance={},
                 world=world,
             )

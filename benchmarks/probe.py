@@ -24,7 +24,6 @@ import argparse
 import random
 import statistics
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -40,11 +39,11 @@ from benchmarks.process import (
     print_header,
     print_line,
 )
+from studies.models import MemorySource
 from swerve.batch import TokenBatch, token_batches
 from swerve.config import ProbeConfig
 from swerve.functional.row_sums import compiled_available
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import CheckedModel, LoadedSource
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import forced_states
 from swerve.probe.engine.measure import measure
@@ -57,28 +56,6 @@ SHAPES = {32000: (512, 8), 512: (128, 4)}  # width, layers
 SEQUENCES = {32000: 8, 512: 48}
 MEMORY_WAYS = ("forwards", "eager", "compiled", "bare", "rl_probe")
 Sequences = list[tuple[list[int], list[int]]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A model in memory whose fingerprint costs nothing, as that of a checkpoint with a manifest."""
-
-    label: str
-    loaded: LoadedModel
-    checked: CheckedModel
-
-    @property
-    def fingerprint(self) -> str:
-        """The label."""
-        return self.label
-
-    def check(self) -> CheckedModel:
-        """Return what is known of the model."""
-        return self.checked
-
-    def load(self) -> LoadedModel:
-        """Return the model."""
-        return self.loaded
 
 
 class Probe:
@@ -107,10 +84,9 @@ class Probe:
             with torch.no_grad():
                 for parameter in models[-1].parameters():
                     parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=2e-3)
-        loaded = [LoadedModel(model=model, tokenizer=tokenizer) for model in models]
         self.sources = [
-            Source(label=str(index), loaded=own, checked=LoadedSource(label=str(index), loaded=own).check())
-            for index, own in enumerate(loaded)
+            MemorySource(label=str(index), loaded=LoadedModel(model=model, tokenizer=tokenizer))
+            for index, model in enumerate(models)
         ]
         draw = random.Random(0)
         self.sequences: Sequences = [

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.models import MemorySource
 from studies.planted.chain import EOS, LEVEL_OF, NUM_TOKENS, TOKENIZER, chain_model, prompt_ids
 from studies.planted.exact import Split
 from studies.planted.worlds import REFERENCE, World
@@ -18,11 +19,10 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
 from swerve.config import CausalConfig, CrossSamplingConfig, EvalConfig, PivotConfig, ProbeConfig, RuntimeConfig
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import LoadedSource
 from swerve.probe.execute import execute
 from swerve.probe.plan import ProbePlan, compare_selected
 from swerve.probe.recipe import ProbeRecipe
-from swerve.probe.rollouts.population import Evaluated, probe_sequences, select_rollouts
+from swerve.probe.rollouts.population import probe_sequences, select_rollouts
 from swerve.probe.rollouts.selection import POPULATION
 from swerve.problems.family import SolvedFamily
 from swerve.progress import SilentProgress
@@ -108,7 +108,7 @@ def probe_world(world: World, seed: int) -> Draw:
 
 def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt], path: Path, seed: int) -> ProbePlan:
     reference, final = (_evaluated(label, models[label], prompts, seed) for label in (REFERENCE, world.final))
-    selection = select_rollouts(reference, final, SETTINGS)
+    selection = select_rollouts(reference, final, SETTINGS, labels=(REFERENCE, world.final))
     sequences = probe_sequences(
         selection.rollouts,
         family=PlantedFamily(world),
@@ -129,7 +129,7 @@ def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt
     )
     return ProbePlan(
         recipe=recipe,
-        sources={label: LoadedSource(label=label, loaded=loaded) for label, loaded in models.items()},
+        sources={label: MemorySource(label=label, loaded=loaded) for label, loaded in models.items()},
         sequences=tuple(sequences),
         population=POPULATION,
         compared=compare_selected(recipe, selection, weights_sha256={}),
@@ -137,28 +137,25 @@ def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt
     )
 
 
-def _evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed: int) -> Evaluated:
+def _evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed: int) -> list[Response]:
     """Return the first of a model's samples of every problem as its greedy completion, and the others as samples."""
     num = 1 + SPLIT.num_deciding + SPLIT.num_read
     params = SamplingParams(num_samples=num, max_new_tokens=NUM_TOKENS, temperature=1.0, stop_ids=(EOS,))
     engine = TorchEngine(loaded.model, pad_id=int(TOKENIZER.pad_token_id), max_rows=4096)
-    seeds = [derive_seed(seed, "planted", "evaluation", label, one.problem.id) for one in prompts]
-    groups = engine.generate([one.token_ids for one in prompts], params, seeds=seeds)
-    pairs = [(one, sample) for one, group in zip(prompts, groups, strict=True) for sample in group]
-    rewards = grade_all([(one.problem, completion_text(TOKENIZER, sample.token_ids)) for one, sample in pairs])
-    rows = [
-        Response(
-            problem=one.problem,
-            prompt_ids=one.token_ids,
-            completion_ids=sample.token_ids,
-            extracted=reward.extracted,
-            correct=reward.is_right,
-        )
-        for (one, sample), reward in zip(pairs, rewards, strict=True)
-    ]
-    by_problem = [rows[start : start + num] for start in range(0, len(rows), num)]
-    return Evaluated(
-        label=label,
-        greedy=tuple(one[0] for one in by_problem),
-        samples={one[0].problem.id: tuple(one[1:]) for one in by_problem},
-    )
+    seeds = [derive_seed(seed, "planted", "evaluation", label, prompt.problem.id) for prompt in prompts]
+    groups = engine.generate([prompt.token_ids for prompt in prompts], params, seeds=seeds)
+    responses = []
+    for prompt, group in zip(prompts, groups, strict=True):
+        rewards = grade_all([(prompt.problem, completion_text(TOKENIZER, sample.token_ids)) for sample in group])
+        for index, (sample, reward) in enumerate(zip(group, rewards, strict=True)):
+            responses.append(
+                Response(
+                    problem=prompt.problem,
+                    prompt_ids=prompt.token_ids,
+                    completion_ids=sample.token_ids,
+                    temperature=1.0 if index else 0.0,
+                    extracted=reward.extracted,
+                    correct=reward.is_right,
+                )
+            )
+    return responses

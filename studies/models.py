@@ -1,0 +1,31 @@
+"""Models that are in memory already, for the probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import CheckedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySource:
+    """A model in memory, known by its label: its fingerprint costs nothing, as that of a checkpoint with a manifest."""
+
+    label: str
+    loaded: LoadedModel
+
+    @property
+    def fingerprint(self) -> str:
+        """The label."""
+        return self.label
+
+    def check(self) -> CheckedModel:
+        """Return what the model says of itself."""
+        model = self.loaded.model
+        dtype = str(model.dtype).removeprefix("torch.")
+        return CheckedModel.of(self.label, model.config, self.loaded.tokenizer, dtype=dtype)
+
+    def load(self) -> LoadedModel:
+        """Return the model."""
+        return self.loaded
