@@ -65,7 +65,6 @@ _HALFWAY: Mapping[str, tuple[str, str, int, tuple[str, ...]]] = {
         r"rename run/probe/.*-summary.json",
         0,
         (
-            "run/probe/states/facts-*",
             "run/probe/states/pair-*",
             "run/probe/states/swaps-*",
         ),
