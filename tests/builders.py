@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.models.model_folder import (
@@ -17,8 +21,11 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 from swerve.models.sources import CheckedModel
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.progress import Progress, SilentProgress
 from swerve.train import train
+from swerve.types import Problem
 
 
 class Notes(SilentProgress):
@@ -47,6 +54,43 @@ def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, **changes: An
     known = {name: getattr(checkpoint, name) for name in names} | {"checkpoint": checkpoint.label}
     empty: dict[str, Any] = {"settings": {}, "config_hash": None, "tables": {}, "greedy": half, "sampled": half}
     Evaluation.model_validate({**known, **empty, **changes}).write(run.evaluation_path(checkpoint))
+
+
+def response(index: int, length: int, **changes: Any) -> Response:
+    """A wrong response of `length` tokens to an addition problem of its own."""
+    known: dict[str, Any] = {
+        "problem": Problem(id=f"p{index}", family="addition", question="", answer=""),
+        "prompt_ids": (1,),
+        "completion_ids": tuple(range(length)),
+        "text": "",
+        "correct": False,
+    }
+    return Response(**{"sequence_id": index, **known, **changes})
+
+
+def measurements(
+    sequences: Sequence[Response],
+    *,
+    checkpoints: Sequence[str] = ("rl-9",),
+    reference: str = "dpo-1",
+    categories: Sequence[str] = ("word",),
+    fill: float = 1.0,
+    **columns: Any,
+) -> Measurements:
+    """Measurements with `fill` in every column that is not given; of one checkpoint a column is one row.
+
+    The categories are repeated to the number of tokens.
+    """
+    num = sum(len(sequence.completion_ids) for sequence in sequences)
+    values: dict[str, Any] = {name: np.full((len(checkpoints), num), fill) for name in STATISTICS}
+    values.update({name: np.atleast_2d(rows) for name, rows in columns.items()})
+    return Measurements(
+        sequences=tuple(sequences),
+        checkpoints=tuple(checkpoints),
+        references=(reference,) * len(checkpoints),
+        columns=values,
+        categories=(tuple(categories) * num)[:num],
+    )
 
 
 def figures(run: RunDirectory) -> list[dict[str, Any]]:

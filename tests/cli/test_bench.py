@@ -15,7 +15,6 @@ from swerve.artifacts.files import atomic_directory, read_json, sha256_file
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.cli import main
 from swerve.cli.bench import read_sequences
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -27,20 +26,6 @@ SEQUENCES = [([2, 4, 5], [6, 7, 8, 3]), ([2, 9], [5, 4, 3]), ([2, 4], []), ([2, 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def swerve(capsys: pytest.CaptureFixture[str]) -> Swerve:
-    """Run the command line: exit status, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        out, err = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, out, err
-
-    return run
 
 
 def _save(folder: Path, model: Any, tokenizer: Any) -> Path:

@@ -16,7 +16,6 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.cli import main
 from swerve.cli.runs import resolve_model, split_name
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
@@ -38,20 +37,6 @@ RESPONSES = [
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def swerve(capsys: pytest.CaptureFixture[str]) -> Swerve:
-    """Run the command line: exit status, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        out, err = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, out, err
-
-    return run
 
 
 @pytest.fixture

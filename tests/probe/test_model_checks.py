@@ -28,7 +28,7 @@ from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.types import Problem
-from tests.builders import Notes
+from tests.builders import Notes, response
 
 WORDS = load_family(AdditionTask(digits=2)).words
 TOKENIZER = build_word_tokenizer(WORDS)
@@ -50,16 +50,13 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 def sequence(index: int, length: int) -> Response:
     ids = tuple(TOKENIZER("0 1 2 + = 3 4 5")["input_ids"])
-    return Response(
-        sequence_id=index,
+    return response(
+        index,
+        length,
         problem=Problem(id=f"p{index}", family="imported", question="q", answer="a"),
         prompt_ids=ids[:3],
         completion_ids=tuple(ids[3 + at % 5] for at in range(length)),
-        text="",
         spans=((0, 0),) * length,
-        wrong={},
-        extracted=None,
-        correct=False,
         population="imported",
         label="imported",
     )

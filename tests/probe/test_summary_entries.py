@@ -12,7 +12,6 @@ from swerve.artifacts.probe_causes import Swaps, SwapSelection
 from swerve.artifacts.probe_dynamics import Direction
 from swerve.artifacts.probe_findings import DIVERGENCES, DivergenceMeans, NoiseFloor, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig
 from swerve.estimates import Estimate
@@ -23,44 +22,27 @@ from swerve.probe.findings.parts import category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
 from swerve.statistics import mean_interval
-from swerve.types import Problem
+from tests.builders import measurements, response
 
 SETTINGS = ProbeConfig(min_rollouts=3)
 
 
-def sequence(index: int, length: int, wrong: dict[int, str]) -> Response:
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(length)),
-        text="",
-        spans=(),
-        wrong=wrong,
-        extracted=None,
-        correct=False,
-    )
-
-
-def measurements(js: list[list[float]], wrong: list[dict[int, str]], lengths: list[int]) -> Measurements:
+def diverged(js: list[list[float]], wrong: list[dict[int, str]], lengths: list[int]) -> Measurements:
     """Two checkpoints; the other divergences, entropies and log-probabilities are 0.25."""
-    num = sum(lengths)
-    columns: dict[str, Any] = {name: np.full((2, num), 0.25, dtype=np.float32) for name in STATISTICS}
-    for name in ("rank", "rank_ref", "argmax", "argmax_ref"):
-        columns[name] = np.zeros((2, num), dtype=np.int32)
-    columns["js"] = np.array(js, dtype=np.float32)
-    return Measurements(
-        sequences=tuple(
-            sequence(i, length, marks) for i, (length, marks) in enumerate(zip(lengths, wrong, strict=True))
-        ),
+    sequences = [response(i, length, wrong=marks) for i, (length, marks) in enumerate(zip(lengths, wrong, strict=True))]
+    zeros = np.zeros((2, sum(lengths)), dtype=np.int32)
+    return measurements(
+        sequences,
         checkpoints=("rl-1", "rl-2"),
-        references=("dpo-8", "dpo-8"),
-        columns=columns,
-        categories=tuple(["number", "math_symbol"] * num)[:num],
+        reference="dpo-8",
+        categories=("number", "math_symbol"),
+        fill=0.25,
+        **dict.fromkeys(("rank", "rank_ref", "argmax", "argmax_ref"), zeros),
+        js=np.array(js, dtype=np.float32),
     )
 
 
-DATA = measurements(
+DATA = diverged(
     [[0, 0, 0, 0.5, 0, 0, 0.6, 0, 0.1, 0], [0, 0.6, 0, 0, 0.1, 0, 0.2, 0, 0, 0.5]],
     [{1: "a", 3: "b"}, {2: "c"}],
     [6, 4],
@@ -106,7 +88,7 @@ def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
     wrong = [{int(rng.integers(length)): "x", 0: "y"} for length in lengths]
     wrong = [dict(sorted(marks.items())) for marks in wrong]
     noise = rng.random((2, sum(lengths)))
-    data = measurements(noise.tolist(), wrong, lengths)
+    data = diverged(noise.tolist(), wrong, lengths)
     (figure,) = [
         one
         for one in spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.999)
@@ -116,10 +98,10 @@ def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
 
 
 def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
-    data = measurements(DATA.columns["js"].tolist(), [{1: "a"}, {}], [6, 4])
+    data = diverged(DATA.columns["js"].tolist(), [{1: "a"}, {}], [6, 4])
     figure = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
     assert (figure.num_rollouts, figure.chance_wrong) == (1, pytest.approx(1 / 6))
-    none = measurements(DATA.columns["js"].tolist(), [{}, {}], [6, 4])
+    none = diverged(DATA.columns["js"].tolist(), [{}, {}], [6, 4])
     figure = spike_hits(none, all_spikes(none, SpikeConfig()), confidence=0.95)[2]
     assert (figure.num_rollouts, figure.top_on_wrong, figure.chance_wrong) == (0, None, None)
 
@@ -137,7 +119,7 @@ def test_means_by_checkpoint() -> None:
 def test_an_infinite_divergence_has_no_mean() -> None:
     js = DATA.columns["js"].tolist()
     js[0][4] = math.inf
-    data = measurements(js, [{}, {}], [6, 4])
+    data = diverged(js, [{}, {}], [6, 4])
     assert divergence_means(data)[0].js is None
     figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
     assert figures[0].share_divergence is None
@@ -181,7 +163,7 @@ def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
 
 
 def test_topk_table_has_the_models_side_by_side() -> None:
-    data = replace(DATA, sequences=(sequence(0, 2, {}), sequence(1, 1, {})))
+    data = replace(DATA, sequences=(response(0, 2), response(1, 1)))
     tops = {
         "dpo-8": TopProbs(
             probs=torch.tensor([[0.5, 0.4], [0.9, 0.1], [0.6, 0.3]]), ids=torch.tensor([[0, 1], [1, 2], [2, 0]])
@@ -276,7 +258,7 @@ def test_pairs_and_sequences_are_picked_together_with_their_columns() -> None:
 
 def test_several_rollouts_of_a_problem_are_one_observation() -> None:
     js = [[0.1, 0.9] * 8, [0.1, 0.9] * 8]
-    data = measurements(js, [{1: "a"}] * 4 + [{0: "a"}] * 4, [2] * 8)
+    data = diverged(js, [{1: "a"}] * 4 + [{0: "a"}] * 4, [2] * 8)
     alone = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
     assert alone.top_on_wrong.mean == 0.5
     assert alone.top_on_wrong.low == pytest.approx(0.215, abs=1e-3)  # Wilson, 4 of 8
@@ -324,7 +306,7 @@ def test_the_table_of_spikes_has_their_rows() -> None:
                 }
     assert table.num_rows > 20
     assert next(rows, None) is None
-    flat = measurements([[0.0] * 4, [0.0] * 4], [{}, {}], [2, 2])
+    flat = diverged([[0.0] * 4, [0.0] * 4], [{}, {}], [2, 2])
     none = all_spikes(replace(flat, columns={name: 0 * column for name, column in flat.columns.items()}), SpikeConfig())
     assert none.table().cast(SPIKES_SCHEMA).num_rows == 0
 

@@ -20,6 +20,7 @@ from swerve.probe.findings.spikes import Spike
 from swerve.problems import load_family
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem
+from tests.builders import response
 
 TOKENIZER = build_word_tokenizer(load_family(AdditionTask()).words)
 EOS = int(TOKENIZER.eos_token_id)
@@ -31,16 +32,15 @@ def ids(text: str) -> tuple[int, ...]:
 
 
 def sequence(index: int = 0, *, completion: tuple[int, ...] = (*ids("carry 0 ; answer 0 1"), EOS)) -> Response:
-    return Response(
-        sequence_id=index,
+    return response(
+        index,
+        len(completion),
         problem=Problem(id=f"p{index}", family="addition", question="5 + 6 =", answer="1 1"),
         prompt_ids=ids("5 + 6 ="),
         completion_ids=completion,
         text="carry 0 ; answer 0 1",
-        spans=(),
         wrong={1: "1"},
         extracted="0 1",
-        correct=False,
     )
 
 

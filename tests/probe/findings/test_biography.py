@@ -15,9 +15,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import linregress
 
 from swerve.artifacts.files import dump_json
-from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import BIOGRAPHIES_SCHEMA, read_table, write_table
-from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.biography import (
     biographies,
@@ -30,37 +28,20 @@ from swerve.probe.findings.biography import (
     summarise_biographies,
 )
 from swerve.probe.intervals import Intervals
-from swerve.types import Problem
+from tests.builders import measurements, response
 
 STEPS = (1, 2, 4, 6, 10, 20, 40, 80)
 SERIES = st.lists(st.integers(-4, 4), min_size=4, max_size=9)
 
 
-def measurements(logprobs: list[list[float]], references: list[float], wrong: dict[int, str]) -> Measurements:
+def followed(logprobs: list[list[float]], references: list[float], wrong: dict[int, str]) -> Measurements:
     """One series a token; two sequences, the last token alone in the second."""
     num = len(logprobs)
-    columns: dict[str, Any] = {name: np.ones((len(logprobs[0]), num)) for name in STATISTICS}
-    columns["logprob"] = np.array(logprobs, dtype=np.float32).T
-    columns["logprob_ref"] = np.tile(np.array(references, dtype=np.float32), (len(logprobs[0]), 1))
-    return Measurements(
-        sequences=tuple(
-            Response(
-                sequence_id=sequence_id,
-                problem=Problem(id=f"p{sequence_id}", family="addition", question="", answer=""),
-                prompt_ids=(1,),
-                completion_ids=tuple(range(length)),
-                text="",
-                spans=(),
-                wrong=marks,
-                extracted=None,
-                correct=False,
-            )
-            for sequence_id, length, marks in ((4, num - 1, wrong), (6, 1, {}))
-        ),
-        checkpoints=tuple(f"rl-{index}" for index in range(len(logprobs[0]))),
-        references=("dpo-1",) * len(logprobs[0]),
-        columns=columns,
-        categories=("word",) * num,
+    return measurements(
+        [response(4, num - 1, wrong=wrong), response(6, 1)],
+        checkpoints=[f"rl-{index}" for index in range(len(logprobs[0]))],
+        logprob=np.array(logprobs, dtype=np.float32).T,
+        logprob_ref=np.tile(np.array(references, dtype=np.float32), (len(logprobs[0]), 1)),
     )
 
 
@@ -208,7 +189,7 @@ def test_change_points_ignore_shift_and_scale(series: list[int], shift: float, s
 
 
 def test_settings_from_a_noise_floor() -> None:
-    data = measurements([[-1.0, -1.5]], [-1.0], {})
+    data = followed([[-1.0, -1.5]], [-1.0], {})
     for floor, threshold, noise in ((0.0, 0.1, 0.0), (0.001, 0.1, 0.01), (0.05, 0.5, 0.5)):
         found = biographies(data, [1, 2], noise=floor)
         assert (found.threshold, found.noise) == (threshold, noise)
@@ -219,7 +200,7 @@ def test_settings_from_a_noise_floor() -> None:
 
 
 # One token each: jumps for good at 10; drifts; leaves and comes back; stands still; is infinite.
-DATA = measurements(
+DATA = followed(
     [
         [-1.0, -1.01, -0.99, -1.0, -4.0, -4.01, -4.0, -3.99],
         [-1 - 0.06 * step for step in STEPS],
@@ -253,7 +234,7 @@ def test_noise_is_no_reversal() -> None:
 
 def test_the_start_is_a_point_of_the_series() -> None:
     """A token that moved before the first checkpoint has its change there, which the checkpoints alone cannot show."""
-    data = measurements([[-3.0, -3.1, -3.0, -2.9], [0.0] * 4], [-1.0, 0.0], {})
+    data = followed([[-3.0, -3.1, -3.0, -2.9], [0.0] * 4], [-1.0, 0.0], {})
     steps = (10, 20, 30, 40)
     assert biography_rows(data, biographies(data, steps))[0]["change_step"] is None
     with_start = biographies(data, steps, start_step=0)
@@ -306,7 +287,7 @@ def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
 
 
 def test_few_checkpoints_have_no_change_points() -> None:
-    data = measurements([[-1.0, -1.0, -4.0], [0.0] * 3], [-1.0, 0.0], {})
+    data = followed([[-1.0, -1.0, -4.0], [0.0] * 3], [-1.0, 0.0], {})
     figures = summarise_biographies(data, biographies(data, [1, 2, 3]))
     assert figures.tokens["all"].change_points is None
     assert figures.tokens["wrong_steps"].share_moved is None

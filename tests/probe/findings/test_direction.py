@@ -13,42 +13,23 @@ from hypothesis import strategies as st
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_dynamics import Direction
 from swerve.artifacts.responses import Response
-from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import move_directions
 from swerve.types import Problem
+from tests.builders import measurements, response
 
 
 def sequence(
     index: int, length: int, problem: str, *, correct: bool, wrong: dict[int, str] | None = None, source: str = "dpo-1"
 ) -> Response:
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=problem, family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(length)),
-        text="",
-        spans=(),
-        wrong=wrong or {},
-        extracted=None,
-        correct=correct,
-        label=source,
-    )
+    solved = Problem(id=problem, family="addition", question="", answer="")
+    return response(index, length, problem=solved, wrong=wrong or {}, correct=correct, label=source)
 
 
-def measurements(sequences: list[Response], moves: list[float], **columns: list[float]) -> Measurements:
+def moved_by(moves: list[float], sequences: list[Response], **columns: list[float]) -> Measurements:
     """Reference log-probs -2, one checkpoint."""
-    filled: dict[str, Any] = {name: np.ones((1, len(moves))) for name in STATISTICS}
-    filled["logprob_ref"] = np.full((1, len(moves)), -2.0)
-    filled["logprob"] = np.array([moves]) - 2.0
-    filled.update({name: np.array([values]) for name, values in columns.items()})
-    return Measurements(
-        sequences=tuple(sequences),
-        checkpoints=("rl-9",),
-        references=("dpo-1",),
-        columns=filled,
-        categories=("word",) * len(moves),
-    )
+    reference = np.full(len(moves), -2.0)
+    return measurements(sequences, logprob_ref=reference, logprob=np.array(moves) - 2.0, **columns)
 
 
 SEQUENCES = [
@@ -58,9 +39,9 @@ SEQUENCES = [
     sequence(3, 2, "b", correct=False, wrong={0: " 8"}),
     sequence(4, 1, "c", correct=False),
 ]
-DATA = measurements(
-    SEQUENCES,
+DATA = moved_by(
     [0.5, -0.1, 0.2, -1.0, -0.6, 0.3, -0.5, 0.0, 0.1],
+    SEQUENCES,
     js=[4, 1, 2, 5, 0, 1, 3, 3, 1],
     argmax=[0, 0, 0, 2, 0, 0, 1, 0, 0],
     argmax_ref=[0, 0, 0, 0, 0, 0, 2, 0, 0],
@@ -108,7 +89,7 @@ def test_paired_by_problem() -> None:
 def test_the_summed_move_ranks_rollouts() -> None:
     """Sums: right 0.4, 0.3; wrong -1.4, -0.5, 0.1; then one wrong one between."""
     assert entry().auc.mean == 1
-    moved = measurements(SEQUENCES, [0.5, -0.1, 0.2, -1.0, -0.6, 0.3, -0.5, 0.0, 0.35])
+    moved = moved_by([0.5, -0.1, 0.2, -1.0, -0.6, 0.3, -0.5, 0.0, 0.35], SEQUENCES)
     assert entry(moved).auc.mean == pytest.approx(5 / 6)
 
 

@@ -1,49 +1,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
-from swerve.artifacts.responses import Response
-from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
-from swerve.types import Problem
+from tests.builders import measurements, response
 
 
-def sequence(index: int, length: int, wrong: dict[int, str]) -> Response:
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(length)),
-        text="",
-        spans=(),
-        wrong=wrong,
-        extracted=None,
-        correct=False,
-    )
-
-
-def measurements(**columns: list[float]) -> Measurements:
+def of_two(**columns: list[float]) -> Measurements:
     """Two sequences of 6 and 4 tokens; the first has its wrong steps marked."""
-    filled: dict[str, Any] = {name: np.ones((1, 10)) for name in STATISTICS}
-    filled.update({name: np.array([values]) for name, values in columns.items()})
-    return Measurements(
-        sequences=(sequence(3, 6, {1: "a", 5: "b"}), sequence(5, 4, {})),
-        checkpoints=("rl-9",),
-        references=("dpo-1",),
-        columns=filled,
-        categories=("number", "word") * 5,
-    )
+    sequences = [response(3, 6, wrong={1: "a", 5: "b"}), response(5, 4)]
+    return measurements(sequences, categories=("number", "word"), **columns)
 
 
-DATA = measurements(
+DATA = of_two(
     entropy=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
     entropy_ref=[0, 4, 0, 0, 0, 0, 0, 3, 1, 0],
     argmax=[1, 5, 1, 1, 1, 1, 1, 2, 2, 2],
@@ -118,7 +93,7 @@ def test_what_falls_on_forking_tokens(spikes_at) -> None:
 
 
 def test_all_tokens_tie(spikes_at) -> None:
-    data = measurements()
+    data = of_two()
     (entry,) = forking_overlaps(data, spikes_at(data))
     assert entry.share_tokens == 1
     assert entry.share_argmax_changed is None

@@ -15,7 +15,6 @@ from scipy import stats
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.responses import Response
 from swerve.config import SpikeConfig
-from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
@@ -29,40 +28,24 @@ from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.types import Problem
+from tests.builders import measurements, response
 
 FAST = Intervals()
 
 
 def sequence(index: int, length: int, *, problem: str | None = None, source: str = "reference") -> Response:
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=problem or f"p{index}", family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(length)),
-        text="",
-        spans=(),
-        wrong={},
-        extracted=None,
-        correct=False,
-        label=source,
-    )
+    posed = Problem(id=problem or f"p{index}", family="addition", question="", answer="")
+    return response(index, length, problem=posed, label=source)
 
 
-def measurements(js: list[list[float]], sequences: list[Response]) -> Measurements:
+def diverged(js: list[list[float]], sequences: list[Response]) -> Measurements:
     """The other columns are 1 throughout."""
-    columns: dict[str, Any] = {name: np.ones((len(js), len(js[0])), dtype=np.float32) for name in STATISTICS}
-    columns["js"] = np.array(js, dtype=np.float32)
-    return Measurements(
-        sequences=tuple(sequences),
-        checkpoints=tuple(f"rl-{number}" for number in range(1, len(js) + 1)),
-        references=("reference",) * len(js),
-        columns=columns,
-        categories=("word",) * len(js[0]),
-    )
+    checkpoints = [f"rl-{number}" for number in range(1, len(js) + 1)]
+    return measurements(sequences, checkpoints=checkpoints, reference="reference", js=np.array(js, dtype=np.float32))
 
 
 # Regions: early 0 1 | mid 2 3 | late 4 of 5 tokens; early | mid | late of 3.
-DATA = measurements([[1, 2, 4, 0, 3, 5, 0, 1], [0] * 8], [sequence(7, 5), sequence(9, 3)])
+DATA = diverged([[1, 2, 4, 0, 3, 5, 0, 1], [0] * 8], [sequence(7, 5), sequence(9, 3)])
 
 
 @given(st.lists(st.integers(0, 40), max_size=6))
@@ -95,7 +78,7 @@ def test_intervals_are_over_problems(spikes_at) -> None:
     first, tokens = np.array([1, 1, 0, 0, 0, 1, 0, 0]), [0, 1, 5]
     assert early.share_divergence["js"] == ratio_interval(values * first, values, clusters=clusters)
     assert early.mean["js"] == skewed_mean_interval(values[tokens], clusters=clusters[tokens])
-    same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
+    same = diverged([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
     one = region_shares(same, spikes_at(same))[0].mean["js"]
     assert one.high > 9 * one.mean  # one problem says next to nothing
 
@@ -116,7 +99,7 @@ def test_spikes_are_counted_where_they_are(spikes_at) -> None:
 def test_densities_are_of_methods_with_a_scale() -> None:
     """All divergences x 10: as many spikes by z-score, more above 0.1 nats."""
     values = [0.02, 0.0, 0.3, 0.0, 0.0, 0.05, 0.0, 0.0]
-    data = measurements([values, [10 * one for one in values]], [sequence(7, 5), sequence(9, 3)])
+    data = diverged([values, [10 * one for one in values]], [sequence(7, 5), sequence(9, 3)])
     spikes = all_spikes(data, SpikeConfig(num_sd=1.0, min_distance=1))
     densities = spike_densities(data, spikes, divergence="js")
     assert any(spikes.found["rl-1", "js", "zscore"])
@@ -144,11 +127,11 @@ def test_nothing_measured_is_none(spikes_at) -> None:
     zero = region_shares(DATA, spikes_at(DATA))[3]
     assert zero.share_divergence["js"] is None
     assert zero.mean["js"].mean == 0
-    infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
+    infinite = diverged([[math.inf, 1, 1]], [sequence(0, 3)])
     early, mid, _ = region_shares(infinite, spikes_at(infinite))
     assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
     assert mid.mean["js"].mean == 1
-    single = measurements([[1.0]], [sequence(0, 1)])
+    single = diverged([[1.0]], [sequence(0, 1)])
     short = region_shares(single, spikes_at(single))
     assert [one.num_tokens for one in short] == [1, 0, 0]
     assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
@@ -168,13 +151,13 @@ def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: flo
         entries = region_shares(data, all_spikes(data, SpikeConfig()))
         return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
 
-    first = shares(measurements([values], sequences))
+    first = shares(diverged([values], sequences))
     assert sum(first) == pytest.approx(1)
-    assert shares(measurements([[scale * value for value in values]], sequences)) == pytest.approx(first, rel=1e-5)
+    assert shares(diverged([[scale * value for value in values]], sequences)) == pytest.approx(first, rel=1e-5)
     ends = np.cumsum([0, *lengths])
     order = random.sample(range(len(lengths)), len(lengths))
     moved = [value for index in order for value in values[ends[index] : ends[index + 1]]]
-    assert shares(measurements([moved], [sequences[index] for index in order])) == pytest.approx(first)
+    assert shares(diverged([moved], [sequences[index] for index in order])) == pytest.approx(first)
 
 
 def test_difference_of_ratios() -> None:
@@ -200,7 +183,7 @@ def test_a_share_of_none_has_an_interval() -> None:
 
 
 def test_clusters_and_sources() -> None:
-    data = measurements(
+    data = diverged(
         [[1, 2, 3, 4]],
         [sequence(0, 2, problem="b"), sequence(1, 1, problem="a", source="rl-1"), sequence(2, 1, problem="b")],
     )

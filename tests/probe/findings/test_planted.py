@@ -17,6 +17,7 @@ from swerve.probe.findings.spikes import Spike
 from swerve.probe.intervals import Intervals
 from swerve.statistics import auc, average_precision, ranking_intervals, ratio_interval
 from swerve.types import Problem
+from tests.builders import measurements, response
 
 LENGTHS = (4, 5, 3, 6)
 WRONG: tuple[dict[int, str], ...] = ({1: "a", 2: "b"}, {3: "c"}, {}, {0: "d", 2: "e", 5: "f"})
@@ -28,32 +29,18 @@ KNOWN = [index for index in range(18) if not 9 <= index < 12]
 
 
 def sequence(index: int) -> Response:
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=PROBLEMS[index], family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(LENGTHS[index])),
-        text="",
-        spans=(),
-        wrong=WRONG[index],
-        extracted=None,
-        correct=False,
-    )
+    problem = Problem(id=PROBLEMS[index], family="addition", question="", answer="")
+    return response(index, LENGTHS[index], problem=problem, wrong=WRONG[index])
 
 
-def measurements(**columns: Any) -> Measurements:
+def drawn(**columns: Any) -> Measurements:
     rng = np.random.default_rng(0)
     values = {name: rng.random((2, 18)).astype(np.float32) for name in STATISTICS}
     for name in ("rank", "rank_ref", "argmax", "argmax_ref"):
         values[name] = rng.integers(1, 4, (2, 18)).astype(np.int32)
-    return Measurements(
-        sequences=tuple(map(sequence, range(4))),
-        checkpoints=("rl-1", "rl-2"),
-        references=("dpo", "dpo"),
-        columns={**values, **columns},
-        categories=("word",) * 18,
-        intervals=HOW,
-    )
+    sequences = list(map(sequence, range(4)))
+    data = measurements(sequences, checkpoints=("rl-1", "rl-2"), reference="dpo", **{**values, **columns})
+    return replace(data, intervals=HOW)
 
 
 def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
@@ -61,7 +48,7 @@ def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
 
 
 def figures_of(positions: Any = SPIKES, **options: Any) -> SpikeRecovery:
-    data = replace(measurements(), intervals=replace(HOW, **options))
+    data = replace(drawn(), intervals=replace(HOW, **options))
     found = planted_recovery(data, {("rl-2", "js", "zscore"): spikes(positions)})
     (one,) = found.spikes
     assert (one.checkpoint, one.divergence, one.method) == ("rl-2", "js", "zscore")
@@ -98,7 +85,7 @@ def test_each_selector_by_hand() -> None:
 
 
 def test_impossible_tokens_have_a_score() -> None:
-    columns = measurements().columns
+    columns = drawn().columns
     data = {name: column[0, :3] for name, column in columns.items()}
     data["logprob"] = np.array([-math.inf, -math.inf, -1.0], np.float32)
     data["logprob_ref"] = np.array([-math.inf, -1.0, -math.inf], np.float32)
@@ -107,7 +94,7 @@ def test_impossible_tokens_have_a_score() -> None:
 
 
 def test_only_rollouts_with_known_wrong_steps_count() -> None:
-    found = planted_recovery(measurements(), {})
+    found = planted_recovery(drawn(), {})
     assert (found.num_rollouts, found.num_rollouts_unknown) == (3, 1)
     assert (found.num_tokens, found.num_wrong) == (15, 6)
     assert found.base_rate == pytest.approx(0.4)
@@ -158,7 +145,7 @@ def test_no_spikes_have_no_precision() -> None:
 
 
 def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
-    data = measurements()
+    data = drawn()
     found = planted_recovery(data, {})
     assert [(one.checkpoint, one.selector) for one in found.selectors] == [
         (checkpoint, name) for checkpoint in ("rl-1", "rl-2") for name in selector_scores(data.columns)
@@ -176,23 +163,23 @@ def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
 def test_a_planted_score_is_recovered_at_its_checkpoint() -> None:
     planted = np.full((2, 18), 0.1, np.float32)
     planted[1, np.array(KNOWN)[np.array(TRUTH, bool)]] = 0.6
-    found = planted_recovery(measurements(js=planted), {})
+    found = planted_recovery(drawn(js=planted), {})
     js = {one.checkpoint: one.auc.mean for one in found.selectors if one.selector == "js"}
     assert js == {"rl-1": 0.5, "rl-2": 1.0}
 
 
 def test_figures_are_json_and_nothing_known_is_none() -> None:
-    nothing = measurements().select(lambda one: not one.wrong)
+    nothing = drawn().select(lambda one: not one.wrong)
     found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])})
     assert (found.num_rollouts, found.base_rate, found.spikes) == (0, None, ())
     assert all(one.auc is None and one.average_precision is None for one in found.selectors)
     dump_json(found)
-    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}))
+    dump_json(planted_recovery(drawn(), {("rl-2", "js", "x"): spikes()}))
 
 
 def test_spikes_of_other_measurements_are_refused() -> None:
     with pytest.raises(ValueError, match="are of 3 sequences, the measurements of 4"):
-        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])})
+        planted_recovery(drawn(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])})
 
 
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:
@@ -207,7 +194,7 @@ def test_the_auc_of_first_wrong_tokens_leaves_later_wrong_ones_out() -> None:
     for places, wrong in zip(rollouts, WRONG, strict=True):
         for number, position in enumerate(wrong):
             js[0, places[position]] = 0.1 if number else 0.9
-    found = planted_recovery(measurements(js=js), {})
+    found = planted_recovery(drawn(js=js), {})
     by_js = next(one for one in found.selectors if (one.checkpoint, one.selector) == ("rl-1", "js"))
     assert by_js.auc_first.mean == 1.0
     assert by_js.auc.mean == pytest.approx(0.5)

@@ -1,56 +1,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
-import numpy as np
 import pytest
 from scipy import stats
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import RankShift
 from swerve.artifacts.responses import Response
-from swerve.probe.engine.forward import STATISTICS
-from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import rank_classes, rank_shifts, style_shares, text_writer
 from swerve.statistics import ratio_interval
-from swerve.types import Problem
+from tests.builders import measurements, response
 
 
 def sequence(index: int, text: str, source: str) -> Response:
     """One token a word, with the space after it."""
     ends = [place + 1 for place, character in enumerate(text + " ") if character == " "]
     ends[-1] -= 1
-    return Response(
-        sequence_id=index,
-        problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
-        prompt_ids=(1,),
-        completion_ids=tuple(range(len(ends))),
-        text=text,
-        spans=tuple(zip([0, *ends[:-1]], ends, strict=True)),
-        wrong={},
-        extracted=None,
-        correct=False,
-        label=source,
-    )
-
-
-def measurements(sequences: list[Response], categories: list[str], **columns: list[float]) -> Measurements:
-    num = len(categories)
-    filled: dict[str, Any] = {name: np.ones((1, num)) for name in STATISTICS}
-    filled.update({name: np.array([values]) for name, values in columns.items()})
-    return Measurements(
-        sequences=tuple(sequences),
-        checkpoints=("rl-9",),
-        references=("dpo-1",),
-        columns=filled,
-        categories=tuple(categories),
-    )
+    spans = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    return response(index, len(ends), text=text, spans=spans, label=source)
 
 
 DATA = measurements(
     [sequence(0, "a b c d", "dpo-1"), sequence(1, "a b", "rl-9"), sequence(2, "a", "imported")],
-    ["word", "word", "number", "number", "word", "number", "word"],
+    categories=["word", "word", "number", "number", "word", "number", "word"],
     rank=[1, 2, 3, 4, 1, 1, 2],
     rank_ref=[1, 1, 1, 9, 5, 3, 1],
     js=[1, 2, 3, 4, 5, 6, 7],
@@ -115,7 +88,7 @@ def test_each_writers_shares() -> None:
 def test_style_shares_from_the_texts() -> None:
     data = measurements(
         [sequence(0, "Now 2 + x .", "dpo-1"), sequence(1, "okay 7", "dpo-1")],
-        ["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
+        categories=["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
         js=[1, 2, 0, 4, 3, 0.5, 1.5],
     )
     (entry,) = style_shares(data, divergence="js")
@@ -128,7 +101,7 @@ def test_style_shares_from_the_texts() -> None:
 
 
 def test_no_divergence_has_no_share() -> None:
-    data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
+    data = measurements([sequence(0, "a b", "dpo-1")], categories=["word"], js=[0, 0])
     (entry,) = style_shares(data, divergence="js")
     assert (entry.share_divergence, entry.excess) == (None, None)
     assert entry.share_tokens.mean == 0
