@@ -40,7 +40,7 @@ def blocks(page: str) -> list[tuple[str, str, str]]:
     >>> blocks("```console\\n$ ls\\n```\\n\\n<!-- any_model: files -->")
     [('console', '$ ls\\n', 'any_model: files')]
     """
-    return [(one[1], one[2], one[3] or "") for one in _BLOCKS.finditer(page)]
+    return [(block[1], block[2], block[3] or "") for block in _BLOCKS.finditer(page)]
 
 
 def run_commands(text: str, work: Path) -> str:
@@ -58,15 +58,15 @@ def run_commands(text: str, work: Path) -> str:
         if done.returncode:
             sys.stderr.write(done.stderr)
             done.check_returncode()
-        steps = [one for one in done.stderr.splitlines() if _STEP_LINES.search(one)]
+        steps = [line for line in done.stderr.splitlines() if _STEP_LINES.search(line)]
         said += [*steps, *done.stdout.splitlines()]
-    return "\n".join(one.rstrip() for one in said)
+    return "\n".join(line.rstrip() for line in said)
 
 
 def measure(out: Path, work: Path) -> None:
     """Append the output of the blocks that are not in the file of results."""
     work.mkdir(parents=True, exist_ok=True)
-    known = {one["name"] for one in read_records(out) if one["kind"] == "commands"}
+    known = {record["name"] for record in read_records(out) if record["kind"] == "commands"}
     for language, text, name in blocks((ROOT / "docs" / PAGE).read_text(encoding="utf-8")):
         if language == "yaml":
             (work / "probe.yaml").write_text(text, encoding="utf-8")

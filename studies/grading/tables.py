@@ -15,7 +15,7 @@ _LONGEST = 80
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown by the names of its places in the page."""
-    found = {
+    texts = {
         "agreement": _agreement(records),
         **_rl_probe(records),
         "knights": _knights(records),
@@ -40,19 +40,22 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     }
     rows = list(_disagreements(records))
     for name, columns in _TABLES.items():
-        found[f"{name.replace(' ', '-')}-disagreements"] = _disagreement_table(
-            [one for one in rows if one["set"] == name], _HEADS.get(name, "name"), columns, REASONS[name]
-        )
-    return found
+        own = [row for row in rows if row["set"] == name]
+        head = _HEADS.get(name, "name")
+        texts[f"{name.replace(' ', '-')}-disagreements"] = _disagreement_table(own, head, columns, REASONS[name])
+    return texts
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the numbers that sentences quote, by name."""
-    compared = {(one["kind"], one.get("text") or one.get("reading")): one for one in records if "agreement" in one}
+    compared = {}
+    for record in records:
+        if "agreement" in record:
+            compared[record["kind"], record.get("text") or record.get("reading")] = record
     text, pred = compared["gsm8k", "response"], compared["gsm8k", "pred"]
     logic_rl, plain = compared["formulas", "logic_rl"], compared["formulas", "plain"]
-    full = sum(one["recorded"] == _FULL_REWARD for one in plain["disagreements"])
-    proved, puzzles = (sum(one[name] for one in _of(records, "knights")) for name in ("proved", "puzzles"))
+    full = sum(disagreement["recorded"] == _FULL_REWARD for disagreement in plain["disagreements"])
+    proved, puzzles = (sum(record[name] for record in _of(records, "knights")) for name in ("proved", "puzzles"))
     return {
         "gsm8k: pred right": percent(pred["graded_right"] / pred["num_compared"]),
         "gsm8k: fewer from the text": str(pred["graded_right"] - text["graded_right"]),
@@ -69,8 +72,8 @@ _FULL_REWARD = 3
 
 def stale_reasons(records: Sequence[Record]) -> list[str]:
     """Return the reasons' sets and names that stand for no disagreement."""
-    known = {(one["set"], one["id"]) for one in _disagreements(records)}
-    return [f"{name}: {one}" for name, reasons in REASONS.items() for one in reasons if (name, one) not in known]
+    known = {(row["set"], row["id"]) for row in _disagreements(records)}
+    return [f"{name}: {case}" for name, reasons in REASONS.items() for case in reasons if (name, case) not in known]
 
 
 _RECORDED = {"gold": "gold", "read": "extracted", "recorded": "recorded", "swerve": "verdict"}
@@ -94,16 +97,16 @@ def _disagreements(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     seen = set()
     for record in records:
         name = f"{record['kind']} {record['field']}" if record["kind"] == "rl_probe" else record["kind"]
-        listed = [(name, one) for one in (*record.get("disagreements", ()), *record.get("exceptions", ()))]
-        listed += [
-            ("other golds", one) for key in ("others_accepted", "changed_accepted") for one in record.get(key, ())
-        ]
-        for group, one in listed:
-            if (group, one["id"]) in seen:
-                continue
-            seen.add((group, one["id"]))
-            verdict = one.get("status", "") if one.get("value") is None else f"{one['value']:g}"
-            yield {**one, "set": group, "verdict": verdict, "recorded": _recorded(one.get("recorded"))}
+        sets = {"disagreements": name, "exceptions": name} | dict.fromkeys(
+            ("others_accepted", "changed_accepted"), "other golds"
+        )
+        for key, group in sets.items():
+            for row in record.get(key, ()):
+                if (group, row["id"]) in seen:
+                    continue
+                seen.add((group, row["id"]))
+                verdict = row.get("status", "") if row.get("value") is None else f"{row['value']:g}"
+                yield {**row, "set": group, "verdict": verdict, "recorded": _recorded(row.get("recorded"))}
 
 
 def _recorded(value: Any) -> str:

@@ -252,8 +252,11 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         ConfigError: the file, an override or a configuration is wrong, a variant was changed after its runs began, or
             the directory is not that of a study.
     """
+    # The directory of a study that was written before; None: a shipped one or a file is meant.
+    places = () if source in shipped_recipes("study") else (Path(source), runs / "studies" / source)
+    folder = next((path for path in places if (path / "study.yaml").is_file()), None)
+
     # The file, with the overrides of its own keys; the others change the recipe.
-    folder = _find(source, runs / "studies")
     file_name = source if folder is None else str(folder / "study.yaml")
     own, changes = _split(file_name, overrides)
     study = load_document(StudyFile, file_name, own, use="study")
@@ -288,13 +291,6 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     for job in (*starts.values(), *jobs):
         job.check_unchanged()
     return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
-
-
-def _find(source: str, studies: Path) -> Path | None:
-    """Return the directory of a study that was written before; None: a shipped one or a file is meant."""
-    if source in shipped_recipes("study"):
-        return None
-    return next((path for path in (Path(source), studies / source) if (path / "study.yaml").is_file()), None)
 
 
 def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:

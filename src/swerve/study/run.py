@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,6 +158,14 @@ class _Scheduler:
         if step is None or step == after:
             self._end(job, None if step is None else f"{step} ended without what it was to make; see {job.log_path}")
             return
+
+        # A child has its share of the cores, unless the recipe or the user says otherwise.
+        environment = dict(os.environ)
+        if job.config.runtime.threads is None and "OMP_NUM_THREADS" not in environment:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            environment["OMP_NUM_THREADS"] = str(max(1, cores // self.num_jobs))
+
+        # Its log begins with its command line.
         job.log_path.parent.mkdir(parents=True, exist_ok=True)
         line = list(self.command(job, step))
         with job.log_path.open("ab") as log:
@@ -165,16 +173,9 @@ class _Scheduler:
             log.flush()
             process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                preexec_fn=_stop_with_parent, env=self._environment(job),
+                preexec_fn=_stop_with_parent, env=environment,
             )  # fmt: skip
         self.running.append(_Running(job, step, process, memory, _steps_done(job)))
-
-    def _environment(self, job: Job) -> Mapping[str, str]:
-        """Return the environment of a child: its share of the cores, unless the recipe or the user says otherwise."""
-        if job.config.runtime.threads is not None or "OMP_NUM_THREADS" in os.environ:
-            return os.environ
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.num_jobs))}
 
     def _look_at(self, running: _Running) -> None:
         done = _steps_done(running.job)
