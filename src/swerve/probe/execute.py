@@ -62,7 +62,7 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World = ALONE) -> Pro
         ArtifactError: another process works in the directory.
         DiskFullError: no room.
     """
-    apply_runtime(plan.runtime)
+    apply_runtime(plan.recipe.runtime)
     with shared_bases(plan.models):
         if world.is_main:
             with RunDirectory(Path(plan.recipe.out)).lock():
@@ -98,18 +98,18 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
     summary = ProbeSummary(
         **{**dict(plan.compared), **dict(measured), **dict(tested)},
         population=plan.population,
-        divergence=plan.settings.divergence,
-        spike_method=plan.settings.spikes.method,
+        divergence=plan.recipe.probe.divergence,
+        spike_method=plan.recipe.probe.spikes.method,
         confidence=plan.confidence,
         num_rollouts=len(headline),
         num_rollout_problems=len({sequence.problem.id for sequence in headline}),
-        reliable=len(headline) >= plan.settings.min_rollouts,
+        reliable=len(headline) >= plan.recipe.probe.min_rollouts,
     )
-    notes = (*plan.notes, *summary_notes(summary, plan.settings), *cut_off_notes(summary, plan))
+    notes = (*plan.notes, *summary_notes(summary, plan.recipe.probe), *cut_off_notes(summary, plan))
     digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(written)}
     summary = summary.model_copy(update={"notes": notes, "tables": digests})
     summary.write(path)
-    if not (plan.settings.keep_states or plan.keep_statistics):
+    if not (plan.recipe.probe.keep_states or plan.keep_statistics):
         remove(plan.states_path)
         fsync(plan.path)  # or a power cut brings them back beside a probe that counts as done
     return summary
@@ -124,7 +124,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
     everything = measured.against(plan.reference.label)
     headline = everything.select(lambda sequence: sequence.population == plan.population)
     nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
-    spikes = all_spikes(headline, plan.settings.spikes, nulls=nulls)
+    spikes = all_spikes(headline, plan.recipe.probe.spikes, nulls=nulls)
     tops = _tops(measured, headline)
     entries = Measured()
     if world.is_main:
@@ -150,13 +150,13 @@ def _inputs(plan: ProbePlan) -> list[Any]:
     return [
         __version__,
         torch.__version__,
-        plan.seed,
+        plan.recipe.seed,
         plan.max_new_tokens,
         plan.confidence,
-        plan.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
-        plan.runtime.grader_cpu_seconds,  # an answer beyond a limit is wrong
-        plan.runtime.grader_memory_mb,
-        plan.rollout.model_dump(mode="json"),
+        plan.recipe.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
+        plan.recipe.runtime.grader_cpu_seconds,  # an answer beyond a limit is wrong
+        plan.recipe.runtime.grader_memory_mb,
+        plan.recipe.rollout.model_dump(mode="json"),
         plan.reference.fingerprint,
         [model.fingerprint for model in plan.checkpoints if model.label == plan.final],
     ]

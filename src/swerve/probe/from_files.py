@@ -228,7 +228,7 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
     Raises:
         ConfigError: a causal test is asked for that the responses do not allow.
     """
-    settings, path, notes = plan.settings, files[0].path, list[str]()
+    settings, path, notes = plan.recipe.probe, files[0].path, list[str]()
     num_problems = settings.cross_sampling.max_problems
     if not plan.has_verifier:
         lacking = sum(not has_grader(sequence.problem) for sequence in plan.headline)

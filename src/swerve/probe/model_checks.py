@@ -53,7 +53,7 @@ def check_models(plan: ProbePlan, *, progress: Progress) -> None:
     needed, free = states_bytes(plan, described), shutil.disk_usage(place).free
     room = f"about {_size(needed)} for hidden states and statistics in {plan.path}, {_size(free)} free"
     if needed > free:
-        keep = ", leave probe.keep_states out" if plan.settings.keep_states else ""
+        keep = ", leave probe.keep_states out" if plan.recipe.probe.keep_states else ""
         errors.append(
             ProblemsError(
                 [f"disk: {room}: free some, choose another directory{keep}, or probe fewer or shorter responses"]
@@ -108,7 +108,7 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
     num_tokens = sum(len(sequence.completion_ids) for sequence in plan.sequences)
     pairs = plan_pairs(plan)
     statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
-    statistics += len(plan.models) * plan.settings.top_k * 2 * _STATISTIC_BYTES
+    statistics += len(plan.models) * plan.recipe.probe.top_k * 2 * _STATISTIC_BYTES
     sizes = {label: (checked.hidden_size or 0) * _bytes_of(checked.dtype) for label, checked in described.items()}
     there = sum(path.stat().st_size for path in plan.states_path.rglob("*") if path.is_file())
     return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - there)
@@ -116,7 +116,7 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
 
 def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[str, int]) -> int:
     """Return the most bytes of hidden states that are kept of one position at a time."""
-    if plan.settings.keep_states:
+    if plan.recipe.probe.keep_states:
         return sum(sizes.values())
     kept, seen, most = set[str](), set[str](), 0
     for label in turn_order([model.label for model in plan.models], pairs, noise_of=plan.reference.label):

@@ -9,7 +9,6 @@ from typing import Any
 
 from swerve.artifacts.probe_summary import Compared, Selected
 from swerve.artifacts.responses import Response
-from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
 from swerve.models.sources import ModelSource
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.selection import Selection
@@ -66,26 +65,6 @@ class ProbePlan:
     def steps(self) -> Mapping[str, int]:
         """Global step of every model by name; their order, where that is not known."""
         return self.recipe.steps or {name: index for index, name in enumerate(self.recipe.used)}
-
-    @property
-    def settings(self) -> ProbeConfig:
-        """What is measured, and how."""
-        return self.recipe.probe
-
-    @property
-    def runtime(self) -> RuntimeConfig:
-        """Device, precision and limits."""
-        return self.recipe.runtime
-
-    @property
-    def rollout(self) -> RolloutConfig:
-        """The engine that continues rollouts in the causal tests."""
-        return self.recipe.rollout
-
-    @property
-    def seed(self) -> int:
-        """Of every draw."""
-        return self.recipe.seed
 
     @property
     def confidence(self) -> float:

@@ -60,7 +60,9 @@ def probe_in_steps(
     """
     out = RunDirectory(Path(plan.recipe.out))
     _check_unoccupied(out)
-    with joined_world(resolve_device(plan.runtime.device), timeout=plan.runtime.collective_timeout) as world:
+    with joined_world(
+        resolve_device(plan.recipe.runtime.device), timeout=plan.recipe.runtime.collective_timeout
+    ) as world:
         done = steps_done(plan.path)
         if world.is_main:
             if plan.compared.selected is not None:
@@ -129,7 +131,7 @@ def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
         "status": PROBED,
         "name": out.path.name,
         "swerve_version": __version__,
-        "seed": plan.seed,
+        "seed": plan.recipe.seed,
         "responses": "" if file is None else str(file.path),
     }
     if not (out.path / "run.json").is_file():
@@ -141,7 +143,7 @@ def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
 
 def divergence_key(plan: ProbePlan) -> str:
     """Return a digest of all that the statistics of the tokens depend on."""
-    settings = plan.settings
+    settings = plan.recipe.probe
     return digest_of(
         __version__,
         torch.__version__,
@@ -157,8 +159,11 @@ def analysis_key(plan: ProbePlan) -> str:
     problems = [sequence.problem for sequence in plan.sequences] + [prompt.problem for prompt in plan.prompts]
     return digest_of(
         divergence_key(plan),
-        [record.model_dump(mode="json") for record in (plan.settings, plan.runtime, plan.rollout, plan.compared)],
-        [plan.seed, plan.confidence, plan.max_new_tokens, plan.final, dict(plan.steps), plan.population],
+        [
+            record.model_dump(mode="json")
+            for record in (plan.recipe.probe, plan.recipe.runtime, plan.recipe.rollout, plan.compared)
+        ],
+        [plan.recipe.seed, plan.confidence, plan.max_new_tokens, plan.final, dict(plan.steps), plan.population],
         [asdict(sequence) for sequence in plan.sequences],
         [asdict(prompt) for prompt in plan.prompts],
         grading_of(problem for problem in problems if problem.grader or problem.family),

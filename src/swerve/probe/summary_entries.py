@@ -62,7 +62,7 @@ def findings(
         headline: the same on the headline population.
         spikes: of the headline population.
     """
-    reference, divergence = plan.reference.label, plan.settings.divergence
+    reference, divergence = plan.reference.label, plan.recipe.probe.divergence
 
     # What noise makes, and what else was measured on the headline population.
     moves = np.abs(measured.null.columns["logprob"] - measured.null.columns["logprob_ref"])
@@ -145,7 +145,7 @@ def _null(plan: ProbePlan, null: Measurements, headline: Measurements) -> NullPa
         false_discoveries={
             name: null_false_discoveries(
                 null.by_sequence(name, plan.reference.label),
-                plan.settings.spikes,
+                plan.recipe.probe.spikes,
                 pooled=headline.columns[name].ravel(),
                 clusters=clusters,
                 confidence=plan.confidence,

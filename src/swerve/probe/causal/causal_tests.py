@@ -69,7 +69,7 @@ class CausalTests:
 
     def attribution(self) -> tuple[Rows, Entries]:
         """Score the tokens before the highest spikes of all rollouts."""
-        settings, divergence = self.plan.settings.attribution, self.plan.settings.divergence
+        settings, divergence = self.plan.recipe.probe.attribution, self.plan.recipe.probe.divergence
         if settings.method == "none":
             return [], {"attribution": ()}
         # The top positions with the largest divergence, at most one per rollout.
@@ -94,14 +94,14 @@ class CausalTests:
         return rows, {"attribution": summarise_attribution(rows, self.data.sequences, confidence=self.plan.confidence)}
 
     def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> Rows:
-        method = self.plan.settings.attribution.method
+        method = self.plan.recipe.probe.attribution.method
         assert method != "none", "asked for above"
         own = attribute(self._model(source), self.world.shard(spots), method, label=source.label)
         return self.world.dealt_back(own)
 
     def swaps(self) -> tuple[Rows, Entries]:
         """Force tokens at spikes and other positions; also how well scores predict the effects."""
-        settings, final, reference = self.plan.settings.causal, self.plan.final, self.plan.reference
+        settings, final, reference = self.plan.recipe.probe.causal, self.plan.final, self.plan.reference
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
@@ -118,9 +118,9 @@ class CausalTests:
             self.data,
             self.spikes,
             checkpoint=final,
-            divergence=self.plan.settings.divergence,
+            divergence=self.plan.recipe.probe.divergence,
             settings=settings,
-            seed=self.plan.seed,
+            seed=self.plan.recipe.seed,
             top_ref=self.tops[reference.label].ids.numpy(),
             others=others,
         )
@@ -152,10 +152,10 @@ class CausalTests:
     def _num_continued(self, items: Sequence[Intervention], source: ModelSource) -> int:
         loaded = self._model(source)
         num = count_continued(items, stop_ids(loaded.model, loaded.tokenizer), self.plan.max_new_tokens)
-        return num * self.plan.settings.causal.num_continuations
+        return num * self.plan.recipe.probe.causal.num_continuations
 
     def _unit(self, items: Sequence[Intervention], source: ModelSource, task: ProgressTask) -> list[Intervention]:
-        settings = self.plan.settings.causal
+        settings = self.plan.recipe.probe.causal
 
         def compute() -> list[Any]:
             with self._sampler(source, settings.temperature, task) as sampler:
@@ -182,7 +182,7 @@ class CausalTests:
 
     def pivots(self) -> tuple[Rows, Entries]:
         """Search for the tokens across which the value of a rollout jumps."""
-        settings, plan = self.plan.settings.pivots, self.plan
+        settings, plan = self.plan.recipe.probe.pivots, self.plan
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
@@ -191,14 +191,14 @@ class CausalTests:
             self._sampler(plan.reference, settings.temperature, task) as sampler,
         ):
             search = find_pivots(sequences, sampler, settings=settings)
-        positions = self.spikes.positions(plan.final, plan.settings.divergence)
+        positions = self.spikes.positions(plan.final, plan.recipe.probe.divergence)
         by_id = dict(zip([sequence.sequence_id for sequence in self.data.sequences], positions, strict=True))
         summary = summarise_pivots(search, spikes=by_id, intervals=self.data.intervals)
         return prefix_value_rows(search.values), {"pivots": summary}
 
     def cross_sampling(self) -> tuple[Rows, Entries]:
         """Let each of the two models take the other's token where a selector fires."""
-        plan, settings = self.plan, self.plan.settings.cross_sampling
+        plan, settings = self.plan, self.plan.recipe.probe.cross_sampling
         if not settings.max_problems or len(plan.prompts) < 2:
             return [], {}
         prompts, pilot = pilot_split(plan.prompts, max_problems=settings.max_problems)
@@ -213,7 +213,7 @@ class CausalTests:
         self, direction: Direction, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
     ) -> Rows:
         """Return the rows of one direction."""
-        settings = self.plan.settings.cross_sampling
+        settings = self.plan.recipe.probe.cross_sampling
 
         def compute() -> Rows:
             return run_cross_sampling(
@@ -224,8 +224,8 @@ class CausalTests:
                 direction=direction,
                 settings=settings,
                 max_new_tokens=self.plan.max_new_tokens,
-                max_rows=self.plan.runtime.max_rows,
-                seed=self.plan.seed,
+                max_rows=self.plan.recipe.runtime.max_rows,
+                seed=self.plan.recipe.seed,
                 world=self.world,
                 on_finished=task.advance,
             )
@@ -271,8 +271,8 @@ class CausalTests:
     @contextmanager
     def _sampler(self, source: ModelSource, temperature: float, task: ProgressTask) -> Iterator[ContinuationSampler]:
         """Continue with one model, through an engine that is closed at the end of the block."""
-        loaded, config = self._model(source), self.plan.rollout.engine
-        max_rows = self.plan.runtime.max_rows
+        loaded, config = self._model(source), self.plan.recipe.rollout.engine
+        max_rows = self.plan.recipe.runtime.max_rows
         with closing(make_engine(config, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
             yield ContinuationSampler(
                 engine=engine,
@@ -280,7 +280,7 @@ class CausalTests:
                 stop_ids=stop_ids(loaded.model, loaded.tokenizer),
                 max_new_tokens=self.plan.max_new_tokens,
                 temperature=temperature,
-                seed=self.plan.seed,
+                seed=self.plan.recipe.seed,
                 world=self.world,
                 on_planned=task.extend,
                 on_finished=task.advance,

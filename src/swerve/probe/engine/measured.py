@@ -254,7 +254,7 @@ def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     """Return the pairs (checkpoint, reference) that a plan asks for, by label, each once."""
     labels = [source.label for source in plan.checkpoints]
     pairs = [(label, plan.reference.label) for label in labels]
-    if "consecutive" in plan.settings.pairs:
+    if "consecutive" in plan.recipe.probe.pairs:
         pairs += zip(labels[1:], labels, strict=False)
     if plan.baseline is not None:
         pairs.append((plan.reference.label, plan.baseline.label))
@@ -268,7 +268,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
     """
-    settings, models = plan.settings, plan.models
+    settings, models = plan.recipe.probe, plan.models
     num_processes = 1 if world is None else world.size
     left = len(models) * sum(len(sequence.completion_ids) for sequence in plan.sequences)
     with progress.task("probe", left) as task:
