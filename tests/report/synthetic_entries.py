@@ -84,7 +84,6 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
                 "estimate": None if name == "length" else estimate(value, 0.05),
                 "p_value": None if name == "length" else 0.002,
                 "p_adjusted": None if name == "length" else 0.004,
-                "significant": False,
             }
             for checkpoint in checkpoints
             for name, value in (("correct", -0.61), ("difficulty", 0.47), ("length", 0.0))

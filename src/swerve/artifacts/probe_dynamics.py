@@ -128,7 +128,6 @@ class Correlate(Record):
     p_value: float | None
     p_adjusted: float | None = None
     """Benjamini and Hochberg's over all correlates."""
-    significant: bool | None = None
 
 
 class SignalTokens(Record):

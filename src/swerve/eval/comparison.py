@@ -140,7 +140,7 @@ def compare(models: Groups, *, pooled: bool = False, confidence: float = 0.95) -
         base = first.get(rows[number].temperature, 0)
         label = f"{rows[base].model} {rows[base].decoding}"
         differences.append(_difference(answered[base], answered[number], label, confidence))
-    adjusted, _ = benjamini_hochberg([difference.p_value for difference in differences])
+    adjusted = benjamini_hochberg([difference.p_value for difference in differences])
     for number, difference, p in zip(others, differences, adjusted, strict=True):
         difference = difference.model_copy(update={"p_adjusted": p})
         rows[number] = rows[number].model_copy(update={"difference": difference})

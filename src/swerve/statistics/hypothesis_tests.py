@@ -179,19 +179,18 @@ def _rank_sum_probs(doubled: tuple[int, ...]) -> NDArray[np.float64]:
     return probs
 
 
-def benjamini_hochberg(
-    p_values: Sequence[float | None], rate: float = 0.05
-) -> tuple[list[float | None], list[bool | None]]:
-    """Return adjusted p-values and which hypotheses are rejected at a false discovery rate; None stays None.
+def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values adjusted for the false discovery rate of the family; None stays None.
 
-    adjusted_(k) = min over j >= k of p_(j) m / j, with p_(1) <= ... <= p_(m); rejected where adjusted <= rate. Source:
-    Benjamini and Hochberg, Journal of the Royal Statistical Society B 57 (1995).
+    adjusted_(k) = min over j >= k of p_(j) m / j, with p_(1) <= ... <= p_(m). At a rate, the hypotheses are rejected
+    whose adjusted p-value is at most that. Source: Benjamini and Hochberg, Journal of the Royal Statistical Society B
+    57 (1995).
 
     Raises:
         ValueError: a p-value is not between 0 and 1.
 
-    >>> benjamini_hochberg([0.01, None, 0.04, 0.03], rate=0.035)
-    ([0.03, None, 0.04, 0.04], [True, None, False, False])
+    >>> benjamini_hochberg([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.04, 0.04]
     """
     known = [index for index, value in enumerate(p_values) if value is not None]
     values = np.array([p_values[index] for index in known], dtype=np.float64)
@@ -203,7 +202,7 @@ def benjamini_hochberg(
     adjusted: list[float | None] = [None] * len(p_values)
     for place, value in zip(order, np.minimum.accumulate(scaled), strict=True):
         adjusted[known[place]] = float(value)
-    return adjusted, [None if value is None else value <= rate for value in adjusted]
+    return adjusted
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -53,7 +53,7 @@ def test_scores_are_ranked_against_the_product_of_the_halves(effect) -> None:
     assert everywhere.mean_square_effect.mean == pytest.approx(0.09 / 4)
     assert [one.selector for one in everywhere.selectors] == ["js", "rank", "half"]
     assert [one.spearman.mean for one in everywhere.selectors] == pytest.approx([1.0, -1.0, 0.4])
-    adjusted, _ = benjamini_hochberg([one.spearman.p_value for one in everywhere.selectors])
+    adjusted = benjamini_hochberg([one.spearman.p_value for one in everywhere.selectors])
     assert [one.p_adjusted for one in everywhere.selectors] == adjusted
 
 

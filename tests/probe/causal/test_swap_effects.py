@@ -147,7 +147,7 @@ def test_policies_stand_apart_and_the_family_of_tests_is_all_of_them(measured) -
     assert checkpoint.differences == ()
     tests = [entry.test for one in summary.policies for entry in (*one.selections, *one.differences)]
     assert len(tests) == 6
-    adjusted, _ = benjamini_hochberg([test.p_value for test in tests])
+    adjusted = benjamini_hochberg([test.p_value for test in tests])
     assert [test.p_adjusted for test in tests] == adjusted
     assert Swaps.model_validate_json(dump_json(summary)) == summary
 

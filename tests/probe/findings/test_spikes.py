@@ -156,7 +156,7 @@ def test_calibrated_is_benjamini_hochberg_over_empirical_p_values() -> None:
         null = rng.integers(0, 40, 300) / 10
         values = np.concatenate([rng.integers(0, 40, 60) / 10, rng.integers(35, 60, 8) / 10])
         p_values = [(1 + (null >= value).sum()) / 301 for value in values]
-        _, rejected = benjamini_hochberg(p_values, 0.2)
+        rejected = [p_value is not None and p_value <= 0.2 for p_value in benjamini_hochberg(p_values)]
         cut = calibrated_threshold(values, null, false_discovery_rate=0.2)
         assert (values > (math.inf if cut is None else cut)).tolist() == rejected
 

@@ -205,7 +205,7 @@ def _adjusted(policies: Sequence[SwapPolicy]) -> tuple[SwapPolicy, ...]:
     entries: list[SwapSelection | SwapDifference] = []
     for policy in policies:
         entries += [*policy.selections, *policy.differences]
-    p_values, _ = benjamini_hochberg([entry.test.p_value if entry.test else None for entry in entries])
+    p_values = benjamini_hochberg([entry.test.p_value if entry.test else None for entry in entries])
     completed: Iterator[Any] = iter(
         [
             entry.model_copy(update={"test": entry.test and replace(entry.test, p_adjusted=p_value)})
@@ -277,7 +277,7 @@ def summarise_prediction(
                 # A rank correlation needs numbers: the largest finite one stands for what is infinite.
                 finite = np.nan_to_num(np.asarray(values, dtype=np.float64)[chosen])
                 correlations.append(spearman(finite, sizes, clusters=problems, confidence=intervals.confidence))
-            adjusted, _ = benjamini_hochberg([found.p_value if found else None for found in correlations])
+            adjusted = benjamini_hochberg([found.p_value if found else None for found in correlations])
             entries.append(
                 Prediction(
                     policy=policy,

@@ -41,7 +41,7 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tupl
     the problem's difficulty where it has one, the number of tokens and the reference's mean entropy. At the level of
     tokens it is the divergence of a token with the reference's entropy there. `num` counts the rollouts or tokens for
     which both are known and finite; `estimate` is null with fewer than three, of one problem, or where one of the two
-    is constant. `significant` is at a false discovery rate of 5% over all of them.
+    is constant. `p_adjusted` is over all of them.
 
     Args:
         data: the measurements.
@@ -75,10 +75,9 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tupl
                         p_value=correlation.p_value if correlation else None,
                     )
                 )
-    adjusted, rejected = benjamini_hochberg([entry.p_value for entry in entries])
+    adjusted = benjamini_hochberg([entry.p_value for entry in entries])
     return tuple(
-        entry.model_copy(update={"p_adjusted": p_value, "significant": significant})
-        for entry, p_value, significant in zip(entries, adjusted, rejected, strict=True)
+        entry.model_copy(update={"p_adjusted": p_value}) for entry, p_value in zip(entries, adjusted, strict=True)
     )
 
 
