@@ -28,9 +28,7 @@ class WordProblemsTask(Task):
     max_steps: Annotated[int, Field(ge=1, le=6)] = 3
     """Steps of a problem, at most."""
     rare_train: Probability = 0.5
-    """Share of the events of training problems that are told in rare wordings."""
-    rare_heldout: Probability = 0.5
-    """The same, of held-out problems."""
+    """Share of the events of training problems that are told in rare wordings; of held-out problems half are."""
     num_train: PositiveInt = 8000
     """Distinct training problems."""
     num_heldout: PositiveInt = 400
@@ -42,6 +40,9 @@ class WordProblemsTask(Task):
         if self.min_steps > self.max_steps:
             raise ValueError(f"min_steps ({self.min_steps}) must be at most max_steps ({self.max_steps})")
         return self
+
+
+_RARE_HELDOUT = 0.5
 
 
 class WordProblems(GeneratedFamily[WordProblemsTask]):
@@ -61,7 +62,7 @@ class WordProblems(GeneratedFamily[WordProblemsTask]):
 
     def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
         """Yield problems of a split; None where a combination of wordings belongs to the other."""
-        rare = self._task.rare_train if split == "train" else self._task.rare_heldout
+        rare = self._task.rare_train if split == "train" else _RARE_HELDOUT
         while True:
             story = draw_story(rng, steps=range(self._task.min_steps, self._task.max_steps + 1))
             question, wordings = told(story, rng, rare=rare)
