@@ -240,23 +240,22 @@ def _boxes(text: str) -> list[_Span]:
     outer: list[tuple[int, int]] = []
     content: list[tuple[int, int]] = []
     for match in openings:
-        span = _box_content(text, match.end(), closing)
-        if span is None:
+        # In braces that are closed, or a word without braces.
+        opening = match.end()
+        word = None if text.startswith("{", opening) else _UNBRACED.match(text, opening)
+        if opening in closing:
+            span = (opening + 1, closing[opening])
+        elif word:
+            span = (opening, opening + len(word[0].rstrip(".,;}")))
+        else:
             continue
-        end = max(span[1], closing.get(match.end(), -1) + 1)
+        end = max(span[1], closing.get(opening, -1) + 1)
         if not outer or match.start() >= outer[-1][1]:
             outer.append((match.start(), end))
             content.append(span)
         elif _is_blank(text, content[-1][0], match.start()) and _is_blank(text, end, content[-1][1]):
             content[-1] = span
     return [(*span, text[inner[0] : inner[1]]) for span, inner in zip(outer, content, strict=True)]
-
-
-def _box_content(text: str, opening: int, closing: Mapping[int, int]) -> tuple[int, int] | None:
-    if text.startswith("{", opening):
-        return (opening + 1, closing[opening]) if opening in closing else None
-    match = _UNBRACED.match(text, opening)
-    return (opening, opening + len(match[0].rstrip(".,;}"))) if match else None
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
@@ -321,14 +320,12 @@ def _with_names(text: str, boxes: Sequence[_Span]) -> Sequence[_Span]:
     r"""Return boxes with the names before them, if the last two have one each: `x = \boxed{2}, y = \boxed{3}`."""
     if len(boxes) < 2:
         return boxes
-    named = [_with_name(text, box) for box in boxes[-_MOST_JOINED:]]
+    named = []
+    for box in boxes[-_MOST_JOINED:]:
+        name = _NAME_BEFORE.search(text, max(0, box[0] - _LONGEST_NAME), box[0])
+        named.append(box if name is None or "=" in box[2] else (name.start(), box[1], f"{name[1]} = {box[2]}"))
     have_names = named[-1] != boxes[-1] and named[-2] != boxes[-2]
     return named if have_names and _connects(text, named[-2][1], named[-1][0]) else boxes
-
-
-def _with_name(text: str, box: _Span) -> _Span:
-    name = _NAME_BEFORE.search(text, max(0, box[0] - _LONGEST_NAME), box[0])
-    return box if name is None or "=" in box[2] else (name.start(), box[1], f"{name[1]} = {box[2]}")
 
 
 def _last_box(text: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from swerve.grading.maths import expressions, vocabulary
@@ -399,16 +399,11 @@ class AtomReader(TokenReader, ABC):
             token = self._next()
         if token.kind != "end" or len({len(entries) for entries in rows}) != 1:
             raise NotParsed("no matrix")
-        if environment == "cases":
-            return _system(rows)
+        if environment == "cases":  # equations under one another; a function in pieces is not read
+            if any(len(row) != 1 or not isinstance(row[0], Relation) for row in rows):
+                raise NotParsed("no system of equations")
+            return Group("", tuple(row[0] for row in rows))
         return Call("det", (Matrix(tuple(rows)),)) if environment == "vmatrix" else Matrix(tuple(rows))
-
-
-def _system(rows: Sequence[tuple[Node, ...]]) -> Node:
-    """Return equations under one another as their list; a function in pieces is not read."""
-    if any(len(row) != 1 or not isinstance(row[0], Relation) for row in rows):
-        raise NotParsed("no system of equations")
-    return Group("", tuple(row[0] for row in rows))
 
 
 def _unevaluated(name: str, *parts: Node | None) -> Node:

@@ -72,26 +72,18 @@ def _exact_quotient(args: Sequence[Fraction], _: Limits) -> Fraction:
 def _exact_power(args: Sequence[Fraction], limits: Limits) -> Fraction:
     base, exponent = args
     if base in (0, 1, -1):
-        return _power_of_unit(base, exponent)
+        if base == 1 or (base == 0 and exponent > 0):
+            return base
+        if base == -1 and exponent.denominator == 1:
+            return Fraction(-1 if exponent.numerator % 2 else 1)
+        raise NoValue("no rational power")
     if exponent.denominator != 1:
-        return _exact_root_power(base, exponent, limits)
+        if base < 0 or exponent.denominator > 64:
+            raise NoValue("no rational power")
+        root = _exact_root(base, exponent.denominator)
+        return _exact_power([root, Fraction(exponent.numerator)], limits)
     _check_bits(max(abs(base.numerator), base.denominator).bit_length() * abs(exponent), limits)
     return base ** int(exponent)
-
-
-def _power_of_unit(base: Fraction, exponent: Fraction) -> Fraction:
-    if base == 1 or (base == 0 and exponent > 0):
-        return base
-    if base == -1 and exponent.denominator == 1:
-        return Fraction(-1 if exponent.numerator % 2 else 1)
-    raise NoValue("no rational power")
-
-
-def _exact_root_power(base: Fraction, exponent: Fraction, limits: Limits) -> Fraction:
-    if base < 0 or exponent.denominator > 64:
-        raise NoValue("no rational power")
-    root = _exact_root(base, exponent.denominator)
-    return _exact_power([root, Fraction(exponent.numerator)], limits)
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -90,11 +90,18 @@ class KAndK(SolvedFamily):
             ConfigError: there are fewer than asked for, a source cannot be found, or a setting has no use.
             ArtifactError: a source cannot be read, or a row does not hold what its text says.
         """
-        self._check_settings()
-        if self._task.train or (self._task.heldout and split == "heldout"):
+        task = self._task
+        if (task.train or task.heldout) and task.heldout_variant != "clean":
+            raise ConfigError(
+                f"task.heldout_variant={task.heldout_variant} changes generated puzzles, but the held-out ones are "
+                "read; give a source of changed puzzles in task.heldout instead"
+            )
+        if not task.train and not task.heldout and task.where != FilterConfig():
+            raise ConfigError("task.where filters puzzles that are read; choose generated ones by task.people")
+        if task.train or (task.heldout and split == "heldout"):
             return [_after_prefix(problem) for problem in self._read.problems(split, seed=seed)]
         return [
-            _after_prefix(with_prompt(replace(problem, grading=self._read.grading), self._task.prompt))
+            _after_prefix(with_prompt(replace(problem, grading=self._read.grading), task.prompt))
             for problem in self._generated(split, seed=seed)
         ]
 
@@ -107,19 +114,17 @@ class KAndK(SolvedFamily):
         """
         return self._read.notes() if self._task.train or self._task.heldout else []
 
-    def _check_settings(self) -> None:
-        task = self._task
-        if (task.train or task.heldout) and task.heldout_variant != "clean":
-            raise ConfigError(
-                f"task.heldout_variant={task.heldout_variant} changes generated puzzles, but the held-out ones are "
-                "read; give a source of changed puzzles in task.heldout instead"
-            )
-        if not task.train and not task.heldout and task.where != FilterConfig():
-            raise ConfigError("task.where filters puzzles that are read; choose generated ones by task.people")
-
     def _generated(self, split: Split, *, seed: int) -> list[Problem]:
         rng = random.Random(f"{FAMILY} {split} {seed}")
-        excluded = self._read_structures() if self._task.heldout else frozenset()
+
+        # Not those of the sources' held-out puzzles, also of those that are not used.
+        excluded: set[str] = set()
+        if self._task.heldout:
+            everything = self._task.model_copy(update={"num_heldout": None})
+            for problem in _ReadPuzzles(everything).problems("heldout", seed=0):
+                excluded.add(structure_key(parse_statements(problem.metadata["statements"])))
+
+        # As many of each number of people.
         sizes = tuple(dict.fromkeys(self._task.people))
         asked = self._task.num_train if split == "train" else self._task.num_heldout
         count = _NUM_GENERATED[split] if asked is None else asked
@@ -134,14 +139,8 @@ class KAndK(SolvedFamily):
         rng.shuffle(problems)
         return problems
 
-    def _read_structures(self) -> frozenset[str]:
-        """Return the structures of all held-out puzzles of the sources, also of those that are not used."""
-        everything = self._task.model_copy(update={"num_heldout": None})
-        problems = _ReadPuzzles(everything).problems("heldout", seed=0)
-        return frozenset(structure_key(parse_statements(puzzle.metadata["statements"])) for puzzle in problems)
-
     def _draws(
-        self, split: Split, num_people: int, excluded: frozenset[str], rng: random.Random
+        self, split: Split, num_people: int, excluded: Collection[str], rng: random.Random
     ) -> Iterator[Problem | None]:
         variant = self._task.heldout_variant if split == "heldout" else "clean"
         while True:

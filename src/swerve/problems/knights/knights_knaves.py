@@ -142,11 +142,6 @@ def _parse_claim(words: list[str], names: Sequence[str]) -> Claim:
     return Claim(literals[0], words[0] == "denies")
 
 
-def _is_simple(literals: Sequence[Statement]) -> bool:
-    facts = [_fact(literal) for literal in literals]
-    return len({fact[:2] for fact in facts}) == len(facts) and sum(negated for *_, negated in facts) <= 1
-
-
 @cache
 def all_claims(num_people: int) -> Claims:
     """Return every claim about `num_people` people, the literals of and, or, iff in sorted order.
@@ -161,7 +156,10 @@ def all_claims(num_people: int) -> Claims:
     said = [Claim(literal) for literal in literals]
     for operator in CONNECTIVES.values():
         pairs = combinations(literals, 2) if operator in COMMUTING else permutations(literals, 2)
-        said += [Claim((operator, *pair)) for pair in pairs if _is_simple(pair)]
+        for pair in pairs:
+            first, second = map(_fact, pair)
+            if first[:2] != second[:2] and not (first[2] and second[2]):
+                said.append(Claim((operator, *pair)))
     plain = [claim for claim in said if not any(literal[0] == "not" for literal in claim.literals)]
     return (*said, *(claim._replace(denied=True) for claim in plain))
 
@@ -258,14 +256,6 @@ def _walk_literal(literal: Statement, names: tuple[str, ...]) -> _ColumnWalk:
     return (yield from _walk_column(state if same else _NEGATION[state] for state in states))
 
 
-def _walk_result(connective: str, first: _Column, second: _Column) -> _ColumnWalk:
-    stated: list[str] = []
-    for left, right in zip(first, second, strict=True):
-        joined = _truth(join(CONNECTIVES[connective], left == "T", right == "T", 1) == 1)
-        stated.append((yield slot(joined, _TRUTH, _MISREADINGS.get((connective, left, right)), slips=True)))
-    return tuple(stated)
-
-
 def _walk_body(claim: Claim, names: tuple[str, ...]) -> _ColumnWalk:
     conditional = claim.connective == "if"
     if conditional:
@@ -276,7 +266,12 @@ def _walk_body(claim: Claim, names: tuple[str, ...]) -> _ColumnWalk:
     joint = yield (fixed("then") if conditional else slot(claim.connective, _COMMUTING))
     second = yield from _walk_literal(claim.literals[1], names)
     yield fixed("=")
-    return (yield from _walk_result("if" if conditional else joint, first, second))
+    connective = "if" if conditional else joint
+    stated: list[str] = []
+    for left, right in zip(first, second, strict=True):
+        joined = _truth(join(CONNECTIVES[connective], left == "T", right == "T", 1) == 1)
+        stated.append((yield slot(joined, _TRUTH, _MISREADINGS.get((connective, left, right)), slips=True)))
+    return tuple(stated)
 
 
 def _walk_claim(claim: Claim, speaker: int, names: tuple[str, ...]) -> _ColumnWalk:

@@ -111,21 +111,18 @@ def row_problem(record: Record) -> Problem:
         raise ArtifactError(
             f"{record.place}: the field {name!r} does not hold: {difference}; correct or remove the row"
         )
-    variant = record.values.get("variant")
+    variant, steps = record.values.get("variant"), record.values.get("cot_repeat_steps")
+    reasoning = ""
+    if isinstance(steps, list) and steps:
+        lines = (record.values.get("cot_head"), *steps, record.values.get("cot_foot"))
+        reasoning = "\n".join(str(line) for line in lines if line)
     return puzzle_problem(
         row.puzzle,
         row.solution,
         question=text_of(record, "quiz", "question"),
-        reasoning=_stored_reasoning(record.values) or reasoning_text(row.puzzle),
+        reasoning=reasoning or reasoning_text(row.puzzle),
         variant=variant if isinstance(variant, str) else None,
     )
-
-
-def _stored_reasoning(values: Mapping[str, Any]) -> str:
-    steps = values.get("cot_repeat_steps")
-    if not isinstance(steps, list) or not steps:
-        return ""
-    return "\n".join(str(line) for line in (values.get("cot_head"), *steps, values.get("cot_foot")) if line)
 
 
 def puzzle_problem(
