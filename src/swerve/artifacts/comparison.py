@@ -98,8 +98,6 @@ class ModelScores(Scores):
 class Comparison(Record):
     """Models compared on the same problems; the first is what the others are compared with."""
 
-    kinds: Mapping[str, int]
-    """Kinds of problems and how many there are of each."""
     confidence: float
     """Coverage of the intervals."""
     rows: tuple[ModelScores, ...]

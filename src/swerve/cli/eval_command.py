@@ -100,7 +100,7 @@ def evaluate(
         template_args=template_args or (),
         date=today,
     )
-    chosen = model_temperatures(temperatures or (), list(labelled), only_greedy=num_samples == 1)
+    chosen = model_temperatures(temperatures or (), list(labelled))
     from swerve.eval.evaluate_models import evaluate_models
 
     folder, progress = out or Path(f"eval-{Path(task or data or '').stem}"), main_progress()
@@ -110,29 +110,28 @@ def evaluate(
         print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
 
 
-def model_temperatures(
-    options: Sequence[str], labels: Sequence[str], *, only_greedy: bool
-) -> dict[str, tuple[float, ...]]:
+def model_temperatures(options: Sequence[str], labels: Sequence[str]) -> dict[str, tuple[float, ...]]:
     """Return the temperatures of each model from `[NAME=]T[,T]` options; one without a name is for all others.
 
     Raises:
         ConfigError: there is no such model, or a temperature is not a number of at least 0.
 
-    >>> model_temperatures(["base=0", "0,1"], ["base", "rl"], only_greedy=False)
+    >>> model_temperatures(["base=0", "0,1"], ["base", "rl"])
     {'base': (0.0,), 'rl': (0.0, 1.0)}
     """
+    # Those that are given with a model's name come before those of all.
     common: tuple[float, ...] = ()
-    own: dict[str, tuple[float, ...]] = dict.fromkeys(labels, ())
+    own: dict[str, tuple[float, ...]] = {}
     for option in options:
         label, equals, text = option.rpartition("=")
-        if not equals:
-            common += sample.parse_temperatures(text)
-        elif label in own:
-            own[label] += sample.parse_temperatures(text)
-        else:
+        if equals and label not in labels:
             raise ConfigError(
-                f"--temperature {option!r}: no model is called '{label}'{nearest(label, own)}; there are "
-                f"{', '.join(own)}"
+                f"--temperature {option!r}: no model is called '{label}'{nearest(label, labels)}; there are "
+                f"{', '.join(labels)}"
             )
-    default = common or ((0.0,) if only_greedy else (0.0, 1.0))
-    return {label: tuple(dict.fromkeys(found or default)) for label, found in own.items()}
+        if equals:
+            own[label] = own.get(label, ()) + sample.parse_temperatures(text)
+        else:
+            common += sample.parse_temperatures(text)
+    chosen = {label: own.get(label, common) for label in labels}
+    return {label: tuple(dict.fromkeys(temperatures)) for label, temperatures in chosen.items() if temperatures}

@@ -94,6 +94,7 @@ def sample(
     """
     from swerve.cli.runs import is_main_process, main_progress
 
+    # Models and keys of the task stand side by side.
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
     settings = sample_settings(
@@ -187,6 +188,7 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
     """
     from swerve.cli.runs import check_label, resolve_model
 
+    # A word that is no model may be a misspelt key of the task.
     models: dict[str, Path | str] = {}
     for text in texts:
         try:

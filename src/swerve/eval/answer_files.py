@@ -165,6 +165,7 @@ def answered_pairs(
     Raises:
         ArtifactError: none has one, or as for `GradingTask.pair`.
     """
+    # A record whose gold answer is null is left out.
     kept: list[Record] = []
     pairs: list[tuple[Problem, str]] = []
     without: list[str] = []
@@ -194,10 +195,12 @@ def grading_task(
     if grader not in known_graders():
         names = known_graders()
         raise ConfigError(f"--task '{grader}' has no grader{nearest(grader, names)} ({', '.join(names)})")
+    # Policies of the command line; one form of answer is a list of one.
     given = {".".join(override.keys): override.value for override in map(parse_override, overrides)}
     if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
         given["extraction"] = [given["extraction"]]
-    # A grader in a file of Python is found from wherever it is graded.
+
+    # A reward file is checked, and known by its whole path.
     if grader == "python":
         if set(given) != {"file"} or not isinstance(given["file"], str):
             raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")

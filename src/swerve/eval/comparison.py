@@ -46,6 +46,7 @@ def model_scores(
         confidence: coverage of the intervals.
         part_of: the part of a mixture that a problem is of; None: it is no mixture.
     """
+    # Counts are over all completions, pass@k over the samples of each problem.
     responses = list(chain.from_iterable(groups))
     statuses = Counter(response.status for response in responses)
     sampled = [
@@ -144,8 +145,7 @@ def compare(models: Groups, *, pooled: bool = False, confidence: float = 0.95) -
     for number, difference, p in zip(others, differences, adjusted, strict=True):
         difference = difference.model_copy(update={"p_adjusted": p})
         rows[number] = rows[number].model_copy(update={"difference": difference})
-    kinds = {kind: scores.num_problems for kind, scores in rows[0].by_kind.items()}
-    return Comparison(kinds=kinds, confidence=confidence, rows=tuple(rows))
+    return Comparison(confidence=confidence, rows=tuple(rows))
 
 
 def _difference(first: _ByProblem, second: _ByProblem, compared_with: str, confidence: float) -> Difference:
@@ -165,12 +165,13 @@ def _difference(first: _ByProblem, second: _ByProblem, compared_with: str, confi
 
 def comparison_table(comparison: Comparison) -> list[list[str]]:
     """Return the table for people, the heading first; fractions in percent, intervals in brackets."""
-    kinds = list(comparison.kinds) if len(comparison.kinds) > 1 else []
+    whole = comparison.rows[0]
+    kinds = whole.by_kind if len(whole.by_kind) > 1 else {}
     ks = sorted({row.curve[-1].k for row in comparison.rows if row.num_samples > 1 and row.curve})
     compared = any(row.difference is not None for row in comparison.rows)
     # The heading says how many problems there are of each kind.
-    heading = ["model", "decoding", "samples", *(f"{kind} ({comparison.kinds[kind]})" for kind in kinds)]
-    heading += [f"all ({comparison.rows[0].num_problems})", *(f"pass@{k}" for k in ks)]
+    heading = ["model", "decoding", "samples", *(f"{kind} ({scores.num_problems})" for kind, scores in kinds.items())]
+    heading += [f"all ({whole.num_problems})", *(f"pass@{k}" for k in ks)]
     heading += ["difference", "p"] if compared else []
     rows = [[*heading, "no answer", "cut off", "tokens"]]
     for row in comparison.rows:

@@ -49,24 +49,19 @@ def evaluate_models(
         SwerveError: see `sample`.
     """
     default = (0.0,) if settings.num_samples == 1 else (0.0, 1.0)
-    jobs = [
-        _job(label, model, settings, temperature, out)
-        for label, model in models.items()
-        for temperature in (temperatures or {}).get(label, default)
-    ]
+    # One file for each model and temperature.
+    jobs = []
+    for label, model in models.items():
+        for temperature in (temperatures or {}).get(label, default):
+            num, name = (1, "greedy") if temperature == 0 else (settings.num_samples, f"t{temperature:g}")
+            own = settings.model_copy(update={"temperatures": (temperature,), "num_samples": num})
+            jobs.append(SampleJob(label, model, own, out / "samples" / f"{label}-{name}.parquet"))
     if not run_jobs(jobs, progress):
         return None
     comparison = compare([read_samples(job.path).samples for job in jobs])
     for name, form in FORMATS.items():
         write_text(out / f"comparison.{_ENDINGS[name]}", form(comparison))
     return comparison
-
-
-def _job(label: str, model: Path | str, settings: SampleSettings, temperature: float, out: Path) -> SampleJob:
-    count = 1 if temperature == 0 else settings.num_samples
-    name = "greedy" if temperature == 0 else f"t{temperature:g}"
-    changed = settings.model_copy(update={"temperatures": (temperature,), "num_samples": count})
-    return SampleJob(label, model, changed, out / "samples" / f"{label}-{name}.parquet")
 
 
 def compare_checkpoints(run: RunDirectory) -> Comparison:

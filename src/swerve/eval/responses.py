@@ -36,7 +36,7 @@ def sample_responses(
         on_finished: called with the number of completions finished since the last call.
     """
     if not prompts:
-        return []
+        return []  # of a process that has no problem of its own
     params = SamplingParams(
         num_samples=num_samples,
         max_new_tokens=max_new_tokens,

@@ -101,6 +101,7 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     Returns:
         Whether this is the only process, or the first of several.
     """
+    # Each model is checked once, and reads the problems in its own way.
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
     problems = chosen_problems(first, shown)
@@ -112,6 +113,8 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
     for plan in plans:
         plan.check_place()
+
+    # Then they are loaded, one after the other.
     device = resolve_device(first.runtime.device)
     with (
         joined_world(device, timeout=first.runtime.collective_timeout) as world,
@@ -230,16 +233,19 @@ class _Plan:
 
     def _check_same(self, old: Mapping[str, Any] | None, place: Path | None) -> None:
         new = _compared(self.info)
-        names = [] if old is None else [name for name in {**old, **new} if old.get(name) != new.get(name)]
-        if old is None or not names:
-            return
-        shown = [_DIGESTS.get(name) or f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
-        if len(shown) > _NUM_NAMED:
-            shown[_NUM_NAMED:] = [f"{len(shown) - _NUM_NAMED} more"]
-        raise ConfigError(
-            f"{place} holds samples with other settings ({'; '.join(shown)}); give the same ones, another --out, or "
-            "delete it"
-        )
+        changes = []
+        old = new if old is None else old
+        for name in {**old, **new}:
+            if old.get(name) != new.get(name):
+                was, now = (json.dumps(entries.get(name), ensure_ascii=False) for entries in (old, new))
+                changes.append(_DIGESTS.get(name) or f"{name} {was:.{_CHARS_SHOWN}}, now {now:.{_CHARS_SHOWN}}")
+        if len(changes) > _NUM_NAMED:
+            changes[_NUM_NAMED:] = [f"{len(changes) - _NUM_NAMED} more"]
+        if changes:
+            raise ConfigError(
+                f"{place} holds samples with other settings ({'; '.join(changes)}); give the same ones, another --out, "
+                "or delete it"
+            )
 
 
 def _compared(info: SamplesInfo) -> dict[str, Any]:
@@ -248,11 +254,6 @@ def _compared(info: SamplesInfo) -> dict[str, Any]:
     for name in ("model", "tokenizer"):
         entries |= {f"{name}.{key}": value for key, value in entries.pop(name).items()}
     return {name: value for name, value in entries.items() if name not in _NOT_COMPARED}
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _CHARS_SHOWN else f"{text[:_CHARS_SHOWN]}..."
 
 
 def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -> _PromptedModel:

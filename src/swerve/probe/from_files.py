@@ -273,7 +273,7 @@ def _import(
         evaluated = [checkpoint for checkpoint in run.checkpoints() if run.evaluation_path(checkpoint).is_file()]
         if evaluated:
             family = load_family(config.task)
-            responses = read_evaluated(run, evaluated[-1])
+            (responses,) = read_evaluated(run, evaluated[-1])
             problems = {response.problem.id: Response(problem=response.problem) for response in responses}
     return import_responses(
         path,

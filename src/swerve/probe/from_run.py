@@ -16,7 +16,7 @@ from swerve.probe.from_files import model_sources
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan, compare_selected
 from swerve.probe.recipe import ProbeRecipe, ProbeSettings, SamplesFrom
-from swerve.probe.rollouts.population import check_same_settings, probe_sequences, read_evaluated, select_rollouts
+from swerve.probe.rollouts.population import probe_sequences, read_evaluated, select_rollouts
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.probe.rollouts.selection import POPULATION
 from swerve.problems import load_family
@@ -63,12 +63,11 @@ def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
     check_graders(heldout)
 
     # The headline population and those beside it are completions of the two models' evaluations.
-    check_same_settings(run, reference, final)
-    evaluated = (read_evaluated(run, reference), read_evaluated(run, final))
+    before, after = read_evaluated(run, reference, final)
     if reference.path == final.path:
         raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
     selection = select_rollouts(
-        *evaluated, config.probe, labels=(reference.label, final.label), tie_seed=recipe.tie_seed
+        before, after, config.probe, labels=(reference.label, final.label), tie_seed=recipe.tie_seed
     )
     sequences = probe_sequences(
         selection.rollouts, family=family, tokenizer=tokenizer, problems={problem.id: problem for problem in heldout}

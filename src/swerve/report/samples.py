@@ -81,6 +81,7 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
 
 def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
     k = max((point.k for row in comparison.rows if row.num_samples > 1 for point in row.curve), default=0)
+    nums = {kind: scores.num_problems for kind, scores in comparison.rows[0].by_kind.items()}
     dots, cells, kinds = [], [], []
     for row in comparison.rows:
         name, accuracy = f"{row.model}, {row.decoding}", percent_interval(row.accuracy)
@@ -91,7 +92,7 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
         said += [percent(share) for share in (row.unanswered, row.ungraded, row.truncated)]
         said.append(count(row.num_tokens.mean if row.num_tokens else None))
         cells.append(tuple(said))
-        kinds.append((name, *(percent_interval(row.by_kind[kind].accuracy) for kind in comparison.kinds)))
+        kinds.append((name, *(percent_interval(row.by_kind[kind].accuracy) for kind in nums)))
 
     spread = ("No answer", "Not graded", "Cut off", "Tokens")
     header = ("Model", "Accuracy", f"pass@{k}", "Difference (points)", "p, adjusted", *spread)
@@ -100,8 +101,8 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
     table = replace(table, rows=tuple(tuple(cell.replace(NOT_MEASURED, "") for cell in row) for row in table.rows))
     yield panel("How often are they right?", DotPlot(rows=tuple(dots), ends=FRACTION_ENDS), table, wide=True,
                 note="Accuracy is the mean over problems of the fraction of samples that are right.")  # fmt: skip
-    if len(comparison.kinds) > 1:
-        heading = ("Model", *(f"{kind} [{count(num)}]" for kind, num in comparison.kinds.items()))
+    if len(nums) > 1:
+        heading = ("Model", *(f"{kind} [{count(num)}]" for kind, num in nums.items()))
         by_kind = Table(id="kinds", caption="Accuracy by kind of problem", header=heading, rows=tuple(kinds))
         note = "The number of problems is in brackets."
         yield panel("Which kinds of problems?", by_kind, wide=True, note=note)

@@ -212,7 +212,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     table = path.with_suffix(".parquet")
     write_responses(table, [row("a")], EVALUATION_SCHEMA)
     write_evaluation(run, reference)
-    assert [one.problem.id for one in read_evaluated(run, reference)] == ["a"]
+    assert [one.problem.id for one in read_evaluated(run, reference)[0]] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
         read_evaluated(run, checkpoint(run, "def"))
     write_evaluation(run, reference, step=7)
@@ -221,7 +221,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     write_evaluation(run, reference)
     drawn = [row("a", correct=number == 1, sample=number, temperature=1.0) for number in (0, 1)]
     write_responses(table, [row("a"), *drawn], EVALUATION_SCHEMA)
-    found = read_evaluated(run, reference)
+    (found,) = read_evaluated(run, reference)
     assert [(one.sample, one.correct, one.problem.question) for one in found] == [
         (0, False, QUESTION),
         (0, False, QUESTION),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,33 +20,28 @@ from swerve.rollout.groups import completion_text
 from swerve.types import Problem
 
 
-def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> list[Response]:
-    """Return the responses of a checkpoint's evaluation, greedy and sampled ones.
+def read_evaluated(run: RunDirectory, *checkpoints: CheckpointRef) -> list[list[Response]]:
+    """Return the responses of each checkpoint's evaluation, greedy and sampled ones.
 
     Raises:
-        ArtifactError: the checkpoint was not evaluated, or its evaluation is of other weights or damaged.
+        ArtifactError: a checkpoint was not evaluated, its evaluation is of other weights or damaged, or two were made
+            with different settings.
     """
-    path = run.evaluation_path(checkpoint)
-    table = path.with_suffix(".parquet")
-    if not path.is_file() or not table.is_file():
-        raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.quoted} first")
-    if read_evaluation(run, path).weights_sha256 != checkpoint.weights_sha256:
-        raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
-    return read_responses(table, EVALUATION_SCHEMA)
-
-
-def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: CheckpointRef) -> None:
-    """Raise ArtifactError unless two evaluations were made with the same settings.
-
-    Raises:
-        ArtifactError: they were made with different settings.
-    """
-    paths = [run.evaluation_path(checkpoint) for checkpoint in (reference, final)]
-    settings = [read_evaluation(run, path).settings for path in paths if path.is_file()]
-    if len(settings) == 2 and settings[0] != settings[1]:
-        raise ArtifactError(
-            f"{paths[0]} and {paths[1]} were made with different settings; run swerve eval {run.quoted} again"
-        )
+    settings, responses = list[Mapping[str, Any]](), list[list[Response]]()
+    for checkpoint in checkpoints:
+        path = run.evaluation_path(checkpoint)
+        table = path.with_suffix(".parquet")
+        if not path.is_file() or not table.is_file():
+            raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.quoted} first")
+        evaluation, again = read_evaluation(run, path), f"run swerve eval {run.quoted} again"
+        if evaluation.weights_sha256 != checkpoint.weights_sha256:
+            raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; {again}")
+        if settings and evaluation.settings != settings[0]:
+            first = run.evaluation_path(checkpoints[0])
+            raise ArtifactError(f"{first} and {path} were made with different settings; {again}")
+        settings.append(evaluation.settings)
+        responses.append(read_responses(table, EVALUATION_SCHEMA))
+    return responses
 
 
 def select_rollouts(
