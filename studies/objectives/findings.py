@@ -163,7 +163,7 @@ def _gradients(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the gradients of each loss at each checkpoint, with the run that the checkpoint is of."""
     for record in records:
         if record["kind"] == "signal":
-            trained = record["checkpoint"].rpartition(", step ")[0]
+            trained = record["name"].rpartition(", step ")[0]
             for loss, gradient in record["losses"].items():
                 yield {**record, "trained": trained, "loss": loss, **gradient}
 
@@ -175,7 +175,7 @@ def _cosine(name: str) -> Callable[[Record], str]:
 def _signals(records: Sequence[Record]) -> str:
     return table_of(
         [row for row in _gradients(records) if row["trained"] in ("", row["loss"])],  # of a run only its own loss
-        ("checkpoint", "checkpoint"),
+        ("checkpoint", "name"),
         ("entropy", lambda row: f"{row['entropy']:.3f}"),
         ("loss", "loss"),
         ("tokens without gradient", "zero_share:percent2"),
@@ -228,7 +228,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
         by_seed = [percent(run["after"]["accuracy"]) for run in same if run["after"]]
         texts |= {f"{name}: at the end by seed": listed(by_seed)} if by_seed else {}
     for row in _gradients(records):
-        name = f"signal {row['checkpoint']}{'' if row['trained'] == row['loss'] else ', ' + row['loss']}"
+        name = f"signal {row['name']}{'' if row['trained'] == row['loss'] else ', ' + row['loss']}"
         texts[f"{name}: zero"] = percent(row["zero_share"], 2)
         texts[f"{name}: likeliest"] = percent(row["likeliest_share"])
         texts[f"{name}: policy"], texts[f"{name}: entropy"] = (

@@ -165,7 +165,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for label, path in _CHECKPOINTS.items():
         if path.is_dir():
-            record = {"kind": "signal", "name": label, "checkpoint": label, "seed": 0, **measure(path, 0)}
+            record = {"kind": "signal", "name": label, "seed": 0, **measure(path, 0)}
             keep_records(RESULTS / "objectives.jsonl", [record])
             print(f"{label}: kept", flush=True)
 

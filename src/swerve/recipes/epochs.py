@@ -29,24 +29,24 @@ def with_steps(config: Config) -> Config:
 def _with_steps(stage: StageConfig, config: Config) -> StageConfig:
     if not isinstance(stage, SftStage | RlStage | DistillStage) or stage.epochs is None:
         return stage
+
+    # What a pass is over, less what validates.
     if isinstance(stage, SftStage) and stage.data:
         total = _num_responses(stage, config)
     else:
-        total = _num_problems(stage, config)
+        problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
+        total = sum(map(stage.where.admits, problems))
     share = getattr(stage, "validation_share", None)
     total -= max(1, round(share * total)) if share else 0
     if total < 1:
         raise ConfigError(
             f"stage '{stage.label}': epochs={stage.epochs:g} of no examples; widen where, or give more data"
         )
+
+    # A pass and its steps are rounded up.
     num = max(1, math.ceil(stage.epochs * total - 1e-9))  # 0.1 x 30 is 3
     steps = math.ceil(num / stage.step_size)
     return stage.model_copy(update={"steps": steps, "num_examples": num, "epochs": None})
-
-
-def _num_problems(stage: StageConfig, config: Config) -> int:
-    problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
-    return sum(map(stage.where.admits, problems))
 
 
 def _num_responses(stage: SftStage, config: Config) -> int:
