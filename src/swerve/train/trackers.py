@@ -6,7 +6,7 @@ import importlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,11 +36,8 @@ def open_trackers(
         MissingExtraError: a tracker's package is not installed.
     """
     modules = {name: _module(name) for name in names}
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(_OPENERS[name](module, run, first_step, dict(config)))
-            for name, module in modules.items()
-        ]
+    with ExitStack() as ends:
+        yield [_OPENERS[name](module, run, first_step, dict(config), ends) for name, module in modules.items()]
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -70,17 +67,13 @@ def _name_there(run: Path, tracker: str, new: str | None = None) -> str | None:
     return known.get(tracker)
 
 
-@contextmanager
-def _tensorboard(module: Any, run: Path, first_step: int, _config: dict[str, Any]) -> Iterator[Tracker]:
+def _tensorboard(module: Any, run: Path, first_step: int, _config: dict[str, Any], ends: ExitStack) -> Tracker:
     writer = module.SummaryWriter(str(run / "tensorboard"), purge_step=first_step)
-    try:
-        yield lambda values, step: [writer.add_scalar(name, value, step) for name, value in values.items()]
-    finally:
-        writer.close()
+    ends.callback(writer.close)
+    return lambda values, step: [writer.add_scalar(name, value, step) for name, value in values.items()]
 
 
-@contextmanager
-def _wandb(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
+def _wandb(module: Any, run: Path, _first_step: int, config: dict[str, Any], ends: ExitStack) -> Tracker:
     tracked = module.init(
         project=os.environ.get("WANDB_PROJECT", _PROJECT),
         name=run.name,
@@ -89,36 +82,31 @@ def _wandb(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> 
         dir=str(run),
         config=config,
     )
-    try:
-        yield lambda values, step: tracked.log(values, step=step)
-    finally:
-        tracked.finish()
+    ends.callback(tracked.finish)
+    return lambda values, step: tracked.log(values, step=step)
 
 
-@contextmanager
-def _trackio(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
+def _trackio(module: Any, run: Path, _first_step: int, config: dict[str, Any], ends: ExitStack) -> Tracker:
     name = _name_there(run, "trackio", f"{run.name}-{secrets.token_hex(4)}")
     module.init(project=os.environ.get("TRACKIO_PROJECT", _PROJECT), name=name, resume="allow", config=config)
-    try:
-        yield lambda values, step: module.log(values, step=step)
-    finally:
-        module.finish()
+    ends.callback(module.finish)
+    return lambda values, step: module.log(values, step=step)
 
 
-@contextmanager
-def _mlflow(module: Any, run: Path, _first_step: int, config: dict[str, Any]) -> Iterator[Tracker]:
+def _mlflow(module: Any, run: Path, _first_step: int, config: dict[str, Any], ends: ExitStack) -> Tracker:
     module.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT))
     known = _name_there(run, "mlflow")
-    with module.start_run(run_id=known, run_name=None if known else run.name) as tracked:
-        if known is None:
-            _name_there(run, "mlflow", tracked.info.run_id)
-            module.log_dict(config, "config.json")
-        yield lambda values, step: module.log_metrics(values, step=step)
+    tracked = ends.enter_context(module.start_run(run_id=known, run_name=None if known else run.name))
+    if known is None:
+        _name_there(run, "mlflow", tracked.info.run_id)
+        module.log_dict(config, "config.json")
+    return lambda values, step: module.log_metrics(values, step=step)
 
 
-_OPENERS: Mapping[str, Callable[[Any, Path, int, dict[str, Any]], AbstractContextManager[Tracker]]] = {
+_OPENERS: Mapping[str, Callable[[Any, Path, int, dict[str, Any], ExitStack], Tracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "trackio": _trackio,
     "mlflow": _mlflow,
 }
+"""What begins to record: (module, run directory, first step, configuration, what to end with) -> the tracker."""
