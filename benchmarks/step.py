@@ -56,6 +56,7 @@ from swerve.rollout import SamplingParams, TorchEngine
 from swerve.seeds import derive_seed
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
+from swerve.train.phases import phases_of
 from swerve.train.policy_update import update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
@@ -138,7 +139,7 @@ class OwnSteps:
             config=SimpleNamespace(max_new_tokens=work["max_new_tokens"]),
             learner=self._learner,
             world=World(),
-            phase=None,
+            phase=phases_of(self._stage)[0],
         )
 
     def step(self, index: int) -> dict[str, float]:

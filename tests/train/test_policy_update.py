@@ -19,6 +19,7 @@ from swerve.recipes import load_config
 from swerve.train.context import StageContext
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
+from swerve.train.phases import phases_of
 from swerve.train.policy_update import _minibatches, _MinibatchLoss, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
@@ -165,6 +166,7 @@ def context_of(models: Any, stage: Any, world: World, **runtime: Any) -> StageCo
         learner=Learner(weights, tokenizer, optimizer, value_head=value_head),
         engine=unused,
         stop_ids=(),
+        phase=phases_of(stage)[0],
         first_step=0,
         resumed=False,
         progress=unused,

@@ -77,6 +77,7 @@ def _context(stage: RlStage) -> StageContext:
         learner=learner,
         engine=PolicyEngine(_NoEngine),
         stop_ids=(),
+        phase=phases_of(stage)[0],
         first_step=0,
         resumed=False,
         progress=unused,

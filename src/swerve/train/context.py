@@ -91,6 +91,8 @@ class StageContext:
     learner: Learner
     engine: PolicyEngine
     stop_ids: tuple[int, ...]
+    phase: Phase
+    """The present one of the stage, or the only one."""
     first_step: int
     """Global step before the stage's first update."""
     resumed: bool
@@ -104,8 +106,6 @@ class StageContext:
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
     """The run's lines of problems.jsonl so far; it grows with every step."""
-    phase: Phase | None = None
-    """Where the stage has phases: the present one."""
     pending: dict[int, StepRollouts] = field(default_factory=dict)
     """Rollouts that were sampled ahead, by the 0-based number of the step that learns from them: one step's at most."""
 

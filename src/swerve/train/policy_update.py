@@ -47,7 +47,7 @@ def update_policy(
     step: PolicyStep, stage: RlStage, context: StageContext, index: int, kl: KlTerm, entropy_coef: float
 ) -> PolicyUpdate:
     """Make the updates of the stage's step `index`; all processes must call it."""
-    schedule = range(stage.steps) if context.phase is None else context.phase.schedule
+    schedule = context.phase.schedule
     rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule))
     sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", "read_tokens", *_PER_TOKEN], 0.0)
     recorder = SignalRecorder(step.table)

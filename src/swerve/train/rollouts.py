@@ -60,8 +60,7 @@ def scheduled_step(
         context.record_solved(index, _solved(sampled, context))
     # The update, beside which the next step's rollouts may be sampled.
     learned: list[Metrics] = []
-    steps = range(stage.steps) if context.phase is None else context.phase.steps
-    if context.config.rollout.ahead and index + 1 in steps:
+    if context.config.rollout.ahead and index + 1 in context.phase.steps:
         has_sampled = True
         context.pending[index + 1] = sample_step(
             stage, context, index + 1, meanwhile=lambda: learned.append(learn(sampled))
