@@ -25,8 +25,7 @@ import studies.planted.tables as planted
 import studies.selectors.findings as selectors
 import studies.stories.figures as stories_figures
 import studies.stories.tables as stories
-from benchmarks import tables as benchmarks
-from studies import experiments
+from studies import benchmarks, experiments
 from studies.pages import ROOT, fill_pages
 from studies.records import RESULTS, keep_records, made_with, read_records
 

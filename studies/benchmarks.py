@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from studies.pages import Column, Record, code, percent, shown, table, table_of
+from studies.pages import ROOT, Column, Record, code, percent, shown, table, table_of
 from studies.records import read_records
 
-RESULTS = Path(__file__).with_name("results")
+RESULTS = ROOT / "benchmarks" / "results"
 _GRADED = {
     "math_verify": "math-verify {version} alone, one process, no limits",
     "in_process": "the grader of swerve, one process, no limits",
