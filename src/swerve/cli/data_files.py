@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,8 @@ from swerve.version import __version__
 
 if TYPE_CHECKING:
     from swerve.artifacts.responses import Response
-    from swerve.formats.export import ExportFormat
     from swerve.formats.imported_responses import JoinCounts
 
-_EXPORT_FORMATS = ("jsonl", "csv", "hf")
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
 
@@ -40,12 +38,7 @@ def export(
     """Export a table of rollouts, tokens or anything else to JSONL, CSV or a Hugging Face data set folder."""
     from swerve.formats.export import export_table, format_of
 
-    if file_format is not None and file_format not in _EXPORT_FORMATS:
-        raise ConfigError(
-            f"--format '{file_format}' is not known{nearest(file_format, _EXPORT_FORMATS)}; "
-            f"use {', '.join(_EXPORT_FORMATS)}"
-        )
-    chosen = format_of(out) if file_format is None else cast("ExportFormat", file_format)
+    chosen = format_of(out, file_format)
     summary = export_table(source, out, format=chosen, overwrite=overwrite)
     lines = [f"{summary.num_rows} rows of {len(summary.columns)} columns as {chosen}: {out}"]
     if summary.num_defused:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.parquet_check import check_parquet
 from swerve.formats.records import MAX_BYTES, is_plain, plain
 from swerve.version import __version__
@@ -49,19 +49,22 @@ class ExportSummary:
     """Cells of a CSV file that got an apostrophe."""
 
 
-def format_of(target: Path) -> ExportFormat:
-    """Return the format that a target's ending says; no ending is a folder.
+def format_of(target: Path, name: str | None = None) -> ExportFormat:
+    """Return the format of a name, or else the one that a target's ending says; no ending is a folder.
 
     Raises:
-        ConfigError: the ending says none.
+        ConfigError: there is no such format, or the ending says none.
 
-    >>> format_of(Path("tokens.csv"))
-    'csv'
+    >>> format_of(Path("tokens.csv")), format_of(Path("tokens.csv"), "hf")
+    ('csv', 'hf')
     """
-    found = _ENDINGS.get(target.suffix)
-    if found is None:
+    known: dict[str, ExportFormat] = {form: form for form in _ENDINGS.values()}
+    if name is not None and name not in known:
+        raise ConfigError(f"--format '{name}' is not known{nearest(name, known)}; use {', '.join(known)}")
+    chosen = known[name] if name is not None else _ENDINGS.get(target.suffix)
+    if chosen is None:
         raise ConfigError(f"the ending of {target} does not say the format; name it with --format jsonl, csv or hf")
-    return found
+    return chosen
 
 
 def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite: bool = False) -> ExportSummary:
