@@ -64,7 +64,11 @@ def on_processes() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(num: int, *arguments: object) -> subprocess.CompletedProcess[str]:
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num}"]
-        done = subprocess.run([*launch, *map(str, arguments)], capture_output=True, text=True, timeout=240, check=False)
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])  # for tests.builders
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(
+            [*launch, *map(str, arguments)], capture_output=True, text=True, timeout=240, check=False, env=environment
+        )
         assert done.returncode == 0, done.stderr
         return done
 
