@@ -34,16 +34,21 @@ class Form(NamedTuple):
 
 
 def _table_bytes(table: pa.Table) -> bytes:
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+    # In this thread, as for reading: a forked copy of a process may wait for Arrow's threads for ever.
+    buffer, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    with pa.ipc.new_stream(buffer, table.schema, options=options) as stream:
         stream.write_table(table)
     content: bytes = buffer.getvalue().to_pybytes()
     return content
 
 
+def _read_table(content: bytes) -> pa.Table:
+    return pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
+
+
 # JSON in ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot.
 JSON = Form(write=lambda value: json.dumps(value, allow_nan=False).encode(), read=json.loads)
-TABLE = Form(write=_table_bytes, read=lambda content: pa.ipc.open_stream(content).read_all())
+TABLE = Form(write=_table_bytes, read=_read_table)
 
 
 def digest_of(*values: Any) -> str:
