@@ -281,6 +281,7 @@ MAMBA_2 = Animal(
 )
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_path, capsys):
     """Of two stages the first could be trained."""
     model = save(MAMBA_2, tmp_path / "model")

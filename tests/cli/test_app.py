@@ -446,6 +446,7 @@ def test_recipes_of_every_command_are_listed_shown_and_checked(swerve: Swerve) -
     )
 
 
+@pytest.mark.slow
 def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path: Path) -> None:
     config = load_config("demo_addition", ["seed=4"])
     (tmp_path / "mine.yaml").write_text(swerve("config", "show", "demo_addition", "seed=4")[1], encoding="utf-8")

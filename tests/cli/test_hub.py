@@ -76,6 +76,7 @@ def swerve(commands: Commands, tmp_path: Path) -> Swerve:
     return run
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub_is_its_folder_also_without_a_network(
     swerve: Swerve, hub: Hub, folders: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_the_compiler_named_by_the_environment_is_the_one_looked_for(monkeypatch
     assert compiled_available()
 
 
+@pytest.mark.slow
 def test_any_number_of_vocabularies_can_be_compiled_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_ = torch.compile  # traced, but not turned into C++, which would take long
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile_(function, backend="eager", **options))

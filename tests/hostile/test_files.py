@@ -42,7 +42,9 @@ BOMBS: dict[str, Callable[[], pa.Table]] = {
 }
 
 
-@pytest.mark.parametrize("bomb", [*list(BOMBS)[1:], pytest.param("many numbers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "bomb", ["many nulls", *(pytest.param(bomb, marks=pytest.mark.slow) for bomb in BOMBS if bomb != "many nulls")]
+)
 def test_a_small_file_of_many_values_is_refused_before_it_is_read(refused: Any, tmp_path: Path, bomb: str) -> None:
     path = tmp_path / "bomb.parquet"
     pq.write_table(BOMBS[bomb](), path, compression="zstd", store_schema=False)

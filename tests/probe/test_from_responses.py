@@ -188,6 +188,7 @@ def test_graders_come_with_the_problems(models: Mapping[str, Path], tmp_path: Pa
         plan(models, path, tmp_path / "x", problems=str(bad))
 
 
+@pytest.mark.slow
 def test_real_responses_are_regraded(shared_data: Callable[[str], Path]) -> None:
     """The recorded verdicts come from a regular expression; `correct` of the file is checked by hand."""
     from swerve.formats.records import read_records

@@ -118,6 +118,7 @@ def test_a_search_finds_no_slow_answer(name: str) -> None:
     assert found.seconds <= ALLOWED_SECONDS, found
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_is_slow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def quadratic(_: Problem, text: str) -> None:
         sum(range(min(text.count("{") ** 2, 8_000_000)))

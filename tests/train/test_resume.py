@@ -104,7 +104,7 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
 @pytest.mark.parametrize(
     ("number", "status"),
     [
-        (signal.SIGINT, 130),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
         pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.slow),
@@ -488,7 +488,7 @@ def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
     assert [lines for _, lines in found] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("stride", [29, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [pytest.param(stride, marks=pytest.mark.slow) for stride in (29, 5)])
 def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
     """A forked child dies at its N-th event; each time the resumed run ends the same."""
     from swerve.recipes import load_config

@@ -327,6 +327,7 @@ def test_a_collapse_stops_training_where_the_recipe_says_so(recipe, tmp_path, mo
     assert len(read_metrics(run.metrics_path)) == 3
 
 
+@pytest.mark.slow
 def test_distillation_brings_the_student_to_its_teacher(recipe, small_run, tmp_path):
     """From the model after 100 supervised steps to the one after 220; the loss is the exact KL between them."""
     stage = {

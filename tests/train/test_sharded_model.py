@@ -146,6 +146,7 @@ def _assert_as_alone(recipes: Path, runs: Path, name: str) -> None:
     assert _figures(runs / name) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
 
 
+@pytest.mark.slow
 def test_two_processes_with_parts_of_the_weights_train_as_one_with_all(
     recipes: Path, trained: Callable[..., Path]
 ) -> None:

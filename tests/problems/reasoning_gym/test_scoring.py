@@ -213,6 +213,7 @@ def _sweep(datasets: list[str], marker: Path) -> Iterator[str]:
         yield "a payload ran"
 
 
+@pytest.mark.slow
 def test_payloads_do_not_run_in_some_data_sets(tmp_path) -> None:
     slow_to_make = {"intermediate_integration", "puzzle24", "simple_integration"}
     datasets = [*sorted({*OWN_SCORERS} - slow_to_make), "chain_sum", "graph_color"]

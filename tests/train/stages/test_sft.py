@@ -76,6 +76,7 @@ def _timeless(run):
     return [{**record, "seconds": None} for record in read_metrics(run.metrics_path)]
 
 
+@pytest.mark.slow
 def test_a_stage_ends_with_the_weights_of_its_lowest_validation_loss(load, tmp_path):
     run = train_run(
         load(STAGE, {"kind": "sft", "name": "more", "steps": 1, "optimizer": {"lr": 1e-4}}), tmp_path / "run"
