@@ -1,1 +1,1 @@
-"""What makes pages of the documentation: a folder per study, each run as `python -m studies.NAME`."""
+"""What makes pages of the documentation: a folder per study; `python -m studies NAME` fills in what it found."""
