@@ -141,7 +141,7 @@ def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):
     assert printed["causal"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_the_demo_learns_addition_with_another_seed(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["demo", "seed=1", "--out", str(tmp_path / "run"), "--json"])
