@@ -81,6 +81,7 @@ def chunked_head_loss(
         ValueError: shapes or settings do not fit, `loss` does not return a scalar, or it uses another tensor that
             requires grad.
 
+    >>> import math
     >>> hidden = torch.tensor([[0.0], [1.0]], requires_grad=True)
     >>> head = LinearHead(weight=torch.tensor([[0.0], [math.log(3.0)]]))
     >>> def surprise_of_token_1(logits: Tensor, chunk: slice) -> Tensor:
@@ -122,6 +123,7 @@ def chunked_head_map(
         ValueError: shapes or settings do not fit, `function` does not return `[n, K]`, or it uses another tensor that
             requires grad.
 
+    >>> import math
     >>> def logprob_and_entropy(logits: Tensor, chunk: slice) -> Tensor:
     ...     logprobs = torch.log_softmax(logits, dim=-1)
     ...     return torch.stack([logprobs[:, 1], -(logprobs.exp() * logprobs).sum(dim=-1)], dim=-1)
