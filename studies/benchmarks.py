@@ -235,4 +235,6 @@ def _coverage(cells: Sequence[Record]) -> str:
         family = worst(own, key=lambda cell: cell["rate"])["family"]
         rows.append([method, "size" if is_test else "coverage", *rates, family])
     head = ["method", "measured", *(f"{size} problems" for size in sizes), "worst family"]
-    return f"{table(head, rows)}\n\n{cells[0]['num_draws']:,} draws per cell."
+    draws = sorted({cell["num_draws"] for cell in cells})
+    numbers = " to ".join(f"{number:,}" for number in dict.fromkeys((draws[0], draws[-1])))
+    return f"{table(head, rows)}\n\n{numbers} draws per cell."

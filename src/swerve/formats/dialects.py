@@ -216,7 +216,7 @@ _CHAT_NAMES = (
 
 
 def _convert_chat(record: Record, path: Path) -> dict[str, Any]:
-    """Cut the messages before the last one of the assistant, which is the response where there is none beside them."""
+    """Cut the messages before the last one of the assistant: it is the response where none stands beside them."""
     values = dict(record.values)
     messages = as_messages(values.get("messages"), f"{record.place}: messages")
     apart = next((name for name in RESPONSE_NAMES["response"] if isinstance(values.get(name), str)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swerve.estimates import Correlation, Estimate, McNemarResult, SkewedMean, WilcoxonResult
-from swerve.statistics.association import pearson, spearman
+from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import (
     benjamini_hochberg,
     cliffs_delta,
@@ -52,7 +52,6 @@ __all__ = [
     "median_interval",
     "paired_t_test",
     "paired_wilcoxon",
-    "pearson",
     "ranking_intervals",
     "ratio_interval",
     "samples_for_false_positive_rate",

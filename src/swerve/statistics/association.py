@@ -1,8 +1,9 @@
-"""Correlations, with intervals over clusters."""
+"""Rank correlation, with its interval over clusters."""
 
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,35 +11,14 @@ from scipy.special import stdtr
 from scipy.stats import rankdata
 
 from swerve.estimates import Correlation
-from swerve.statistics.clusters import Array, Clusters, cluster_sums, paired_arrays
+from swerve.statistics.clusters import Array, Clusters, cluster_sums, membership, paired_arrays
 from swerve.statistics.jackknife import degrees_of_freedom, jackknife_interval
 
 _BOUNDS = (-1.0, 1.0)
-
-
-def pearson(
-    x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, confidence: float = 0.95
-) -> Correlation | None:
-    """Return the linear correlation of rows with its jackknife interval over clusters, on Fisher's z.
-
-    With y of zeros and ones it is the point-biserial correlation. The p-value is of no dependence:
-
-        t = r sqrt((n - 2) / (1 - r^2)),  n = N / (1 + sum_c n_c (n_c - 1) / N rho_x rho_y)
-
-    with rho the correlation of two rows of a cluster (at least 0), so that of rows of their own it is the usual one; it
-    rests on second moments only, and holds where the interval, which needs fourth ones, does not. The two may then
-    contradict. Simulated size at 5%: 3 to 6%, ones and zeros against lognormal values included; coverage of the
-    interval at 95% is .96 for normal values, and .81 to .88 for heavy tails. None with fewer than three rows or two
-    clusters, or where x or y is constant. Source of the design effect: Kish, Survey Sampling (1965); for correlations
-    Clifford, Richardson and Hemon, Biometrics 45 (1989).
-
-    Raises:
-        ValueError: the lengths differ, or a number is not finite.
-
-    >>> round(pearson([1, 2, 3, 4], [2, 4, 5, 9]).mean, 6)
-    0.964764
-    """
-    return _correlation(*paired_arrays(x, y), clusters, confidence, ranked=False)
+_MAX_ARRANGED = 7  # clusters, of which there are 5,040 arrangements
+_NUM_DRAWN = 1999
+_FEW, _MANY = 5, 500
+"""So many clusters at least take each other's places: where their sizes differ, and where they do not."""
 
 
 def spearman(
@@ -47,40 +27,42 @@ def spearman(
     """Return the rank correlation of rows with its jackknife interval over clusters, on Fisher's z.
 
     Ties share their mean rank. The jackknife is the infinitesimal one: without a cluster its rows' products of ranks
-    are left out, and what they add to the products of others by being counted in their ranks. The p-value is of t = z
-    / se(z), from the same jackknife. Simulated size at 5%: 3 to 5.6%, also where four fifths of y are equal. None with
-    fewer than three rows or two clusters, or where x or y is constant. Source: Spearman, American Journal of
-    Psychology 15 (1904).
+    are left out, and what they add to the products of others by being counted in their ranks.
+
+    The p-value is the larger one of two. That of arrangements, of the clusters' y over their x, is the fraction with a
+    sum of products as far from its mean as the one seen is: all arrangements of up to 7 clusters; beyond, 1,999 drawn
+    ones and the one seen, always the same for a number of clusters, so that it is at least 1 / 2000. Clusters are
+    arranged whole, row by row; where their sizes differ, each takes the places of four and more of about its size,
+    without the rows that the smallest of them lacks: what x and y have in common with the size is no dependence. That
+    of t = z / se(z), from the jackknife, is for y whose spread changes with x while its middle does not (arrangements
+    alone reject 7 to 9% there); where most values are equal it alone rejects 20 to 60%. Simulated size at 5%: at most
+    5%. Power, of a correlation of .3 at 30 clusters of four rows: .84; of arrangements alone .90.
+
+    None with fewer than three rows or two clusters, or where x or y is constant. Sources: Spearman, American Journal of
+    Psychology 15 (1904); permutations: Pitman, Supplement to the Journal of the Royal Statistical Society 4 (1937).
 
     Raises:
         ValueError: the lengths differ, or a number is not finite.
 
-    >>> round(spearman([1, 2, 3, 4], [1, 10, 100, 90]).mean, 6)
-    0.8
+    >>> found = spearman([1, 2, 3, 4], [1, 10, 100, 90])
+    >>> round(found.mean, 6), round(found.p_value, 6)
+    (0.8, 0.333333)
     """
     first, second = paired_arrays(x, y)
-    if not first.size:
+    if first.size < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return _correlation(rankdata(first), rankdata(second), clusters, confidence, ranked=True)
-
-
-def _correlation(
-    x: Array, y: Array, clusters: Clusters | None, confidence: float, *, ranked: bool
-) -> Correlation | None:
-    if x.size < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return None
-    # Sums by cluster of what the correlation is made of; without a cluster its sums are left out.
-    widths = float(np.ptp(x)), float(np.ptp(y))
-    x, y = (x - x.mean()) / widths[0], (y - y.mean()) / widths[1]
-    columns = [np.ones(x.size), x, y, x * x, y * y, x * y]
+    # Sums by cluster of what the correlation of ranks is made of; without a cluster its sums are left out.
+    ranks = [rankdata(first), rankdata(second)]
+    widths = [float(np.ptp(values)) for values in ranks]
+    first, second = ((values - values.mean()) / width for values, width in zip(ranks, widths, strict=True))
+    columns = [np.ones(first.size), first, second, first * first, second * second, first * second]
     sums = cluster_sums(columns, clusters)
     if len(sums) < 2:
         return None
-    if ranked:
-        # Leaving a cluster out also changes the ranks of the others.
-        of_x, of_y = _counted(x, x) / widths[0], _counted(y, y) / widths[1]
-        of_both = _counted(x, y) / widths[0] + _counted(y, x) / widths[1]
-        sums += cluster_sums([np.zeros(x.size), -x, -y, 2 * of_x, 2 * of_y, of_both], clusters)
+    # Leaving a cluster out also changes the ranks of the others.
+    of_first, of_second = _counted(first, first) / widths[0], _counted(second, second) / widths[1]
+    of_both = _counted(first, second) / widths[0] + _counted(second, first) / widths[1]
+    sums += cluster_sums([np.zeros(first.size), -first, -second, 2 * of_first, 2 * of_second, of_both], clusters)
     totals = sums.sum(axis=0)
     values = _of_moments(np.concatenate([totals[None], totals - sums]))
     degrees = _effective_degrees(sums[:, 5])
@@ -89,18 +71,43 @@ def _correlation(
     )
     if estimate is None:
         return None
-    if 1 - abs(estimate.mean) < 1e-12:
-        # How rarely the clusters' means rise or fall together: 2 m_1! m_2! ... / C! of C, m the ties.
-        means = cluster_sums(columns, clusters)
-        _, ties = np.unique(np.round(means[:, 1] / means[:, 0], 12), return_counts=True)
-        p_value = min(1.0, 2 * math.exp(math.fsum(map(math.lgamma, ties + 1.0)) - math.lgamma(len(means) + 1)))
-    elif ranked:
-        p_value = _jackknife_p(estimate.mean, values[1:], degrees)
-    else:
-        p_value = _null_p(estimate.mean, sums)
-    return Correlation(
-        mean=estimate.mean, low=estimate.low, high=estimate.high, p_value=p_value, num_clusters=len(sums)
+    # A perfect correlation has no error to compare it with.
+    is_perfect = 1 - abs(estimate.mean) < 1e-12
+    p_values = (
+        _permutation_p(first, second, clusters),
+        0.0 if is_perfect else _jackknife_p(estimate.mean, values[1:], degrees),
     )
+    return Correlation(
+        mean=estimate.mean, low=estimate.low, high=estimate.high, p_value=max(p_values), num_clusters=len(sums)
+    )
+
+
+def _permutation_p(first: Array, second: Array, clusters: Clusters | None) -> float:
+    """Return the two-sided p-value of no dependence, by arranging the clusters' second values over their first ones."""
+    num, index = membership(clusters, first.size)
+    order, sizes = np.argsort(index, kind="stable"), np.bincount(index)
+    starts, by_size = np.cumsum(sizes) - sizes, np.argsort(sizes, kind="stable")
+    # Clusters take the places of those of about their size.
+    most = _MANY if np.ptp(sizes) == 0 else _FEW
+    rng = np.random.default_rng(num)
+    tables = []
+    for group in np.array_split(by_size, max(1, num // most)):
+        size = int(sizes[group].min())
+        rows = [order[starts[place] + np.sort(rng.permutation(sizes[place])[:size])] for place in group]
+        tables.append(first[rows] @ second[rows].T)
+
+    # An arrangement takes one product from each row and column of a table.
+    if num <= _MAX_ARRANGED:
+        orders = np.array(list(permutations(range(num))))
+        sums = tables[0][np.arange(num), orders].sum(axis=1)
+    else:
+        sums = np.zeros(_NUM_DRAWN + 1)
+        for table in tables:
+            orders = rng.permuted(np.tile(np.arange(len(table)), (_NUM_DRAWN + 1, 1)), axis=1)
+            orders[0] = np.arange(len(table))  # the one seen
+            sums += table[np.arange(len(table)), orders].sum(axis=1)
+    distances = np.abs(sums - sum(float(table.mean()) * len(table) for table in tables))
+    return float(np.mean(distances >= distances[0] - 1e-9 * distances.max()))
 
 
 def _counted(ranked: Array, values: Array) -> Array:
@@ -144,18 +151,3 @@ def _jackknife_p(value: float, without: Array, most_degrees: float) -> float:
         return 1.0
     t = math.atanh(value) * (1 - value**2) / error
     return float(2 * stdtr(min(degrees_of_freedom(deviations), most_degrees), -abs(t)))
-
-
-def _null_p(value: float, sums: Array) -> float:
-    """Return the two-sided p-value of t = r sqrt((n - 2) / (1 - r^2)), n the rows over their design effect."""
-    sizes = sums[:, 0]
-    pairs = float((sizes * (sizes - 1)).sum())
-    effect = 1.0
-    if pairs:
-        # the covariance of two rows of a cluster over the variance, of x and of y
-        within = [float((sums[:, first] ** 2 - sums[:, second]).sum()) / pairs for first, second in ((1, 3), (2, 4))]
-        variances = [float(sums[:, second].sum() / sizes.sum()) for second in (3, 4)]
-        likeness = [max(0.0, first) / second for first, second in zip(within, variances, strict=True)]
-        effect += pairs / float(sizes.sum()) * likeness[0] * likeness[1]
-    num = max(3.0, float(sizes.sum()) / effect)
-    return float(2 * stdtr(num - 2, -abs(value) * math.sqrt((num - 2) / (1 - value**2))))
