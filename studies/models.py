@@ -24,7 +24,7 @@ class MemorySource:
         """Return what the model says of itself."""
         model = self.loaded.model
         dtype = str(model.dtype).removeprefix("torch.")
-        return CheckedModel.of(self.label, model.config, self.loaded.tokenizer, dtype=dtype)
+        return CheckedModel.of(self.fingerprint, model.config, self.loaded.tokenizer, dtype=dtype)
 
     def load(self) -> LoadedModel:
         """Return the model."""

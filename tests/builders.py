@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from studies.models import MemorySource
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
-from swerve.models.model_folder import (
-    LoadedModel,
-    tokenizer_fingerprint,
-    weights_fingerprint,
-)
-from swerve.models.sources import CheckedModel
+from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.progress import Progress, SilentProgress
@@ -99,12 +94,8 @@ def figures(run: RunDirectory) -> list[dict[str, Any]]:
     return [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSource:
-    """A `ModelSource` of a model that is in memory."""
-
-    label: str
-    loaded: LoadedModel
+class LoadedSource(MemorySource):
+    """A model in memory that is known by its content."""
 
     @property
     def fingerprint(self) -> str:
@@ -113,12 +104,3 @@ class LoadedSource:
         config, tokenizer = model.config.to_json_string(), tokenizer_fingerprint(self.loaded.tokenizer)
         parts = (weights_fingerprint(model), config, tokenizer, model.device.type)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-    def check(self) -> CheckedModel:
-        """Return what the model says of itself."""
-        model, dtype = self.loaded.model, str(self.loaded.model.dtype).removeprefix("torch.")
-        return CheckedModel.of(self.fingerprint, model.config, self.loaded.tokenizer, dtype=dtype)
-
-    def load(self) -> LoadedModel:
-        """Return the model."""
-        return self.loaded

@@ -24,7 +24,7 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from swerve.models import folder_checks
 
     monkeypatch.setattr(folder_checks, "_LOADING", replace(folder_checks._LOADING, memory_bytes=256 << 20))
-    configure_pool(cpu_seconds=0.6, memory_mb=128)
+    configure_pool(cpu_seconds=1.2, memory_mb=128)
     yield
     configure_pool()
 

@@ -22,7 +22,7 @@ from swerve.types import Problem, Prompt
 LOOP = "{% for i in range(99999) %}"
 DOUBLING = "{% set n = namespace(x='xx') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}"
 TEMPLATES = {
-    "loops": (LOOP * 3 + "{% endfor %}" * 3, "CPU time limit 0.6 s"),  # writes nothing: text would fill memory first
+    "loops": (LOOP * 3 + "{% endfor %}" * 3, "CPU time limit 1.2 s"),  # writes nothing: text would fill memory first
     "memory": ("{{ 'x' * 10**11 }}", "memory limit 128 MiB"),
     "growing memory": (DOUBLING, "memory limit 128 MiB"),
     "padding": ("{{ 'x' | center(10**10) }}", "memory limit 128 MiB"),
@@ -98,7 +98,7 @@ def letters() -> PreTrainedTokenizerFast:
 
 
 def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.6, memory_bytes=128 << 20))
+    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=1.2, memory_bytes=128 << 20))
     tokenizer = letters()
     problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(3)]
     prompts = [Prompt(problem=problem, token_ids=(2,)) for problem in problems]

@@ -40,7 +40,7 @@ def _begun(whole, path) -> RunDirectory:
     run = RunDirectory(path)
     first, *others = run.checkpoints()
     for checkpoint in others:
-        run.remove_checkpoint(checkpoint)
+        shutil.rmtree(checkpoint.path)
     lines = run.metrics_path.read_text().splitlines(keepends=True)
     run.metrics_path.write_text("".join(lines[: first.step]))
     return run
@@ -325,7 +325,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
 def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_named_and_stay_so(micro, tmp_path):
     """Training goes on after the newest one; with `verify` a change that keeps the size is seen, too."""
     config, run, whole = _copy(micro, tmp_path / "run")
-    run.remove_checkpoint(run.checkpoints()[3])  # two steps are left to train
+    shutil.rmtree(run.checkpoints()[3].path)  # two steps are left to train
     shutil.rmtree(run.checkpoint_path(1))
     damaged = run.checkpoint_path(2) / "model.safetensors"
     damaged.write_bytes(bytes(damaged.stat().st_size))

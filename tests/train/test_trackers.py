@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_tracker_gets_what_metrics_jsonl_gets_and_a_resumed_run_continues_ther
     run = RunDirectory(tmp_path / "run")
     config = _sft_only(small_recipe, f"runtime.trackers=[{name}]", "seed=0", "stages.sft.checkpoints=[2]")
     train(config, run, resume=False, progress=SilentProgress())
-    run.remove_checkpoint(run.checkpoints()[-1])
+    shutil.rmtree(run.checkpoints()[-1].path)
     train(config, run, resume=True, progress=SilentProgress())
     monkeypatch.delitem(sys.modules, name)
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]

@@ -72,7 +72,7 @@ def _cut_back(whole, path, last_step):
     run = RunDirectory(path)
     for one in run.checkpoints():
         if one.step > last_step:
-            run.remove_checkpoint(one)
+            shutil.rmtree(one.path)
     return run
 
 

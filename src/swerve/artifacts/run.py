@@ -390,10 +390,6 @@ class RunDirectory:
                     f"{error}, which {checkpoint.label} (step {checkpoint.step}) was saved with"
                 ) from None
 
-    def remove_checkpoint(self, checkpoint: CheckpointRef) -> None:
-        """Delete a checkpoint."""
-        remove(checkpoint.path)
-
     def remove_outdated_checkpoints(self, before: int, *, scheduled: Collection[int]) -> None:
         """Delete checkpoints that only served resuming, and no longer do, and what kills left of such.
 

@@ -16,7 +16,7 @@ from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
-from swerve.formats.typed_fields import Fields
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
@@ -33,16 +33,19 @@ from swerve.version import __version__
 _ROWS_AT_A_TIME = 256
 _RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    "id": ("id", "problem_id", "unique_id", "idx"),
+    "id": (*RESPONSE_NAMES["id"], "idx"),
     "question": ("question", "problem"),
-    "gold": ("gold", "ground_truth"),
+    "gold": RESPONSE_NAMES["gold"],
     "alternatives": ("alternatives", "gold_alternatives"),
-    "response": ("response", "completion", "output", "text"),
+    "response": (*RESPONSE_NAMES["response"], "text"),
     "answer": ("answer",),
     "prefix": ("prefix",),
     "begun": ("begun",),
 }
-"""The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
+"""The fields of a file that each input is looked for in; later ones where a record lacks the earlier.
+
+They are not `RESPONSE_NAMES`: what is graded may be an answer alone, which in a file of problems is the gold one.
+"""
 
 _OUTSIDE_ANSWER = ["auto", "whole"]
 _MOST_UNPARSED = 0.2

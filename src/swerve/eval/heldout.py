@@ -116,7 +116,11 @@ def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:
 
 
 def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
-    """Return the evaluation of these weights under these settings, if its files can be read."""
+    """Return the evaluation of these weights under these settings, if its files can be read.
+
+    No parts of it are kept (`artifacts/parts.py`): its files are sealed and serve as such for the whole checkpoint, and
+    within one the mean entropies are rounded as the batches of all problems are.
+    """
     path = run.evaluation_path(checkpoint)
     try:
         known = read_evaluation(run, path)

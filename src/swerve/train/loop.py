@@ -35,7 +35,7 @@ from swerve.rewards.checks import problems_digest
 from swerve.rollout.engine import make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
-from swerve.train.checkpointer import save_if_due
+from swerve.train.checkpointer import SavedState, cut_back_to, resume_point, save_if_due
 from swerve.train.checks import check_examples, check_machine, check_models, check_problems
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
@@ -52,7 +52,6 @@ from swerve.train.learner import (
 )
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
-from swerve.train.resume import SavedState, cut_back_to, resume_point
 from swerve.train.rollouts import PENDING, restore_pending
 from swerve.train.session import Session, open_session
 from swerve.train.sharded_model import load_for, model_class

@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 import torch
@@ -141,7 +142,7 @@ def test_without_its_best_checkpoint_a_stage_resumes_from_before_it(load, whole,
     with pytest.raises(InterruptedRunError):
         train_run(config, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
-    run.remove_checkpoint(next(one for one in run.checkpoints() if one.stage_step == best))
+    rmtree(next(one for one in run.checkpoints() if one.stage_step == best).path)
     train_run(config, run.path, resume=True)
     assert _timeless(run) == _timeless(expected)
     assert run.select_checkpoint("sft").weights_sha256 == expected.select_checkpoint("sft").weights_sha256
