@@ -44,7 +44,7 @@ def train_run(config: Config, path: Path, *, resume: bool = False, progress: Pro
 def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, **changes: Any) -> None:
     """Write the summary of a checkpoint's evaluation, as far as others than its reader look at it."""
     half = {"num_problems": 1, "accuracy": {"mean": 0, "low": 0, "high": 1}, "mean_reward": None, "num_tokens": None}
-    half |= {"model": checkpoint.label, "temperature": None, "num_samples": 1, "truncated": 0}
+    half |= {"model": checkpoint.label, "temperature": None, "num_samples": 1}
     names = ("stage", "step", "stage_step", "weights_sha256")
     known = {name: getattr(checkpoint, name) for name in names} | {"checkpoint": checkpoint.label}
     empty: dict[str, Any] = {"settings": {}, "config_hash": None, "tables": {}, "greedy": half, "sampled": half}

@@ -48,9 +48,9 @@ def _evaluated(evaluation: Evaluation) -> Record:
         "sampled": evaluation.sampled.mean_reward,
         "trace_right": evaluation.greedy.trace_right,
         "length": evaluation.greedy.num_tokens,
+        "truncated": evaluation.greedy.truncated,
     }
-    kept = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
-    return {**kept, "truncated": evaluation.greedy.truncated}
+    return {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
 
 
 def _training(metrics: Sequence[Mapping[str, Any]]) -> Record:

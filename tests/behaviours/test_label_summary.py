@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.artifacts.responses import Response
-from swerve.behaviours.label_summary import (
+from swerve.behaviours.diversity import (
     distinct_ngram_share,
     embedding_similarity,
     load_embedder,
     ngram_similarity,
     num_distinct,
-    summarise,
 )
+from swerve.behaviours.label_summary import summarise
 from swerve.behaviours.response_rows import behaviour_rows, parse_lexicon
 from swerve.errors import MissingExtraError
 from swerve.statistics.intervals import mean_interval

@@ -34,9 +34,9 @@ def test_samples_are_written_and_summarised(swerve: Swerve, model: str, tmp_path
     status, out, err = swerve(*command)
     assert status == 0, err
     lines = out.splitlines()
-    assert lines[0] == "Percent of the samples that are right [95% interval over problems]:"
+    assert lines[0] == "Percent of the responses that are right [95% interval over problems]."
     assert [line.split()[:3] for line in lines[2:4]] == [["one", "T=0.5", "2"], ["one", "T=1", "2"]]
-    assert lines[4] == "Samples: a.parquet"
+    assert lines[-1] == "Samples: a.parquet"
     assert "sample one: 16/16, done" in err
     found = read_samples(tmp_path / "a.parquet")
     assert (len(found.samples), found.info.temperatures, found.info.num_problems) == (16, (0.5, 1.0), 4)
@@ -52,7 +52,7 @@ def test_several_models_have_a_file_each(swerve: Swerve, model: str) -> None:
     assert status == 0, err
     found = json.loads(out)
     assert found["files"] == {"a": "both/a.parquet", "b": "both/b.parquet"}
-    assert found["rows"][1]["difference"]["estimate"]["mean"] == 0.0
+    assert found["rows"][1]["differences"]["accuracy"]["estimate"]["mean"] == 0.0
 
 
 def test_samples_have_a_page_of_their_own(swerve: Swerve, model: str, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_samples_have_a_page_of_their_own(swerve: Swerve, model: str, tmp_path: 
     assert swerve("sample", f"a={model}", f"b={model}", *given, "--out", "both")[0] == 0
     status, out, err = swerve("report", "both", "report.title=Both")
     assert status == 0, err
-    assert [line.split()[:3] for line in out.splitlines()[2:-1]] == [[label, "all", "temperatures"] for label in "ab"]
+    assert [line.split()[:3] for line in out.splitlines()[3:5]] == [[label, "all", "temperatures"] for label in "ab"]
     assert out.splitlines()[-1] == "Report: both/report/index.html"
     page = (tmp_path / "both" / "report" / "index.html").read_text(encoding="utf-8")
     assert "<title>Both - swerve report</title>" in page
@@ -193,8 +193,8 @@ def test_eval_prints_a_table_in_any_form(swerve: Swerve, model: str, tmp_path: P
     command = ("eval", "--model", f"a={model}", "--model", f"b={model}", *TASK, "--num-samples", "2", "--out", "out")
     status, table, err = swerve(*command, "--temperature", "a=0")
     assert status == 0, err
-    assert "; differences from a in points, p adjusted for their number:" in table
-    assert [line.split()[:2] for line in table.splitlines()[2:5]] == [["a", "greedy"], ["b", "greedy"], ["b", "T=1"]]
+    assert "Differences are from a, paired over the problems that both have; p is adjusted for all" in table
+    assert [line.split()[:2] for line in table.splitlines()[3:6]] == [["a", "greedy"], ["b", "greedy"], ["b", "T=1"]]
     for form, ending in (("md", "md"), ("csv", "csv"), ("latex", "tex"), ("json", "json")):
         status, out, err = swerve(*command, "--temperature", "a=0", "--format", form)
         assert status == 0, err

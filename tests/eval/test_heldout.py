@@ -13,10 +13,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.heldout import _note_ungraded, heldout_scores, sample_diversity, write_evaluation
+from swerve.eval.heldout import _note_ungraded, heldout_scores, write_evaluation
 from swerve.models.model_folder import load_model
 from swerve.problems.mixture import Mixture
 from swerve.progress import SilentProgress
+from swerve.statistics import share
 from swerve.types import Problem, StepMark
 from swerve.world import World
 from tests.builders import Notes
@@ -245,7 +246,7 @@ def test_summary_of_literal_rows():
     assert asdict(greedy.num_tokens) == pytest.approx(
         {"mean": 10.0, "low": 10 * 0.05**0.25, "high": 10 * (2 - 0.05**0.25)}
     )
-    assert (greedy.truncated, greedy.ungraded, greedy.unanswered) == (0.25, 0.25, 1.0)
+    assert (greedy.truncated, greedy.ungraded, greedy.unanswered) == (share(1, 4), 0.25, share(4, 4))
     assert {kind: part.accuracy.mean for kind, part in greedy.by_kind.items()} == {"a": 0.5, "b": 1.0}
     assert {kind: part.mean_reward.mean for kind, part in sampled.by_kind.items()} == {"a": 0.75, "b": 0.25}
     assert {kind: part.num_problems for kind, part in greedy.by_kind.items()} == {"a": 2, "b": 2}
@@ -305,24 +306,6 @@ def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
     ]
 
 
-def test_samples_of_a_problem_differ_by_literal_amounts():
-    def samples(*texts, right=()):
-        return [Response(problem=problem, text=text, extracted=text or None, correct=text in right) for text in texts]
-
-    problem = Problem(id="p", family="addition", question="", answer="")
-
-    groups = [samples("a b a", "a b a", right=["a b a"]), samples("a b a", "c d c", right=["a b a", "c d c"])]
-    found = sample_diversity([*groups, samples("x y")], confidence=0.95)  # one sample says nothing
-    assert found.ngram_similarity.mean == pytest.approx((1 + 0) / 2)
-    assert found.distinct_2grams.mean == pytest.approx((2 / 4 + 4 / 4) / 2)
-    assert (found.distinct_answers.mean, found.distinct_right_answers.mean) == (1.5, 1.5)
-    empty = sample_diversity([samples("", "")], confidence=0.95)  # nothing is right, and nothing was read
-    assert (empty.distinct_answers.mean, empty.distinct_right_answers.mean) == (0.0, 0.0)
-    unread = [Response(problem=problem, text=text, correct=True) for text in "ab"]
-    assert sample_diversity([unread], confidence=0.95).distinct_answers is None  # by a grader that records no answers
-    assert sample_diversity([samples("x y")], confidence=0.95) is None
-
-
 def test_diversity_is_in_the_evaluation(small_run):
     for one in read_evaluations(small_run):
         checkpoint = small_run.select_checkpoint(one.checkpoint)
@@ -331,4 +314,4 @@ def test_diversity_is_in_the_evaluation(small_run):
             answers = right.setdefault(row["problem_id"], set())
             answers |= {row["extracted"]} if row["correct"] else set()
         mean = sum(map(len, right.values())) / len(right)
-        assert one.diversity.distinct_right_answers.mean == pytest.approx(mean)
+        assert one.sampled.distinct_right.mean == pytest.approx(mean)

@@ -123,7 +123,7 @@ def test_real_problems_go_through_the_path_of_the_tiny_run(
     assert [one["stage_step"] for one in read_metrics(run.metrics_path)] == [1, 2]
     found = evaluate(config, run, progress=SilentProgress())
     assert {(one.greedy.num_problems, one.greedy.accuracy.mean) for one in found} == {(20, 0.0)}
-    assert all(one.diversity is not None for one in found)
+    assert all(one.sampled.similarity is not None for one in found)
 
 
 def test_a_recipe_of_another_command_is_named() -> None:

@@ -150,7 +150,6 @@ def inputs_of(filled: Any) -> Callable[..., ReportInputs]:
             else ProbeSummary.model_validate(filled(ProbeSummary, {**SUMMARY, **summary})),
             tables=None,
             final_completions={},
-            distinct_right={},
         )
 
     return make
@@ -198,20 +197,21 @@ def _answers_only_evaluation(entry: dict[str, Any], place: int) -> dict[str, Any
             "statuses": {"graded": 400, "unparsed": 0, "timeout": 0, "error": 0},
             "by_kind": {kind: {"num_problems": 33, "accuracy": share} for kind in ODD_KINDS},
             "by_part": {part: {"num_problems": 200, "accuracy": share} for part in ("gsm8k", "k_and_k 2")},
+            "in_format": {"mean": 0.0, "low": 0.0, "high": 0.01},
+            "empty_thinking": None,
+            "repeated_4grams": {"mean": 0.0, "low": 0.0, "high": 0.01},
+            "reflections": {"mean": 1.5 * place, "low": 1.0 * place, "high": 2.0 * place},
         },
         "sampled": {
             **entry["sampled"],
             "statuses": {"graded": 1570 - place, "unparsed": 20, "timeout": 10 + place, "error": 0},
             "num_unanswered": 20,
+            "distinct_right": {"mean": 1.0 + place, "low": 0.5 + place, "high": 1.5 + place},
             "curve": [
                 {"k": k, "num_problems": 400, "pass_at_k": passed if k == 4 else share, "pass_hat_k": share,
                  "majority_at_k": share if k == 4 else None}
                 for k in (1, 2, 4)
             ],
-        },
-        "responses": {
-            "format_rate": 0.0, "dummy_thinking_share": None, "repeated_4gram_share": 0.0,
-            "reflections_per_1000_words": 1.5 * place,
         },
     }  # fmt: skip
 

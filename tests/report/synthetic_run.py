@@ -283,7 +283,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
                 "trace_right": _rate(round(accuracy - 0.02, 4), 0.03),
                 "num_tokens": _interval(57.0 + 0.01 * stage_step, 0.1),
                 "entropy": _interval(round(0.08 * (1.4 - accuracy), 5), 0.004),
-                "truncated": 0.0,
+                "truncated": _rate(0.0, 0.0),
                 "by_kind": {
                     f"{carries} carries": {"num_problems": 100, "accuracy": _rate(round(accuracy**carries, 4), 0.06)}
                     for carries in (0, 1, 2, 3)
@@ -295,6 +295,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
         write_sealed(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))
         rows = [
             {
+                **dict.fromkeys(EVALUATION_SCHEMA.names),
                 "problem_id": f"addition-{trace.operands[0]}+{trace.operands[1]}",
                 "kind": "1 carries",
                 "difficulty": 1.0,

@@ -11,28 +11,9 @@ import pytest
 from swerve.artifacts.evaluation import largest_k
 from swerve.artifacts.files import atomic_directory, read_sealed, sha256_file, write_sealed
 from swerve.artifacts.metrics import append_metrics, read_step_metrics, synced_extent
-from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
-from swerve.report.read import read_inputs, right_answers
-from swerve.types import Problem
-
-
-def samples(*rows: tuple[str, str | None, bool]) -> list[Response]:
-    return [
-        Response(problem=Problem(id=name, family="math", question="", answer=""), extracted=answer, correct=correct)
-        for name, answer, correct in rows
-    ]
-
-
-def test_right_answers_are_counted_once_and_problems_without_any_stay() -> None:
-    drawn = samples(("p", "a", True), ("p", "a", True), ("p", "b", True), ("p", "c", False), ("q", None, False))
-    assert right_answers(drawn) == {"p": {"a", "b"}, "q": set()}
-
-
-def test_right_samples_without_a_recorded_answer_are_one_answer() -> None:
-    assert right_answers(samples(("p", None, True), ("p", "a", True))) == {"p": {"a"}}
-    assert right_answers(samples(("p", None, True), ("q", None, False))) == {"p": {""}, "q": set()}
+from swerve.report.read import read_inputs
 
 
 def test_the_largest_number_of_samples_of_any_checkpoint(inputs_of: Any) -> None:

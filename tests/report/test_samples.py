@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -74,7 +75,9 @@ def test_models_are_compared_over_all_temperatures(page: str) -> None:
 
 
 def test_outcomes_and_kinds_have_columns(page: str) -> None:
-    assert "<td>100.0%</td>" in page  # of rl cut off
+    assert "<td>100.0</td>" in page  # of rl cut off
+    assert ">cut off</th>" in page
+    assert "Differences are from dpo, paired over the problems that both have" in page
     assert "level 0 [3]" in page
     assert "owner/rl, abababababababab, float32" in page
 
@@ -83,3 +86,17 @@ def test_an_example_of_each_outcome_stands_as_it_was_written(page: str) -> None:
     for caption in ("dpo, T=0.5, wrong: 0 + 1?", "dpo, T=1, no answer found: 0 + 1?", "rl, T=0.5, right, cut off: 0"):
         assert page.count(f"<summary>{caption}") == 1
     assert "<pre>&lt;b&gt;dpo&lt;/b&gt;</pre>" in page
+
+
+def test_what_else_differs_is_a_sentence_with_its_figures(tmp_path: Path) -> None:
+    many = [replace(problem, id=f"{problem.id}-{turn}") for problem in PROBLEMS for turn in range(4)]
+    samples = [
+        Response(problem=problem, label=label, text=text, correct=True, temperature=0.0, completion_ids=(1,) * length)
+        for label, text, length in (("dpo", "so", 3), ("rl", "wait, so", 9))
+        for problem in many
+    ]
+    comparison = compare([samples[:24], samples[24:]])
+    page = write_samples_page(tmp_path / "index.html", comparison, [], options=ReportConfig()).read_text("utf-8")
+    said = "rl (greedy) also differs from dpo in tokens +6.00 [+5.30, +6.70], p &lt; 0.001; words +1.00 ["
+    assert said in page
+    assert "; reflections per 1,000 words +500 [" in page

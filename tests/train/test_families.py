@@ -359,7 +359,7 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     assert last["repeated_4gram_share"] is not None
     (summary,) = [one for one in evaluate(config, run, progress=progress) if one.checkpoint == "rl-2"]
     assert summary.greedy.trace_right is None
-    assert summary.responses.format_rate is not None
+    assert summary.greedy.in_format is not None
     rows = read_table(run.path / "eval" / "step_000004.parquet", EVALUATION_SCHEMA).to_pylist()
     assert {row["trace_right"] for row in rows} == {None}
 

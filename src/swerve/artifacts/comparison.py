@@ -2,10 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate, SamplingCurve
+
+MeasureUnit = Literal["share", "nats", "tokens", "words", "count", "cosine"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What is measured of responses or of a run."""
+
+    title: str
+    unit: MeasureUnit
+    least: float = 0.0
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Smallest and largest value."""
+        return self.least, 1.0 if self.unit in ("share", "cosine") else math.inf
+
+    @property
+    def difference_bounds(self) -> tuple[float, float]:
+        """Smallest and largest difference of two values."""
+        low, high = self.bounds
+        return low - high, high - low
+
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "accuracy": Measure(title="accuracy", unit="share"),
+        "unanswered": Measure(title="no answer", unit="share"),
+        "truncated": Measure(title="cut off", unit="share"),
+        "num_tokens": Measure(title="tokens", unit="tokens"),
+        "num_words": Measure(title="words", unit="words"),
+        "entropy": Measure(title="token entropy, nats", unit="nats"),
+        "similarity": Measure(title="similarity of samples (2-grams)", unit="cosine"),
+        "embedding_similarity": Measure(title="similarity of samples (embedding)", unit="cosine", least=-1.0),
+        "distinct_right": Measure(title="different right answers", unit="count"),
+        "in_format": Measure(title="in format", unit="share"),
+        "empty_thinking": Measure(title="empty thinking", unit="share"),
+        "reflections": Measure(title="reflections per 1,000 words", unit="count"),
+        "repeated_4grams": Measure(title="repeated 4-grams", unit="share"),
+        "trace_right": Measure(title="traces right", unit="share"),
+    }
+)
+"""What is compared of responses, in the order of tables; each is a field of `Scores`."""
 
 
 def decoding_name(temperature: float | None) -> str:
@@ -20,33 +67,59 @@ def decoding_name(temperature: float | None) -> str:
 
 
 class Difference(Record):
-    """A model's accuracy minus the first model's on the same problems."""
+    """A measure of a model minus that of the baseline, paired by problem."""
 
     compared_with: str
-    """Label of the first model, with its decoding."""
+    """Label of the baseline, with its decoding."""
+    num_problems: int
+    """Problems that the measure is known of for both."""
     estimate: Estimate
-    """Mean over problems with its interval."""
+    """Mean over these problems with its interval."""
     p_value: float | None
-    """McNemar's test where both have one sample per problem, else sign flips of the problems' differences."""
+    """McNemar's test where a problem is either right or wrong, else sign flips of the problems' differences."""
     p_adjusted: float | None = None
-    """By Benjamini and Hochberg over the table's differences."""
+    """By Benjamini and Hochberg over all differences of the comparison."""
 
 
 class Scores(Record):
-    """What a model makes of some problems at one temperature: means over problems."""
+    """What a model makes of some problems at one temperature: means over problems, of the mean over its responses.
+
+    Intervals are over problems: Wilson's for fractions where each problem has one response, else t intervals. What was
+    not measured is null; `num_measured` says of how many problems a measure is known, where that is not all of them.
+    """
 
     num_problems: int
+    num_measured: Mapping[str, int] = {}
     accuracy: Estimate
-    """Fraction of a problem's completions that are right (pass@1), an ungraded one counting as wrong; Wilson's interval
-    where each problem has one completion, else a t interval over problems."""
-    mean_reward: Estimate | None
-    """A completion without a reward counts 0; t interval over problems."""
-    num_tokens: Estimate | None
-    """Mean length of a completion, tokens; t interval over problems."""
+    """Fraction that is right (pass@1), an ungraded one counting as wrong."""
+    mean_reward: Estimate | None = None
+    """A response without a reward counts 0."""
+    num_tokens: Estimate | None = None
+    """Length in tokens, where they are known."""
+    num_words: Estimate | None = None
+    """Length in words."""
     entropy: Estimate | None = None
-    """Mean entropy along the completions, nats; t interval over problems; null where it was not measured."""
+    """Mean entropy along the responses under the model's own distribution at temperature 1, nats."""
     trace_right: Estimate | None = None
-    """Fraction of the completions whose answer and steps are right; null where steps are not checked."""
+    """Fraction whose answer and steps are right; null where steps are not checked."""
+    unanswered: Estimate | None = None
+    """Fraction without an answer, whether or not something is paid for them."""
+    truncated: Estimate | None = None
+    """Fraction cut off at the length limit."""
+    similarity: Estimate | None = None
+    """Of two samples of a problem: mean over all pairs of the cosine between counts of word 2-grams."""
+    embedding_similarity: Estimate | None = None
+    """The same of embeddings, where a model of them was given."""
+    distinct_right: Estimate | None = None
+    """Different right answers among two or more samples of a problem; right ones that were not recorded are alike."""
+    in_format: Estimate | None = None
+    """Fraction in the format that their prompt asks for; null where none asks for one."""
+    empty_thinking: Estimate | None = None
+    """Of those that think first, the fraction whose thinking is empty, filler or about something else."""
+    reflections: Estimate | None = None
+    """Words and phrases of reflection per 1,000 words."""
+    repeated_4grams: Estimate | None = None
+    """Fraction of runs of four words that stood in the response before."""
 
 
 class ModelScores(Scores):
@@ -58,12 +131,12 @@ class ModelScores(Scores):
     """0: greedy; null: the samples of all temperatures."""
     num_samples: int
     """Completions of each problem."""
+    origin: Literal["model", "file"] = "model"
+    """`file`: the responses were made elsewhere."""
     statuses: Mapping[str, int] = {}
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
     num_unanswered: int = 0
     """How many of them hold no answer, whether or not something is paid for them."""
-    truncated: float
-    """Fraction of the completions cut off at the length limit."""
     curve: tuple[SamplingCurve, ...] = ()
     """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md)); empty for
     greedy completions."""
@@ -71,23 +144,22 @@ class ModelScores(Scores):
     """The same scores for each kind of problem."""
     by_part: Mapping[str, Scores] | None = None
     """The same scores for each part of a mixture; null without one."""
-    difference: Difference | None = None
-    """From the first model of a comparison; null for itself, and outside of one."""
+    kind_average: Estimate | None = None
+    """Mean over the kinds of the accuracy of each; null with one kind."""
+    differences: Mapping[str, Difference] = {}
+    """By measure, from the baseline of a comparison; empty for itself, and outside of one."""
 
     @property
     def decoding(self) -> str:
         """How the completions were chosen."""
-        return decoding_name(self.temperature)
-
-    @property
-    def unanswered(self) -> float:
-        """Fraction of the completions without an answer."""
-        return self.num_unanswered / sum(self.statuses.values())
+        if self.origin == "model":
+            return decoding_name(self.temperature)
+        return "from a file" if self.temperature is None else f"from a file, {decoding_name(self.temperature)}"
 
     @property
     def ungraded(self) -> float:
         """Fraction of the completions that reached a limit of the grader or made it fail."""
-        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / sum(self.statuses.values())
+        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / (sum(self.statuses.values()) or 1)
 
     def of_samples(self, k: int) -> SamplingCurve:
         """Return what k samples of a problem are worth; of what was not measured every figure is null."""
@@ -95,12 +167,35 @@ class ModelScores(Scores):
         return next((point for point in self.curve if point.k == k), nothing)
 
 
+class PublishedRow(Record):
+    """Accuracies that somebody published: without an interval, and compared with nothing."""
+
+    name: str
+    by_kind: Mapping[str, float] = {}
+    """Accuracy on each kind of problem."""
+    accuracy: float | None = None
+    """Over all problems, where it was published."""
+
+    def average(self, kinds: Collection[str]) -> float | None:
+        """Return the mean over some kinds of the accuracy of each; None where one is not known."""
+        known = [self.by_kind[kind] for kind in kinds if kind in self.by_kind]
+        return sum(known) / len(known) if kinds and len(known) == len(kinds) else None
+
+
 class Comparison(Record):
-    """Models compared on the same problems; the first is what the others are compared with."""
+    """Models compared on the same problems."""
 
     confidence: float
     """Coverage of the intervals."""
+    baseline: str
+    """Label of the model that the others are compared with."""
     rows: tuple[ModelScores, ...]
+    published: tuple[PublishedRow, ...] = ()
+
+    @property
+    def num_differences(self) -> int:
+        """How many intervals of differences there are."""
+        return sum(len(row.differences) for row in self.rows)
 
     def headlines(self) -> dict[str, ModelScores]:
         """Return the first row of each model: of all temperatures together, where such a row was made."""

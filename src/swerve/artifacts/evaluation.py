@@ -12,36 +12,9 @@ from swerve.artifacts.files import verify_file
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
-from swerve.estimates import Estimate
 
 MANY_SAMPLES = 4
 """From so many samples per problem, pass@k says more than the mean of the samples does."""
-
-
-class ResponseForm(Record):
-    """What the greedy completions look like, by rules about the surface of a text; no intervals."""
-
-    format_rate: float | None = None
-    """Fraction in the format that their prompt asks for; null where no prompt asks for one."""
-    dummy_thinking_share: float | None = None
-    """Of the completions that think first, the fraction whose thinking is empty, filler or about something else."""
-    repeated_4gram_share: float | None = None
-    """Fraction of runs of four words that stood in the completion before."""
-    reflections_per_1000_words: float | None = None
-    """Words and phrases of reflection per 1,000 words."""
-
-
-class Diversity(Record):
-    """How much the sampled completions of one problem differ; means over problems, t intervals."""
-
-    ngram_similarity: Estimate | None
-    """Mean over all pairs of the cosine between counts of word 2-grams: 1 the same, 0 none shared."""
-    distinct_2grams: Estimate | None
-    """Distinct word 2-grams over 2-grams of all samples together."""
-    distinct_answers: Estimate | None
-    """Different answers; null where the grader records none."""
-    distinct_right_answers: Estimate | None
-    """Different right answers; null where the grader records none."""
 
 
 class Evaluation(Record):
@@ -67,10 +40,6 @@ class Evaluation(Record):
     """Of the completions at the temperature of `settings.eval`."""
     first_mistakes: Mapping[str, int] = {}
     """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
-    responses: ResponseForm | None = None
-    """Form of the greedy completions; null for tasks with a vocabulary of their own."""
-    diversity: Diversity | None = None
-    """Of the sampled completions ([Behaviours](behaviours.md#samples-of-one-problem)); null with one per problem."""
 
     @property
     def confidence(self) -> float | None:

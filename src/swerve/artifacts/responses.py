@@ -104,8 +104,8 @@ ROLLOUTS_SCHEMA = response_schema(
 )
 """Of `rollouts/step_*.parquet`."""
 EVALUATION_SCHEMA = response_schema(
-    *("problem_id", "kind", "difficulty", "question", "gold", "temperature", "sample", "prompt_ids", "completion_ids"),
-    *("text", "reward", "correct", "status", "answered", "extracted", "finish_reason", "trace_right", "entropy"),
+    *(*_PROBLEM, "temperature", "sample", "prompt_ids", "completion_ids", "text"),
+    *("reward", "correct", "status", "answered", "extracted", "finish_reason", "trace_right", "entropy"),
 )
 """Of `eval/step_*.parquet`: of each problem the greedy completion, whose `temperature` is 0, and the sampled ones."""
 SAMPLES_SCHEMA = response_schema(

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from swerve.artifacts.comparison import MEASURES as COMPARED
+from swerve.artifacts.comparison import Measure
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 
 STUDY_SCHEMA_VERSION = 1
-MeasureUnit = Literal["share", "nats", "tokens", "count"]
 RunState = Literal["trained", "collapsed", "failed", "missing"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What a study measures of a run."""
-
-    title: str
-    unit: MeasureUnit
 
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
@@ -34,12 +26,12 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "peak_step": Measure(title="step of the best accuracy", unit="count"),
         "entropy": Measure(title="token entropy", unit="nats"),
         "length": Measure(title="completion length", unit="tokens"),
-        "distinct_right": Measure(title="different right answers", unit="count"),
-        "similarity": Measure(title="similarity of samples", unit="count"),
-        "reflections": Measure(title="reflections per 1,000 words", unit="count"),
-        "empty_thinking": Measure(title="empty thinking", unit="share"),
-        "truncated": Measure(title="truncated", unit="share"),
-        "unanswered": Measure(title="without an answer", unit="share"),
+        "distinct_right": COMPARED["distinct_right"],
+        "similarity": Measure(title="similarity of samples", unit="cosine"),
+        "reflections": COMPARED["reflections"],
+        "empty_thinking": COMPARED["empty_thinking"],
+        "truncated": COMPARED["truncated"],
+        "unanswered": COMPARED["unanswered"],
         "divergence": Measure(title="KL to the stage's start", unit="nats"),
         "kl": Measure(title="KL term of training", unit="nats"),
     }

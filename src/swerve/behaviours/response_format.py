@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from swerve.behaviours.text_measures import split_words
 from swerve.problems.knights.grade_k_and_k import has_right_format
+from swerve.types import Problem
 
 ResponseFormat = Literal["think_answer", "answer_tag", "boxed"]
 RESPONSE_FORMATS: tuple[ResponseFormat, ...] = get_args(ResponseFormat)
@@ -107,6 +108,14 @@ def has_format(text: str, response_format: ResponseFormat) -> bool:
     if response_format == "answer_tag":
         return bool(_answer_blocks(text))
     return has_right_format(text)
+
+
+def asked_format(problem: Problem) -> ResponseFormat | None:
+    """Return the format that a prompt asks for, by the marks that stand in it."""
+    asked = "\n".join(content for _, content in problem.messages)
+    if "<answer>" in asked:
+        return "think_answer" if "<think>" in asked else "answer_tag"
+    return "boxed" if "\\boxed" in asked else None
 
 
 def is_unfinished(text: str) -> bool:

@@ -48,7 +48,7 @@ def behaviours(
     import json
 
     from swerve.artifacts.files import write_text
-    from swerve.behaviours.label_summary import load_embedder
+    from swerve.behaviours.diversity import load_embedder
     from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
     from swerve.eval.response_behaviours import behaviour_summary
 

@@ -127,15 +127,13 @@ def sample(
 
 
 def comparison_text(comparison: Comparison, form: str = "table") -> str:
-    """Return a comparison in one of its forms, or as `table` for the terminal, under a line on what its numbers are."""
-    from swerve.eval.comparison import FORMATS, comparison_table
+    """Return a comparison in one of its forms, or as `table` for the terminal, with lines on what its numbers are."""
+    from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
 
     if form != "table":
         return FORMATS[form](comparison)
-    compared = any(row.difference is not None for row in comparison.rows)
-    change = f"; differences from {comparison.rows[0].model} in points, p adjusted for their number" if compared else ""
-    first = f"Percent of the samples that are right [{100 * comparison.confidence:g}% interval over problems]{change}:"
-    return "\n".join([first, *table_lines(comparison_table(comparison))])
+    tables = [*table_lines(comparison_table(comparison)), "", *table_lines(measures_table(comparison))]
+    return "\n".join([*notes(comparison), *tables])
 
 
 def parse_temperatures(text: str) -> tuple[float, ...]:

@@ -1,36 +1,33 @@
-"""Score models on the same problems and compare them: accuracy, pass@k, paired differences; as text, CSV, LaTeX."""
+"""Score models on problems by every measure, and compare them: paired differences over the problems they share."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import get_args
 
-from swerve.artifacts.comparison import Comparison, Difference, ModelScores, Scores
+from swerve.artifacts.comparison import MEASURES, Comparison, Difference, ModelScores, PublishedRow, Scores
 from swerve.artifacts.responses import Response, by_problem
-from swerve.errors import MismatchError
-from swerve.estimates import Estimate, hundredths, hundredths_interval
-from swerve.formats.text_tables import by_number, latex_table, markdown_table
-from swerve.statistics import accuracy_interval, benjamini_hochberg, mcnemar, mean_interval, share, sign_flip_test
+from swerve.behaviours.diversity import Embedder
+from swerve.behaviours.measures import Group, problem_values
+from swerve.errors import ConfigError, MismatchError, nearest
+from swerve.estimates import Estimate
+from swerve.formats.text_tables import by_number
+from swerve.statistics import benjamini_hochberg, mean_interval, paired_difference, share, statistic_interval
+from swerve.statistics.clusters import Array
+from swerve.statistics.intervals import divided
 from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 from swerve.types import Problem, RewardStatus
 
-_DIFFERENCE = (-1.0, 1.0)
-AT_LEAST_0 = (0.0, float("inf"))
-
-Groups = Sequence[Sequence[Response]]
-"""One model's responses at one temperature, problem by problem."""
-
-_ByProblem = Mapping[str, Sequence[Response]]
+Values = Mapping[str, Mapping[str, float]]
+"""Measure -> value at each problem of which it is known (`problem_values`)."""
 
 
 def model_scores(
-    groups: Groups,
+    groups: Mapping[str, Group],
+    values: Values,
     *,
     model: str,
     temperature: float | None,
@@ -41,209 +38,169 @@ def model_scores(
 
     Args:
         groups: the responses to each problem.
+        values: of every measure at the problems.
         model: its label.
-        temperature: of the responses; 0: greedy; None: of all temperatures.
+        temperature: of the responses; 0: greedy; None: of all temperatures, or not known.
         confidence: coverage of the intervals.
         part_of: the part of a mixture that a problem is of; None: it is no mixture.
     """
+
+    def scores_by(name_of: Callable[[Problem], str]) -> dict[str, Scores]:
+        """Return the scores of the problems of each name, numbers in names counting as numbers."""
+        named: dict[str, list[str]] = {}
+        for problem, group in groups.items():
+            named.setdefault(name_of(group[0].problem), []).append(problem)
+        return {name: _scores(values, named[name], single, confidence) for name in sorted(named, key=by_number)}
+
     # Counts are over all completions, pass@k over the samples of each problem.
-    responses = list(chain.from_iterable(groups))
+    responses = list(chain.from_iterable(groups.values()))
     statuses = Counter(response.status for response in responses)
+    num_samples = max(map(len, groups.values()))
+    single = num_samples == 1
     sampled = [
-        SampledProblem(answers=[response.extracted for response in group], right=_verdicts(group)) for group in groups
+        SampledProblem(
+            answers=[response.extracted for response in group], right=[bool(response.correct) for response in group]
+        )
+        for group in groups.values()
     ]
+    by_kind = scores_by(lambda problem: problem.kind)
     return ModelScores(
-        **dict(_scores(groups, confidence)),
+        **dict(_scores(values, list(groups), single, confidence)),
         model=model,
         temperature=temperature,
-        num_samples=max(map(len, groups)),
+        num_samples=num_samples,
+        origin="file" if responses[0].dialect else "model",
         statuses={name: statuses[name] for name in get_args(RewardStatus)},
         num_unanswered=sum(not response.answered for response in responses),
-        truncated=sum(response.finish_reason == "length" for response in responses) / len(responses),
-        curve=() if temperature == 0 else tuple(sampling_curve(sampled, confidence=confidence)),
-        by_kind=_scores_by(groups, lambda problem: problem.kind, confidence),
-        by_part=_scores_by(groups, part_of, confidence) if part_of else None,
+        curve=() if temperature == 0 or single else tuple(sampling_curve(sampled, confidence=confidence)),
+        by_kind=by_kind,
+        by_part=scores_by(part_of) if part_of else None,
+        kind_average=_kind_average(groups, values["accuracy"], list(by_kind), confidence),
     )
 
 
-def _scores_by(groups: Groups, name_of: Callable[[Problem], str], confidence: float) -> dict[str, Scores]:
-    """Return the scores of the problems of each name, numbers in names counting as numbers."""
-    named: dict[str, list[Sequence[Response]]] = {}
-    for group in groups:
-        named.setdefault(name_of(group[0].problem), []).append(group)
-    return {name: _scores(named[name], confidence) for name in sorted(named, key=by_number)}
+def _scores(values: Values, problems: Sequence[str], single: bool, confidence: float) -> Scores:
+    estimates: dict[str, Estimate] = {}
+    measured: dict[str, int] = {}
+    for name, by_name in values.items():
+        known = [by_name[problem] for problem in problems if problem in by_name]
+        # A fraction of one response each is a share of problems; rewards may have any scale.
+        is_share = name in MEASURES and MEASURES[name].unit == "share"
+        if single and is_share and {*known} <= {0.0, 1.0}:
+            estimate = share(round(sum(known)), len(known), confidence=confidence)
+        else:
+            bounds = MEASURES[name].bounds if name in MEASURES else (0.0, 1.0)
+            are_bounded = all(bounds[0] <= value <= bounds[1] for value in known)
+            estimate = mean_interval(known, confidence=confidence, bounds=bounds if are_bounded else UNBOUNDED)
+        if estimate is not None:
+            estimates[name] = estimate
+            measured |= {name: len(known)} if len(known) < len(problems) else {}
+    return Scores.model_validate({"num_problems": len(problems), "num_measured": measured, **estimates})
 
 
-def _scores(groups: Groups, confidence: float) -> Scores:
-    responses = list(chain.from_iterable(groups))
-    checked = [response.trace_right for response in responses if response.trace_right is not None]
-    entropies = [response.entropy for response in responses if response.entropy is not None]
-    # Means over the responses to each problem.
-    rewards = [sum(response.reward or 0.0 for response in group) / len(group) for group in groups]
-    lengths = [sum(len(response.completion_ids) for response in group) / len(group) for group in groups]
-    are_fractions = all(0.0 <= reward <= 1.0 for reward in rewards)
-    accuracy = accuracy_interval(list(map(_verdicts, groups)), confidence=confidence)
-    assert accuracy is not None  # there is a problem
-    return Scores(
-        num_problems=len(groups),
-        accuracy=accuracy,
-        mean_reward=mean_interval(rewards, confidence=confidence, bounds=(0.0, 1.0) if are_fractions else UNBOUNDED),
-        num_tokens=mean_interval(lengths, confidence=confidence, bounds=AT_LEAST_0),
-        entropy=mean_interval(entropies, confidence=confidence, bounds=AT_LEAST_0),
-        trace_right=share(sum(checked), len(checked), confidence=confidence),
-    )
+def _kind_average(
+    groups: Mapping[str, Group], accuracy: Mapping[str, float], kinds: Sequence[str], confidence: float
+) -> Estimate | None:
+    """Return the mean over kinds of the accuracy of each, every kind counting the same; None with one kind."""
+    if len(kinds) < 2:
+        return None
+
+    def average(sums: Array) -> Array:
+        return divided(sums[:, ::2], sums[:, 1::2]).mean(axis=1)  # type: ignore[no-any-return]
+
+    columns: list[list[float]] = []
+    for kind in kinds:
+        of_kind = [float(groups[problem][0].problem.kind == kind) for problem in accuracy]
+        columns += [[one * value for one, value in zip(of_kind, accuracy.values(), strict=True)], of_kind]
+    return statistic_interval(average, columns, confidence=confidence, bounds=(0.0, 1.0))
 
 
-def _verdicts(group: Sequence[Response]) -> list[bool]:
-    return [bool(response.correct) for response in group]
+def compare(
+    models: Iterable[Sequence[Response]],
+    *,
+    pooled: bool = False,
+    confidence: float = 0.95,
+    baseline: str | None = None,
+    published: Sequence[PublishedRow] = (),
+    leave_out: Collection[str] = (),
+    embed: Embedder | None = None,
+) -> Comparison:
+    """Compare models with a baseline, measure by measure over the problems that both have, at each temperature.
 
-
-def compare(models: Groups, *, pooled: bool = False, confidence: float = 0.95) -> Comparison:
-    """Compare models with the first one on the same problems, at each temperature.
-
-    A row is compared with the first model's row of the same temperature or, where it has none, with its first row.
+    A row is compared with the baseline's row of the same temperature or, where it has none, with its first row.
 
     Args:
         models: the graded responses of each model, whose label they have; a model may come several times.
         pooled: of a model with several temperatures also a row of all of them, before the others.
         confidence: coverage of the intervals.
+        baseline: label of the model that the others are compared with; by default the first.
+        published: accuracies from elsewhere, which stand beside and are compared with nothing.
+        leave_out: measures that are not wanted.
+        embed: texts -> vectors, for the similarity of embeddings.
 
     Raises:
-        MismatchError: two models have different problems.
+        ConfigError: no model is called like the baseline.
+        MismatchError: a model has no problem in common with the baseline.
     """
-    # Each model's responses by temperature and problem.
+    # Each model's values by temperature and problem.
     rows: list[ModelScores] = []
-    answered: list[dict[str, list[Response]]] = []
+    values: list[Values] = []
     for responses in models:
-        label = responses[0].label or ""
         temperatures = list(dict.fromkeys(response.temperature for response in responses))
         if pooled and len(temperatures) > 1:
             temperatures.insert(0, None)
         for temperature in temperatures:
-            problems = by_problem(response for response in responses if temperature in (None, response.temperature))
-            if answered and problems.keys() != answered[0].keys():
-                raise MismatchError(
-                    f"'{label}' and '{rows[0].model}' have different problems; sample both with the same task, split "
-                    "and limit"
-                )
-            groups = list(problems.values())
-            rows.append(model_scores(groups, model=label, temperature=temperature, confidence=confidence))
-            answered.append(problems)
+            groups = by_problem(response for response in responses if temperature in (None, response.temperature))
+            values.append(problem_values(groups, leave_out=leave_out, embed=embed))
+            label = responses[0].label or ""
+            rows.append(model_scores(groups, values[-1], model=label, temperature=temperature, confidence=confidence))
 
-    # Each other model's difference from the first, the p-values adjusted for their number.
+    # Each other model's differences from the baseline.
+    labels = [row.model for row in rows]
+    base = labels[0] if baseline is None else baseline
+    if base not in labels:
+        raise ConfigError(f"--baseline '{base}' is none of the models{nearest(base, labels)}; use {', '.join(labels)}")
     first: dict[float | None, int] = {}
     for number, row in enumerate(rows):
-        if row.model == rows[0].model:
+        if row.model == base:
             first.setdefault(row.temperature, number)
-    others = [number for number, row in enumerate(rows) if row.model != rows[0].model]
-    differences = []
-    for number in others:
-        base = first.get(rows[number].temperature, 0)
-        label = f"{rows[base].model} {rows[base].decoding}"
-        differences.append(_difference(answered[base], answered[number], label, confidence))
-    adjusted = benjamini_hochberg([difference.p_value for difference in differences])
-    for number, difference, p in zip(others, differences, adjusted, strict=True):
-        difference = difference.model_copy(update={"p_adjusted": p})
-        rows[number] = rows[number].model_copy(update={"difference": difference})
-    return Comparison(confidence=confidence, rows=tuple(rows))
-
-
-def _difference(first: _ByProblem, second: _ByProblem, compared_with: str, confidence: float) -> Difference:
-    pairs = [(_verdicts(group), _verdicts(second[name])) for name, group in first.items()]
-    before = [sum(early) / len(early) for early, _ in pairs]
-    after = [sum(late) / len(late) for _, late in pairs]
-    if all(len(early) == len(late) == 1 for early, late in pairs):
-        test = mcnemar([early[0] for early, _ in pairs], [late[0] for _, late in pairs], confidence=confidence)
-        estimate, p_value = test.difference, test.p_value
-    else:
-        changes = [late - early for early, late in zip(before, after, strict=True)]
-        estimate = mean_interval(changes, confidence=confidence, bounds=_DIFFERENCE)
-        p_value = sign_flip_test(before, after)
-    assert estimate is not None
-    return Difference(compared_with=compared_with, estimate=estimate, p_value=p_value)
-
-
-def comparison_table(comparison: Comparison) -> list[list[str]]:
-    """Return the table for people, the heading first; fractions in percent, intervals in brackets."""
-    whole = comparison.rows[0]
-    kinds = whole.by_kind if len(whole.by_kind) > 1 else {}
-    ks = sorted({row.curve[-1].k for row in comparison.rows if row.num_samples > 1 and row.curve})
-    compared = any(row.difference is not None for row in comparison.rows)
-    # The heading says how many problems there are of each kind.
-    heading = ["model", "decoding", "samples", *(f"{kind} ({scores.num_problems})" for kind, scores in kinds.items())]
-    heading += [f"all ({whole.num_problems})", *(f"pass@{k}" for k in ks)]
-    heading += ["difference", "p"] if compared else []
-    rows = [[*heading, "no answer", "cut off", "tokens"]]
-    for row in comparison.rows:
-        cells = [row.model, row.decoding, str(row.num_samples)]
-        cells += [hundredths(row.by_kind[kind].accuracy.mean) for kind in kinds]
-        cells.append(hundredths_interval(row.accuracy))
-        cells += ["" if (rate := row.of_samples(k).pass_at_k) is None else hundredths_interval(rate) for k in ks]
-        cells += _difference_cells(row) if compared else []
-        tokens = "" if row.num_tokens is None else f"{row.num_tokens.mean:.0f}"
-        rows.append([*cells, hundredths(row.unanswered), hundredths(row.truncated), tokens])
-    return rows
-
-
-def _difference_cells(row: ModelScores) -> list[str]:
-    """Return the difference and its p-value; what it is from stands beside it where the decoding is another."""
-    difference = row.difference
-    if difference is None:
-        return ["", ""]
-    p, other = difference.p_adjusted, difference.compared_with
-    said = hundredths_interval(difference.estimate, signed=True)
-    return [
-        said if other.endswith(f" {row.decoding}") else f"{said} from {other}",
-        "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
+    differences: list[dict[str, Difference]] = []
+    for number, row in enumerate(rows):
+        place = first.get(row.temperature, labels.index(base))
+        name = f"{base} {rows[place].decoding}"
+        of_row = {} if row.model == base else measure_differences(values[place], values[number], name, confidence)
+        if row.model != base and not of_row:
+            raise MismatchError(f"'{row.model}' and '{base}' have no problem in common; sample both with the same task")
+        differences.append(of_row)
+    rows = [
+        row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
     ]
+    return Comparison(confidence=confidence, baseline=base, rows=tuple(rows), published=tuple(published))
 
 
-def _csv(comparison: Comparison) -> str:
-    """Return one line per model, decoding and kind, with fractions as numbers; `all` is the line of all problems."""
-    ks = sorted({point.k for row in comparison.rows for point in row.curve})
-    columns = ["model", "decoding", "temperature", "num_samples", "kind", "num_problems", "accuracy", "low", "high"]
-    columns += [column for k in ks for column in _ends(f"pass_at_{k}")]
-    columns += [*_ends("difference"), "p_value", "p_adjusted", "compared_with"]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    for row in comparison.rows:
-        for kind, scores in (*row.by_kind.items(), ("all", row)):
-            same = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
-            line = {**same, "kind": kind, "num_problems": scores.num_problems}
-            line |= _numbers(scores.accuracy, "accuracy", "low", "high")
-            # pass@k and the difference are of all problems together.
-            if scores is row:
-                for point in row.curve:
-                    line |= _numbers(point.pass_at_k, *_ends(f"pass_at_{point.k}"))
-                if row.difference is not None:
-                    line |= _numbers(row.difference.estimate, *_ends("difference"))
-                    line |= {name: _number(getattr(row.difference, name)) for name in ("p_value", "p_adjusted")}
-                    line["compared_with"] = row.difference.compared_with
-            writer.writerow(line)
-    return stream.getvalue()
+def measure_differences(before: Values, after: Values, compared_with: str, confidence: float) -> dict[str, Difference]:
+    """Return each measure of the second minus that of the first, over the problems of which it is known for both."""
+    differences = {}
+    for name, measure in MEASURES.items():
+        early, late = before.get(name, {}), after.get(name, {})
+        shared = [problem for problem in early if problem in late]
+        estimate, p_value = paired_difference(
+            [early[problem] for problem in shared],
+            [late[problem] for problem in shared],
+            confidence=confidence,
+            bounds=measure.difference_bounds,
+        )
+        if estimate is not None:
+            differences[name] = Difference(
+                compared_with=compared_with, num_problems=len(shared), estimate=estimate, p_value=p_value
+            )
+    return differences
 
 
-def _ends(name: str) -> tuple[str, str, str]:
-    return name, f"{name}_low", f"{name}_high"
-
-
-def _numbers(estimate: Estimate | None, *columns: str) -> dict[str, str]:
-    """Return mean and ends of an interval in three columns."""
-    values = () if estimate is None else (estimate.mean, estimate.low, estimate.high)
-    return {column: _number(value) for column, value in zip(columns, values, strict=False)}
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
-
-
-FORMATS: Mapping[str, Callable[[Comparison], str]] = MappingProxyType(
-    {
-        "md": lambda comparison: markdown_table(comparison_table(comparison), num_names=2),
-        "csv": _csv,
-        "latex": lambda comparison: latex_table(comparison_table(comparison), num_names=2),
-        "json": lambda comparison: comparison.model_dump_json(indent=2) + "\n",
-    }
-)
-"""The forms of a comparison beside the table for the terminal."""
+def adjusted(differences: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
+    """Return the differences of all models with p-values adjusted for the number of them all."""
+    p_values = iter(benjamini_hochberg([each.p_value for of_row in differences for each in of_row.values()]))
+    return [
+        {name: each.model_copy(update={"p_adjusted": next(p_values)}) for name, each in of_row.items()}
+        for of_row in differences
+    ]

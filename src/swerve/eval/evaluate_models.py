@@ -12,9 +12,11 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
+from swerve.behaviours.measures import OF_PROSE
 from swerve.config.sampling import SampleSettings
-from swerve.eval.comparison import FORMATS, compare
+from swerve.eval.comparison import compare
 from swerve.eval.sampling import SampleJob, run_jobs
+from swerve.formats.comparison_table import FORMATS
 from swerve.progress import Progress
 
 _ENDINGS = {"md": "md", "csv": "csv", "latex": "tex", "json": "json"}
@@ -70,8 +72,9 @@ def compare_checkpoints(run: RunDirectory) -> Comparison:
     Raises:
         ArtifactError: none is evaluated, or a table is damaged.
     """
-    checkpoints = []
-    for evaluation in read_evaluations(run):
+    checkpoints, evaluations = [], read_evaluations(run)
+    for evaluation in evaluations:
         responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
         checkpoints.append([replace(response, label=evaluation.checkpoint) for response in responses])
-    return compare(checkpoints)
+    is_prose = any(evaluation.greedy.reflections for evaluation in evaluations)
+    return compare(checkpoints, leave_out=() if is_prose else OF_PROSE)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from swerve.artifacts.comparison import ModelScores
-from swerve.artifacts.evaluation import Diversity, Evaluation, ResponseForm, read_evaluation
+from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.files import remove, sha256_file
 from swerve.artifacts.responses import (
     EVALUATION_SCHEMA,
@@ -23,10 +23,10 @@ from swerve.artifacts.responses import (
 )
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
-from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
+from swerve.behaviours.measures import OF_PROSE, problem_values
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError
-from swerve.eval.comparison import AT_LEAST_0, model_scores
+from swerve.eval.comparison import model_scores
 from swerve.eval.responses import sample_responses
 from swerve.functional import entropy, rows_per_chunk
 from swerve.models.fast_layers import use_fast_layers
@@ -40,9 +40,7 @@ from swerve.prompts import encode_prompts, template_arguments
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, make_engine
-from swerve.rollout.groups import text_metrics
 from swerve.seeds import derive_seed
-from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem
 from swerve.world import World, joined_world
 
@@ -205,14 +203,19 @@ def heldout_scores(
         responses: of each problem the greedy completion, then the sampled ones.
         confidence: coverage of the intervals.
         label: of the checkpoint.
-        family: of the problems, where scores by part of a mixture are wanted.
+        family: of the problems, where scores by part of a mixture are wanted; texts in a vocabulary of its own are no
+            prose.
     """
     part_of = family.label_of if isinstance(family, Mixture) else None
-    greedy, sampled = (
-        model_scores(groups, model=label, temperature=groups[0][0].temperature, confidence=confidence, part_of=part_of)
-        for groups in ([group[:1] for group in responses], [group[1:] for group in responses])
-    )
-    return greedy, sampled
+    leave_out = () if family is None or family.is_prose else OF_PROSE
+    halves = []
+    for part in (slice(1), slice(1, None)):
+        groups = {str(number): group[part] for number, group in enumerate(responses)}
+        values, temperature = problem_values(groups, leave_out=leave_out), groups["0"][0].temperature
+        halves.append(
+            model_scores(groups, values, model=label, temperature=temperature, confidence=confidence, part_of=part_of)
+        )
+    return halves[0], halves[1]
 
 
 def write_evaluation(
@@ -243,7 +246,6 @@ def write_evaluation(
     write_responses(table, [response for group in checked for response in group], EVALUATION_SCHEMA)
 
     scores = heldout_scores(checked, confidence=confidence, label=checkpoint.label, family=family)
-    texts = [(problem, group[0].text or "") for problem, group in zip(problems, responses, strict=True)]
     evaluation = Evaluation(
         checkpoint=checkpoint.label,
         stage=checkpoint.stage,
@@ -256,9 +258,6 @@ def write_evaluation(
         greedy=scores[0],
         sampled=scores[1],
         first_mistakes=dict(mistakes.most_common()),
-        # The texts of a task with a vocabulary of its own are no prose.
-        responses=ResponseForm(**text_metrics(texts)) if family.is_prose else None,
-        diversity=sample_diversity([group[1:] for group in responses], confidence=confidence),
     )
     evaluation.write(path)
     return evaluation
@@ -278,33 +277,3 @@ def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], wor
                 means[row] = float(values.mean())
     found = dict(pair for part in world.gather(list(means.items())) for pair in part)
     return [found[row] for row in range(len(sequences))]
-
-
-def sample_diversity(samples: Sequence[Sequence[Response]], *, confidence: float) -> Diversity | None:
-    """Return how much the samples of a problem differ, over the problems with two or more; None without one."""
-    several = [group for group in samples if len(group) > 1]
-    if not several:
-        return None
-    # A grader that records no answers leaves them out of right samples too; where nothing is right there are none.
-    responses = [sample for group in several for sample in group]
-    has_answers = any(sample.extracted is not None for sample in responses)
-    are_read = has_answers or not any(sample.correct for sample in responses)
-    measured: dict[str, list[float]] = {name: [] for name in Diversity.model_fields}
-    for group in several:
-        texts = [sample.text or "" for sample in group]
-        values = {"ngram_similarity": ngram_similarity(texts), "distinct_2grams": distinct_ngram_share(texts)}
-        if are_read:
-            right = [sample.extracted for sample in group if sample.correct]
-            values["distinct_answers"] = num_distinct([sample.extracted for sample in group])
-            values["distinct_right_answers"] = num_distinct(right)
-        for name, value in values.items():
-            if value is not None:
-                measured[name].append(value)
-    return Diversity(
-        **{
-            name: mean_interval(
-                values, confidence=confidence, bounds=AT_LEAST_0 if name.endswith("answers") else (0.0, 1.0)
-            )
-            for name, values in measured.items()
-        }
-    )

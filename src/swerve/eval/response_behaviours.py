@@ -9,7 +9,8 @@ from typing import Any
 
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.behaviours.label_summary import Embedder, summarise
+from swerve.behaviours.diversity import Embedder
+from swerve.behaviours.label_summary import summarise
 from swerve.behaviours.response_rows import Lexicon, Row
 from swerve.behaviours.signs import SIGNS
 from swerve.config import TaskConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, read_responses, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,
@@ -21,8 +21,6 @@ from swerve.artifacts.tables import (
     read_table,
 )
 from swerve.errors import ArtifactError
-from swerve.estimates import Estimate
-from swerve.statistics.intervals import mean_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +48,6 @@ class ReportInputs:
     tables: ProbeTables | None
     final_completions: Mapping[str, Response]
     """What the final checkpoint writes greedily, by problem id."""
-    distinct_right: Mapping[str, Estimate]
-    """By checkpoint: how many different right answers the samples of a problem have; empty where never two."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -128,7 +124,6 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         summary=summary,
         tables=None if summary is None else _read_tables(run, summary),
         final_completions=final_completions,
-        distinct_right=_distinct_right(run, evaluations),
     )
 
 
@@ -174,37 +169,8 @@ def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
     )
 
 
-def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
-    """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
-    distinct: dict[str, Estimate] = {}
-    largest = 0
-    for evaluation in evaluations:
-        responses = _responses(run, evaluation, "correct", "extracted")
-        answers = right_answers(response for response in responses if response.temperature != 0)
-        if evaluation.confidence is not None and answers:
-            counts = [float(len(answer)) for answer in answers.values()]
-            largest = max(largest, *map(int, counts))
-            estimate = mean_interval(counts, confidence=evaluation.confidence)
-            assert estimate is not None
-            distinct[evaluation.checkpoint] = estimate
-    return distinct if largest > 1 else {}
-
-
 def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list[Response]:
     """Return what some columns of an evaluation's table say; nothing where it is not there."""
     path = run.path / "eval" / f"{evaluation.file_name}.parquet"
     known = response_schema("problem_id", "temperature", *columns)
     return read_responses(path, known) if path.is_file() else []
-
-
-def right_answers(samples: Iterable[Response]) -> dict[str, set[str]]:
-    """Return the different right answers among the samples of each problem, as written.
-
-    Returns:
-        By problem id; where no right sample of a problem has a recorded answer, they count as one.
-    """
-    answers: dict[str, set[str]] = {}
-    for name, group in by_problem(samples).items():
-        right = {sample.extracted or "" for sample in group if sample.correct}
-        answers[name] = right - {""} or right
-    return answers

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from swerve.artifacts.comparison import Comparison, decoding_name
+from swerve.artifacts.comparison import MEASURES, Comparison, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.samples import SampleFile
 from swerve.config import ReportConfig
+from swerve.formats.comparison_table import comparison_table, difference_text, measures_table, notes
 from swerve.report.draw.panels import (
     FRACTION_ENDS,
     DotPlot,
@@ -17,11 +18,10 @@ from swerve.report.draw.panels import (
     Table,
     Texts,
     dot_row,
-    measured_columns,
     panel,
     section,
 )
-from swerve.report.format import NOT_MEASURED, count, p_value, p_words, percent, percent_interval, points_interval
+from swerve.report.format import count, p_words, percent, percent_interval, points_interval
 from swerve.report.page import fill_template
 from swerve.report.topics.topic import Tile
 
@@ -72,40 +72,53 @@ def write_samples_page(
 def _sentences(comparison: Comparison) -> Iterator[str]:
     for row in comparison.headlines().values():
         said = f"Of the samples of {row.model} ({row.decoding}) {percent_interval(row.accuracy)} are right"
-        if (change := row.difference) is not None:
+        if (change := row.differences.get("accuracy")) is not None:
             shown = "" if change.estimate.excludes(0) else ": the interval holds 0, so no difference is shown"
             p = "" if change.p_adjusted is None else f" ({p_words(change.p_adjusted)}, adjusted)"
-            said += f", {points_interval(change.estimate)} points against {comparison.rows[0].model}{p}{shown}"
+            said += f", {points_interval(change.estimate)} points against {comparison.baseline}{p}{shown}"
         yield f"{said}."
+        # What else differs, by the p-values that are adjusted for all differences.
+        others = [
+            f"{MEASURES[name].title} {difference_text(row, name)}"
+            for name, difference in row.differences.items()
+            if name != "accuracy" and (difference.p_adjusted or 0.0) <= 1 - comparison.confidence
+        ]
+        if others:
+            yield f"{row.model} ({row.decoding}) also differs from {comparison.baseline} in {'; '.join(others)}."
 
 
 def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
-    k = max((point.k for row in comparison.rows if row.num_samples > 1 for point in row.curve), default=0)
-    nums = {kind: scores.num_problems for kind, scores in comparison.rows[0].by_kind.items()}
-    dots, cells, kinds = [], [], []
-    for row in comparison.rows:
-        name, accuracy = f"{row.model}, {row.decoding}", percent_interval(row.accuracy)
-        dots.append(dot_row(name, accuracy, row.accuracy, None))
-        said = [name, accuracy, percent_interval(row.of_samples(k).pass_at_k)]
-        said.append(points_interval(row.difference.estimate if row.difference else None))
-        said.append(p_value(row.difference.p_adjusted if row.difference else None))
-        said += [percent(share) for share in (row.unanswered, row.ungraded, row.truncated)]
-        said.append(count(row.num_tokens.mean if row.num_tokens else None))
-        cells.append(tuple(said))
-        kinds.append((name, *(percent_interval(row.by_kind[kind].accuracy) for kind in nums)))
-
-    spread = ("No answer", "Not graded", "Cut off", "Tokens")
-    header = ("Model", "Accuracy", f"pass@{k}", "Difference (points)", "p, adjusted", *spread)
-    table = measured_columns(Table(id="samples", caption="Samples", header=header, rows=tuple(cells)))
-    # Of the first model there is no difference, and of few samples no pass@k.
-    table = replace(table, rows=tuple(tuple(cell.replace(NOT_MEASURED, "") for cell in row) for row in table.rows))
+    dots = [
+        dot_row(f"{row.model}, {row.decoding}", percent_interval(row.accuracy), row.accuracy, None)
+        for row in comparison.rows
+    ]
+    merged = [[f"{row[0]}, {row[1]}", *row[2:]] for row in comparison_table(comparison, with_kinds=False)]
+    table = _table("samples", "Samples", merged)
     yield panel("How often are they right?", DotPlot(rows=tuple(dots), ends=FRACTION_ENDS), table, wide=True,
-                note="Accuracy is the mean over problems of the fraction of samples that are right.")  # fmt: skip
+                note=" ".join(notes(comparison)))  # fmt: skip
+    nums = {kind: scores.num_problems for kind, scores in comparison.rows[0].by_kind.items()}
     if len(nums) > 1:
-        heading = ("Model", *(f"{kind} [{count(num)}]" for kind, num in nums.items()))
+        heading = ("Model", *(f"{kind} [{count(num)}]" for kind, num in nums.items()), "Average of kinds")
+        kinds = [
+            (
+                f"{row.model}, {row.decoding}",
+                *(percent_interval(row.by_kind[kind].accuracy if kind in row.by_kind else None) for kind in nums),
+                percent_interval(row.kind_average),
+            )
+            for row in comparison.rows
+        ]
         by_kind = Table(id="kinds", caption="Accuracy by kind of problem", header=heading, rows=tuple(kinds))
         note = "The number of problems is in brackets."
         yield panel("Which kinds of problems?", by_kind, wide=True, note=note)
+    headlines = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
+    measures = _table("measures", "Every measure", measures_table(headlines))
+    yield panel("What else do their texts differ in?", measures, wide=True)
+
+
+def _table(id: str, caption: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Return rows, the heading first, as a table with intervals as the page has them."""
+    header, *others = (tuple(re.sub(r"\[(\S+), (\S+)\]", r"(\1 to \2)", cell.strip()) for cell in row) for row in rows)
+    return Table(id=id, caption=caption, header=header, rows=tuple(others))
 
 
 def _examples(files: Sequence[SampleFile]) -> Texts:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from swerve.artifacts.comparison import MeasureUnit
 from swerve.artifacts.files import write_text
 from swerve.artifacts.study import (
     CURVES,
     MEASURES,
     Detectable,
-    MeasureUnit,
     Study,
     StudyCurve,
     StudyDifference,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _MAX_CURVES = 8
 _MAX_TILES = 6
-_CHART_UNITS: dict[MeasureUnit, Unit] = {"share": "share", "nats": "nats", "tokens": "tokens", "count": "reward"}
+_CHART_UNITS: Mapping[MeasureUnit, Unit] = {"share": "share", "nats": "nats", "tokens": "tokens", "count": "reward"}
 _ONE_SEED = "one seed"
 
 

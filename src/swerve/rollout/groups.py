@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.behaviours.response_format import ResponseFormat, has_format
+from swerve.behaviours.response_format import asked_format, has_format
 from swerve.behaviours.response_rows import behaviour_figures
 from swerve.grading.text import given_beginning
 from swerve.rollout.engine import Engine, SamplingParams
@@ -54,25 +54,13 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
 
     `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
     """
-    return text_metrics([(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts])
-
-
-def text_metrics(answers: Sequence[tuple[Problem, str]]) -> dict[str, float | None]:
-    """Return `response_metrics` of texts, each with its problem."""
+    answers = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
     begun = [given_beginning(problem, text) for problem, text in answers]
     questions = [problem.question for problem, _ in answers]
     metrics = behaviour_figures([text for _, text in answers], questions, prefixes=begun)
     has_asked = []
     for (problem, text), beginning in zip(answers, begun, strict=True):
-        asked = _asked_format(problem)
+        asked = asked_format(problem)
         if asked is not None:
             has_asked.append(has_format(beginning + text, asked))
     return {**metrics, "format_rate": sum(has_asked) / len(has_asked) if has_asked else None}
-
-
-def _asked_format(problem: Problem) -> ResponseFormat | None:
-    """Return the format that a prompt asks for, by the marks that stand in it."""
-    asked = "\n".join(content for _, content in problem.messages)
-    if "<answer>" in asked:
-        return "think_answer" if "<think>" in asked else "answer_tag"
-    return "boxed" if "\\boxed" in asked else None

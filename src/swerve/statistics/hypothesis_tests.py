@@ -14,6 +14,8 @@ from scipy.stats import t as student
 
 from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
 from swerve.statistics.clusters import Clusters, finite_array, membership, paired_arrays
+from swerve.statistics.intervals import mean_interval
+from swerve.statistics.jackknife import UNBOUNDED, Bounds
 from swerve.statistics.ranking import auc
 
 _MAX_ENUMERATED = 12
@@ -133,6 +135,41 @@ def sign_flip_test(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | 
     as_large = int((flipped >= abs(moved.sum()) - 1e-4).sum())
     drawn = len(moved) > _MAX_ENUMERATED
     return (as_large + drawn) / (len(flipped) + drawn)
+
+
+def paired_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    confidence: float = 0.95,
+    bounds: Bounds = UNBOUNDED,
+) -> tuple[Estimate | None, float | None]:
+    """Return the mean of second - first, one pair a cluster, with its interval, and the p-value of 0; None of nothing.
+
+    They are those of `mcnemar` where each cluster is one pair of fractions that are all 0 or 1, else of `mean_interval`
+    and `sign_flip_test`.
+
+    Args:
+        first: values of the cases.
+        second: values of the same cases.
+        clusters: which pairs belong together; by default each is its own cluster.
+        confidence: coverage of the interval.
+        bounds: smallest and largest possible difference; -1 and 1 of fractions.
+
+    Raises:
+        ValueError: the lengths differ, or a number is not finite.
+
+    >>> paired_difference([0, 0, 0, 0, 0], [1, 2, 3, 4, 5])[1]
+    0.0625
+    """
+    before, after = paired_arrays(first, second)
+    alone = clusters is None or len(set(clusters)) == before.size
+    if bounds == (-1.0, 1.0) and alone and np.isin([before, after], [0, 1]).all():
+        test = mcnemar(before == 1, after == 1, confidence=confidence)
+        return test.difference, test.p_value
+    estimate = mean_interval(after - before, clusters=clusters, confidence=confidence, bounds=bounds)
+    return estimate, sign_flip_test(before, after, clusters=clusters)
 
 
 @functools.lru_cache(maxsize=4)

@@ -28,10 +28,9 @@ from swerve.statistics import (
     cohens_d_paired,
     detectable_difference,
     holm,
-    mcnemar,
     mean_interval,
+    paired_difference,
     paired_t_test,
-    sign_flip_test,
 )
 from swerve.study.measure import Measured
 from swerve.study.plan import StudyFile
@@ -183,19 +182,10 @@ def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[
     if not pairs:
         return dict.fromkeys(("num_problems", "over_problems", "p_problems"))
     problems, before, after = zip(*pairs, strict=True)
-    num, level, is_share = len(set(problems)), study.confidence, MEASURES[measure].unit == "share"
-
-    # One answer for each problem that is right or wrong is a table of two by two.
-    if is_share and len(pairs) == num and {*before, *after} <= {0, 1}:
-        test = mcnemar([value == 1 for value in before], [value == 1 for value in after], confidence=level)
-        return {"num_problems": num, "over_problems": test.difference, "p_problems": test.p_value}
-    changes = [late - early for early, late in zip(before, after, strict=True)]
-    bounds = (-1.0, 1.0) if is_share else (-math.inf, math.inf)
-    return {
-        "num_problems": num,
-        "over_problems": mean_interval(changes, clusters=problems, confidence=level, bounds=bounds),
-        "p_problems": sign_flip_test(before, after, clusters=problems),
-    }
+    estimate, p_value = paired_difference(
+        before, after, clusters=problems, confidence=study.confidence, bounds=MEASURES[measure].difference_bounds
+    )
+    return {"num_problems": len(set(problems)), "over_problems": estimate, "p_problems": p_value}
 
 
 def _curves(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyCurve]:

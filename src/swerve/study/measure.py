@@ -10,12 +10,12 @@ from typing import Any
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
-from swerve.artifacts.responses import by_problem, read_responses, response_schema
+from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
+from swerve.behaviours.measures import problem_values
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
-from swerve.report.read import right_answers
 
 ByProblem = Mapping[str, float]
 """Problem -> value."""
@@ -76,44 +76,39 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     return Measured(run=StudyRun(**known, state=status), by_problem=by_problem, curves=_curves(evaluations, metrics))
 
 
+_OF_HALVES: Mapping[str, Mapping[str, str]] = {
+    "greedy": {
+        "accuracy": "accuracy",
+        "entropy": "entropy",
+        "length": "num_tokens",
+        **{name: name for name in ("reflections", "empty_thinking", "truncated", "unanswered")},
+    },
+    "sampled": {"sampled_accuracy": "accuracy", "similarity": "similarity", "distinct_right": "distinct_right"},
+}
+"""Half of an evaluation -> measure of a study -> what it is of the half's scores."""
+
+
 def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
-    columns = ("problem_id", "question", "temperature", "completion_ids", "correct", "extracted", "entropy")
-    responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", response_schema(*columns))
+    responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
     values: dict[str, dict[str, float]] = {}
-    names: dict[str, str] = {}
-    for greedy in responses:
-        if greedy.temperature == 0:
-            name = names[greedy.problem.id] = f"{greedy.problem.id}\n{greedy.problem.question}"
-            of_problem = {"accuracy": bool(greedy.correct), "length": len(greedy.completion_ids)}
-            for measure, value in {**of_problem, "entropy": greedy.entropy or 0.0}.items():
-                values.setdefault(measure, {})[name] = float(value)
-    samples = [response for response in responses if response.temperature != 0]
-    for problem, group in by_problem(samples).items():
-        share = sum(bool(sample.correct) for sample in group) / len(group)
-        values.setdefault("sampled_accuracy", {})[names[problem]] = share
-    for problem, answers in right_answers(samples).items():
-        values.setdefault("distinct_right", {})[names[problem]] = float(len(answers))
+    for half, names in _OF_HALVES.items():
+        groups: dict[str, list[Response]] = {}
+        for response in responses:
+            if (response.temperature == 0) == (half == "greedy"):
+                groups.setdefault(f"{response.problem.id}\n{response.problem.question}", []).append(response)
+        # What the evaluation leaves out (of texts that are no prose) is not measured here either.
+        measured = problem_values(groups)
+        for measure, name in names.items():
+            if getattr(getattr(evaluation, half), name) is not None:
+                values[measure] = measured[name]
     return values
 
 
 def _values(
     evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...], by_problem: Mapping[str, ByProblem]
 ) -> dict[str, float]:
-    last = evaluations[-1]
     values = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
-    values["truncated"] = last.greedy.truncated
-    if last.diversity is not None and last.diversity.ngram_similarity is not None:
-        values["similarity"] = last.diversity.ngram_similarity.mean
-
-    # What is said of texts, where the task's texts are prose.
-    form = last.responses
-    if form is not None and form.reflections_per_1000_words is not None:
-        values["reflections"] = form.reflections_per_1000_words
-    if form is not None and form.dummy_thinking_share is not None:
-        values["empty_thinking"] = form.dummy_thinking_share
-    if last.statuses:
-        values["unanswered"] = last.num_unanswered / last.statuses.total()
 
     # How good it ever was, and when.
     best = max(evaluations, key=lambda evaluation: evaluation.greedy.accuracy.mean)

@@ -95,9 +95,9 @@ class LiveEvaluation:
             "eval_reward": sampled.mean_reward,
             "eval_num_tokens": greedy.num_tokens,
             "eval_entropy": greedy.entropy,
+            "eval_truncated": greedy.truncated,
         }
-        values = {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
-        return {**values, "eval_truncated": greedy.truncated}
+        return {name: None if estimate is None else estimate.mean for name, estimate in means.items()}
 
     def write(self, checkpoint: CheckpointRef) -> None:
         """Write what was measured as the evaluation of a checkpoint, if it was measured of its weights."""

@@ -67,18 +67,17 @@ def test_samples_have_what_was_measured_and_what_it_means(inputs: ReportInputs) 
     assert isinstance(terms, Terms)
     assert table.header == ("Checkpoint", "pass@1", "pass@2", "pass@4", "maj@4", "pass^4", "Different right answers")
     assert table.rows[1] == ("dpo-8", *["50.0% (40.0 to 60.0)"] * 2, "63.0% (61.0 to 65.0)",
-                             *["50.0% (40.0 to 60.0)"] * 2, "2.00 (0.946 to 3.05)")  # fmt: skip
+                             *["50.0% (40.0 to 60.0)"] * 2, "2.00 (1.50 to 2.50)")  # fmt: skip
     assert table.rows[0][-1].startswith("1.00 (")
     assert [name for name, _ in terms.rows] == ["pass@k", "maj@k", "pass^k", "Different right answers"]
     assert found.note.startswith("4 samples per problem at temperature 1. ")
 
 
-def test_different_right_answers_need_a_problem_with_two(inputs: ReportInputs) -> None:
-    table = parts(replace(inputs, distinct_right={}))["sampling"]
-    assert table.header[-1] == "pass^4"
-    terms = panel(replace(inputs, distinct_right={}), "What are several samples of a problem worth?").parts[1]
-    assert isinstance(terms, Terms)
-    assert len(terms.rows) == 3
+def test_different_right_answers_stand_there_also_where_none_is_found_twice(inputs: ReportInputs) -> None:
+    nothing = {"mean": 0.0, "low": 0.0, "high": 0.1}
+    table = parts(with_entries(inputs, sampled={"distinct_right": nothing}))["sampling"]
+    assert [row[-1] for row in table.rows] == ["0 (0 to 0.100)"] * len(table.rows)
+    assert parts(with_entries(inputs, sampled={"distinct_right": None}))["sampling"].header[-1] == "pass^4"
 
 
 def test_one_sample_a_problem_is_no_table(inputs: ReportInputs) -> None:
@@ -91,12 +90,12 @@ def test_one_sample_a_problem_is_no_table(inputs: ReportInputs) -> None:
 def test_responses_leave_out_what_never_occurs_but_not_the_format(inputs: ReportInputs) -> None:
     table = parts(inputs)["responses-form"]
     assert table.header == ("Checkpoint", "In format", "Reflections")
-    assert table.rows[2] == ("rl-5", "0.0%", "3.00")
+    assert table.rows[2] == ("rl-5", "0.0% (0.0 to 1.0)", "3.00 (2.00 to 4.00)")
 
 
-@pytest.mark.parametrize("responses", [None, {"format_rate": None, "repeated_4gram_share": 0.0}])
-def test_responses_that_were_not_measured_have_no_table(inputs: ReportInputs, responses: Any) -> None:
-    assert "responses-form" not in parts(with_entries(inputs, responses=responses))
+def test_responses_that_were_not_measured_have_no_table(inputs: ReportInputs) -> None:
+    nothing = dict.fromkeys(("in_format", "reflections", "repeated_4grams"))
+    assert "responses-form" not in parts(with_entries(inputs, greedy=nothing))
 
 
 def test_kinds_are_in_the_order_of_their_numbers_and_have_a_plot(inputs: ReportInputs) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from swerve.artifacts.comparison import ModelScores, Scores
 from swerve.artifacts.evaluation import Evaluation, rewards_are_fractions
 from swerve.artifacts.metrics import StepMetrics
+from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
 from swerve.report.draw.curves import Chart, over_checkpoints
 from swerve.report.draw.figures import Drawing, numbers, set_title, shades, side_by_side
@@ -27,7 +28,7 @@ from swerve.report.draw.panels import (
     panel,
     section,
 )
-from swerve.report.format import NOT_MEASURED, count, number, number_interval, percent, percent_interval, quoted
+from swerve.report.format import NOT_MEASURED, count, number_interval, percent, percent_interval, quoted
 from swerve.report.read import ReportInputs
 from swerve.report.topics.divergence import divergence_table, pair_panel
 from swerve.report.topics.spikes import spike_table
@@ -75,7 +76,7 @@ def _evaluation_table(evaluations: Sequence[Evaluation]) -> Table:
             percent_interval(evaluation.greedy.trace_right),
             number_interval(evaluation.greedy.num_tokens),
             number_interval(evaluation.greedy.entropy),
-            percent(evaluation.greedy.truncated),
+            percent_interval(evaluation.greedy.truncated),
             count(evaluation.statuses.total() - evaluation.statuses["graded"]),
         )
         for evaluation in evaluations
@@ -141,8 +142,8 @@ _SAMPLING_TERMS = {
     "pass@k": "Chance that at least one of k samples is right, estimated without bias.",
     "maj@k": "Chance that the most frequent answer of k samples is right; ties are broken at random.",
     "pass^k": "Chance that all k samples are right.",
-    "Different right answers": "Mean number, as written, that the samples of a problem hold: more than one where the "
-    "model finds several.",
+    "Different right answers": "Mean number, as written, that the samples of a problem hold; above one only "
+    "where problems have several.",
 }
 
 
@@ -159,7 +160,7 @@ def _sampling_panel(inputs: ReportInputs) -> Panel | None:
         # The majority of two is one of the two.
         cells += [percent_interval(last.majority_at_k)] if most > 2 else []
         cells.append(percent_interval(last.pass_hat_k))
-        rows.append((entry.checkpoint, *cells, number_interval(inputs.distinct_right.get(entry.checkpoint))))
+        rows.append((entry.checkpoint, *cells, number_interval(entry.sampled.distinct_right)))
     majority = (f"maj@{most}",) if most > 2 else ()
     header = ("Checkpoint", *(f"pass@{k}" for k in ks), *majority, f"pass^{most}", "Different right answers")
     table = measured_columns(Table(id="sampling", caption="Samples by checkpoint", header=header, rows=tuple(rows)))
@@ -184,20 +185,20 @@ def _num_samples(evaluations: Sequence[Evaluation]) -> str:
 
 
 _RESPONSES = (
-    ("format_rate", "In format", "Fraction of responses in the format that their prompt asks for."),
+    ("in_format", "In format", "Fraction of responses in the format that their prompt asks for."),
     (
-        "dummy_thinking_share",
-        "Dummy thinking",
+        "empty_thinking",
+        "Empty thinking",
         "Of the responses that think first, the fraction whose thinking is empty, filler, a few words, or not about "
         "the question.",
     ),
     (
-        "repeated_4gram_share",
+        "repeated_4grams",
         "Repeated 4-grams",
         "Fraction of runs of four words that occurred before in the same response; it grows with length.",
     ),
     (
-        "reflections_per_1000_words",
+        "reflections",
         "Reflections",
         f"Phrases such as {quoted('wait')} or {quoted('let me check')}, per 1,000 words.",
     ),
@@ -221,21 +222,21 @@ def _mistake_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
 
 def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
     """Return what greedy responses look like, without metrics that are 0 throughout; only the format may be."""
-    forms = {
-        evaluation.checkpoint: evaluation.responses.model_dump()
-        for evaluation in evaluations
-        if evaluation.responses is not None
-    }
-
     # A measure that is 0 everywhere says nothing.
     kept = []
     for key, name, meaning in _RESPONSES:
-        values = [form[key] for form in forms.values()]
-        if any(values) or (key == "format_rate" and any(value is not None for value in values)):
+        values: list[Estimate] = [value for each in evaluations if (value := getattr(each.greedy, key)) is not None]
+        if any(value.mean for value in values) or (key == "in_format" and values):
             kept.append((key, name, meaning))
     rows = tuple(
-        (label, *((number if key.startswith("reflections") else percent)(form[key]) for key, _, _ in kept))
-        for label, form in forms.items()
+        (
+            each.checkpoint,
+            *(
+                (number_interval if key == "reflections" else percent_interval)(getattr(each.greedy, key))
+                for key, _, _ in kept
+            ),
+        )
+        for each in evaluations
     )
     return panel(
         "What do the responses look like?",

@@ -1,0 +1,217 @@
+"""Tables of a comparison of models: accuracy by kind, every measure with its differences; text, CSV, LaTeX, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from swerve.artifacts.comparison import MEASURES, Comparison, Difference, Measure, ModelScores
+from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.formats.text_tables import latex_table, markdown_table
+
+PUBLISHED = "published"
+_IN_MAIN_TABLE = ("unanswered", "truncated", "num_tokens", "num_words", "empty_thinking")
+_CSV_COLUMNS = (
+    *("model", "decoding", "temperature", "num_samples", "kind", "measure", "num_problems", "mean", "low", "high"),
+    *("difference", "difference_low", "difference_high", "difference_num_problems", "p_value", "p_adjusted"),
+    "compared_with",
+)
+
+
+def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list[list[str]]:
+    """Return the table of accuracies for people, the heading first; fractions in percent, intervals in brackets.
+
+    Columns are the kinds of problems, the mean over the kinds, that over all problems, pass@k, the paired difference,
+    and the means of a few other measures. Published accuracies come last.
+    """
+    whole = max(comparison.rows, key=lambda row: row.num_problems)
+    kinds = whole.by_kind if with_kinds and len(whole.by_kind) > 1 else {}
+    ks = sorted({row.curve[-1].k for row in comparison.rows if row.num_samples > 1 and row.curve})
+    compared = comparison.num_differences > 0
+    shown = [name for name in _measured(comparison) if name in _IN_MAIN_TABLE]
+    shown += ["reflections"] if any(row.reflections and row.reflections.mean for row in comparison.rows) else []
+    if all(row.num_tokens for row in comparison.rows):
+        shown = [name for name in shown if name != "num_words"]
+
+    # The heading says how many problems there are of each kind.
+    heading = ["model", "decoding", "samples", *(f"{kind} ({scores.num_problems})" for kind, scores in kinds.items())]
+    heading += [*(["average of kinds"] if kinds else []), f"all problems ({whole.num_problems})"]
+    heading += [f"pass@{k}" for k in ks] + (["difference", "p"] if compared else [])
+    failed = any(row.ungraded for row in comparison.rows)
+    rows = [[*heading, *(MEASURES[name].title for name in shown), *(["not graded"] if failed else [])]]
+    for row in comparison.rows:
+        cells = [row.model, row.decoding, str(row.num_samples)]
+        cells += [hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else "" for kind in kinds]
+        cells += [hundredths_interval(row.kind_average) if row.kind_average else ""] if kinds else []
+        cells.append(hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems))
+        cells += ["" if (rate := row.of_samples(k).pass_at_k) is None else hundredths_interval(rate) for k in ks]
+        cells += [_difference(row, "accuracy"), p_text(row.differences.get("accuracy"))] if compared else []
+        cells += [_mean(row, name) for name in shown]
+        rows.append([*cells, *([hundredths(row.ungraded)] if failed else [])])
+    for published in comparison.published:
+        average = published.average(kinds)
+        cells = [published.name, PUBLISHED, ""]
+        cells += [hundredths(published.by_kind[kind]) if kind in published.by_kind else "" for kind in kinds]
+        cells += ["" if average is None else hundredths(average)] if kinds else []
+        cells.append("" if published.accuracy is None else hundredths(published.accuracy))
+        rows.append(cells + [""] * (len(rows[0]) - len(cells)))
+    return rows
+
+
+def measures_table(comparison: Comparison) -> list[list[str]]:
+    """Return every measure of every row with its interval and, below it, the paired difference from the baseline.
+
+    The heading comes first; what was not measured is said.
+    """
+    rows = [["measure", *(f"{row.model}, {row.decoding}" for row in comparison.rows)]]
+    for name in _measured(comparison):
+        cells = []
+        for row in comparison.rows:
+            estimate: Estimate | None = getattr(row, name)
+            num = row.num_measured.get(name, row.num_problems)
+            few = _of_fewer(num, row.num_problems)
+            cells.append("not measured" if estimate is None else _interval(MEASURES[name], estimate) + few)
+        rows.append([MEASURES[name].title + (", %" if MEASURES[name].unit == "share" else ""), *cells])
+        if any(name in row.differences for row in comparison.rows):
+            rows.append(["  difference", *(difference_text(row, name) for row in comparison.rows)])
+    return rows
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Return what a reader of the tables has to know of their numbers."""
+    level, num = 100 * comparison.confidence, comparison.num_differences
+    lines = [f"Percent of the responses that are right [{level:g}% interval over problems]."]
+    if num:
+        lines.append(
+            f"Differences are from {comparison.baseline}, paired over the problems that both have; p is adjusted for "
+            f"all {num}. Where nothing differs, about {max(1, round((1 - comparison.confidence) * num))} of their "
+            "intervals exclude 0 by chance."
+        )
+    if any(row.num_words and not row.num_tokens for row in comparison.rows):
+        lines.append("Tokens and entropy are known of responses that were sampled here; words are known of all.")
+    if comparison.published:
+        lines.append("Published accuracies have no interval, and are compared with nothing.")
+    return lines
+
+
+def _measured(comparison: Comparison) -> list[str]:
+    return [name for name in MEASURES if any(getattr(row, name) is not None for row in comparison.rows)]
+
+
+def _of_fewer(num: int, whole: int) -> str:
+    return "" if num == whole else f" (n={num})"
+
+
+def number_text(value: float, *, signed: bool = False) -> str:
+    """Return a number with three digits, and all before the point.
+
+    >>> number_text(1234.5), number_text(311.4), number_text(0.0531), number_text(2, signed=True)
+    ('1234', '311', '0.0531', '+2.00')
+    """
+    sign = "+" if signed else ""
+    return f"{value:{sign}.0f}" if abs(value) >= 1000 else f"{value:{sign}#.3g}".removesuffix(".")
+
+
+def _interval(measure: Measure, estimate: Estimate, *, signed: bool = False) -> str:
+    if measure.unit == "share":
+        return hundredths_interval(estimate, signed=signed)
+    mean, low, high = (number_text(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def _mean(row: ModelScores, name: str) -> str:
+    estimate: Estimate | None = getattr(row, name)
+    if estimate is None:
+        return ""
+    return hundredths(estimate.mean) if MEASURES[name].unit == "share" else number_text(estimate.mean)
+
+
+def p_text(difference: Difference | None) -> str:
+    """Return the adjusted p-value of a difference; empty where there is none."""
+    p = None if difference is None else difference.p_adjusted
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _difference(row: ModelScores, name: str) -> str:
+    """Return the difference; what it is from stands beside it where the decoding is another, and n where it is less."""
+    difference = row.differences.get(name)
+    if difference is None:
+        return ""
+    said = _interval(MEASURES[name], difference.estimate, signed=True)
+    if not difference.compared_with.endswith(f" {row.decoding}"):
+        said += f" from {difference.compared_with}"
+    return said + _of_fewer(difference.num_problems, row.num_problems)
+
+
+def difference_text(row: ModelScores, name: str) -> str:
+    """Return a row's difference in a measure with its interval and p-value; empty where there is none."""
+    difference = row.differences.get(name)
+    if difference is None:
+        return ""
+    p = p_text(difference)
+    return f"{_difference(row, name)}, p {f'< {p[1:]}' if p.startswith('<') else f'= {p}'}"
+
+
+def _csv(comparison: Comparison) -> str:
+    """Return one line per model, decoding, kind and measure, with fractions as numbers; see `_csv_lines`."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _CSV_COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in _csv_lines(comparison):
+        numbers = {name: f"{value:.6g}" for name, value in line.items() if isinstance(value, float)}
+        writer.writerow({name: "" if value is None else value for name, value in {**line, **numbers}.items()})
+    return stream.getvalue()
+
+
+def _csv_lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield the lines; the kind `all` is all problems together, `average` the mean over the kinds."""
+    for row in comparison.rows:
+        same = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
+        for kind, scores in (*row.by_kind.items(), ("all", row)):
+            for name in MEASURES:
+                if (estimate := getattr(scores, name)) is not None:
+                    line = {**same, "kind": kind, "measure": name, **_ends(estimate)}
+                    line["num_problems"] = scores.num_measured.get(name, scores.num_problems)
+                    yield line | (_difference_cells(row.differences.get(name)) if scores is row else {})
+        rates = {f"pass_at_{point.k}": ("all", point.pass_at_k) for point in row.curve if point.k > 1}
+        for name, (kind, estimate) in {**rates, "accuracy": ("average", row.kind_average)}.items():
+            if estimate:
+                yield {**same, "kind": kind, "measure": name, **_ends(estimate)}
+    for published in comparison.published:
+        known = published.by_kind if published.accuracy is None else {**published.by_kind, "all": published.accuracy}
+        for kind, value in known.items():
+            yield {"model": published.name, "decoding": PUBLISHED, "kind": kind, "measure": "accuracy", "mean": value}
+
+
+def _difference_cells(difference: Difference | None) -> dict[str, Any]:
+    """Return what a line says of the difference from the baseline, which is of all problems together."""
+    if difference is None:
+        return {}
+    ends = zip(("difference", "difference_low", "difference_high"), _ends(difference.estimate).values(), strict=True)
+    more = {name: getattr(difference, name) for name in ("p_value", "p_adjusted", "compared_with")}
+    return {**dict(ends), "difference_num_problems": difference.num_problems, **more}
+
+
+def _ends(estimate: Estimate) -> dict[str, float]:
+    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+
+
+FORMATS: Mapping[str, Callable[[Comparison], str]] = MappingProxyType(
+    {
+        "md": lambda comparison: "\n".join(
+            [
+                markdown_table(comparison_table(comparison), num_names=2),
+                markdown_table(measures_table(comparison)),
+            ]
+        ),
+        "csv": _csv,
+        "latex": lambda comparison: "\n".join(
+            [latex_table(comparison_table(comparison), num_names=2), latex_table(measures_table(comparison))]
+        ),
+        "json": lambda comparison: comparison.model_dump_json(indent=2) + "\n",
+    }
+)
+"""The forms of a comparison beside the tables for the terminal."""
