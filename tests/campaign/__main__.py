@@ -113,10 +113,12 @@ class Campaign:
         return kinds(commands, self._given.seed)
 
     def _some(self, part: str, seconds: float) -> Iterator[Case]:
-        """Yield cases of each command in random order as long as its share of the time lasts, one at least."""
+        """Yield cases of commands in random order as long as its share of the time lasts, of one command at least."""
         end, rng = time.monotonic() + seconds, random.Random(self._given.seed)
-        for number, name in enumerate(self._commands):
+        for number, name in enumerate(rng.sample(self._commands, len(self._commands))):
             now = time.monotonic()
+            if number and now > end:
+                break
             last = now + (end - now) / (len(self._commands) - number)
             found = list(self._cases(part, [name]))
             for case in rng.sample(found, len(found)):

@@ -328,6 +328,7 @@ def dose(direction: str, base: float, other: float) -> dict[str, Any]:
 def pivots() -> dict[str, Any]:
     hit = {"num": 9, "share": rate(0.889, 0.2), "chance": 0.019}
     return {
+        "unit": "token",
         "num_rollouts": 20,
         "num_rollouts_with_pivot": 9,
         "gap": 0.2,
@@ -344,6 +345,13 @@ def pivots() -> dict[str, Any]:
         "on_spike": hit,
         "on_wrong": hit,
         "on_first_wrong": None,
+        "breaks": {
+            "num_rollouts": 6,
+            "num_confirmed": 5,
+            "top_divergence": {"num": 6, "share": rate(0.667, 0.3), "chance": 0.019},
+            "top_entropy": {"num": 6, "share": rate(0.5, 0.3), "chance": 0.019},
+            "above_entropy": estimate(0.167, 0.2),
+        },
     }
 
 

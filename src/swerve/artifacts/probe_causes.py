@@ -173,9 +173,24 @@ class PivotOverlap(Record):
     above_chance: Estimate | None
 
 
-class Pivots(Record):
-    """Tokens at which the probability of success jumps."""
+class Breaks(Record):
+    """Where the chance of a right answer falls for good: of each rollout the largest pivot that is a fall and lasts."""
 
+    num_rollouts: int
+    """Rollouts with such a pivot."""
+    num_confirmed: int
+    top_divergence: PivotOverlap | None
+    """How often it is where the divergence is highest."""
+    top_entropy: PivotOverlap | None
+    """How often it is where the reference's entropy is highest."""
+    above_entropy: Estimate | None
+    """The first less the second, over the same rollouts."""
+
+
+class Pivots(Record):
+    """Tokens, or sentences, at which the probability of success jumps."""
+
+    unit: Literal["token", "sentence"]
     num_rollouts: int
     num_rollouts_with_pivot: int
     gap: float
@@ -200,6 +215,7 @@ class Pivots(Record):
     on_spike: PivotOverlap | None
     on_wrong: PivotOverlap | None
     on_first_wrong: PivotOverlap | None
+    breaks: Breaks
 
 
 class CrossSamplingPoint(Record):

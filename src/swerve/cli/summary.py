@@ -236,10 +236,17 @@ def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
     if pivots is not None:
         where = None if pivots.on_spike is None else pivots.on_spike.share
         yield (
-            f"Pivotal tokens: {pivots.num_pivots} in {pivots.num_rollouts} rollouts, {pivots.num_confirmed} "
+            f"Pivotal {pivots.unit}s: {pivots.num_pivots} in {pivots.num_rollouts} rollouts, {pivots.num_confirmed} "
             f"with a jump of {format_percent(pivots.gap)} or more confirmed by fresh continuations; on spikes "
             f"{_interval(where)}."
         )
+        breaks = pivots.breaks
+        if breaks.top_divergence is not None and breaks.top_entropy is not None:
+            yield (
+                f"  where success falls for good, in {breaks.num_rollouts} rollouts: the highest divergence is there "
+                f"in {_interval(breaks.top_divergence.share)} (chance {format_percent(breaks.top_divergence.chance)}), "
+                f"the reference's highest entropy in {_interval(breaks.top_entropy.share)}"
+            )
 
 
 def _crossing_lines(probe: ProbeSummary) -> Iterator[str]:

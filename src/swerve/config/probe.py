@@ -118,8 +118,10 @@ class PivotConfig(Model):
 
     max_rollouts: Count = 0
     """Maximum number of rollouts searched; 0 leaves the test out."""
+    unit: Literal["token", "sentence"] = "token"
+    """What is searched for: single tokens, by bisection, or sentences, whose values are all measured."""
     gap: Share = 0.2
-    """Smallest change of the success rate across one token that counts."""
+    """Smallest change of the success rate across one of them that counts."""
     false_positive_rate: Share = 0.05
     """Largest probability that two equal success rates differ by the gap."""
     num_continuations: PositiveInt | None = None

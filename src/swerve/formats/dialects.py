@@ -253,6 +253,25 @@ def _convert_batch(record: Record, path: Path) -> dict[str, Any]:
     return {**more, "custom_id": name, "responses": responses}
 
 
+def _convert_processbench(record: Record, path: Path) -> dict[str, Any]:
+    """Join the steps by empty lines, and turn the number of the first wrong one into its characters."""
+    steps, label = record.values["steps"], record.values["label"]
+    if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+        raise ArtifactError(f"{record.place}: steps must be a list of texts")
+    if not isinstance(label, int) or not -1 <= label < len(steps):
+        raise ArtifactError(
+            f"{record.place}: label is {label!r}, but must be the number of the first wrong step, from 0 to "
+            f"{len(steps) - 1}, or -1 where all are right"
+        )
+    start = len(_STEP_END) * label + sum(map(len, steps[:label])) if label > 0 else 0
+    mistake = [start, start + len(steps[label])] if label >= 0 else None
+    more = {key: value for key, value in record.values.items() if key not in ("steps", "label")}
+    return {**more, "response": _STEP_END.join(steps), "first_wrong": mistake}
+
+
+_STEP_END = "\n\n"
+
+
 def _marks(*marks: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(mark.split()) for mark in marks)
 
@@ -324,6 +343,19 @@ LAYOUTS: tuple[Dialect, ...] = (
         names={**_OF_EACH, "id": ("custom_id",)},
         each=("responses",),
         convert=_convert_batch,
+    ),
+    Dialect(
+        name="processbench",
+        marks=_marks("problem steps label"),
+        names=_names(
+            id="id",
+            problem="problem",
+            response="response",
+            correct="final_answer_correct?",
+            label="generator?",
+            first_wrong="first_wrong",
+        ),
+        convert=_convert_processbench,
     ),
     Dialect(name="plain", names=RESPONSE_NAMES, each=("responses", "completions", "outputs")),
 )

@@ -36,6 +36,8 @@ _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     "correct": Fields.truth,
     "extracted": Fields.label,
 }
+_STEP_LABELS = ("first_wrong", "first_wrong_sentence")
+"""Where a response goes wrong; kept in `extra` until it is tokenised, when they are read."""
 """Fields of a response that a record may have -> how they are read."""
 _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
@@ -137,14 +139,15 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         raise ArtifactError(f"{entry.place} has prompt_ids but no completion_ids; give both or the texts")
     # What is not read, or holds something else, is kept beside it.
     read = {name: convert(entry, name) for name, convert in _READ.items()}
-    taken = [name for name, value in read.items() if value is not None]
+    labels = {name: value for name in _STEP_LABELS if (value := entry.get(name)) is not None}
+    taken = [*labels, *(name for name, value in read.items() if value is not None)]
     return replace(
         asked,
         place=entry.place,
         text=text,
         completion_ids=ids,
         population=entry.label("set") or "",
-        extra=entry.others((*taken, *_ASKED, "response", "completion_ids", "set")),
+        extra={**entry.others((*taken, *_ASKED, "response", "completion_ids", "set")), **labels},
         **read,
     )
 

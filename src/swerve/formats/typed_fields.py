@@ -34,6 +34,8 @@ RESPONSE_NAMES: Names = {
     "reward": ("reward", "score", "recorded_reward"),
     "finish_reason": ("finish_reason",),
     "status": ("status",),
+    "first_wrong": ("first_wrong",),
+    "first_wrong_sentence": ("first_wrong_sentence",),
 }
 # In a file of problems "answer" is the gold answer; in a file of responses it may be the model's.
 PROBLEM_NAMES: Names = {

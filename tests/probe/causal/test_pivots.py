@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_the_winners_curse_shows_and_the_confirmed_are_few(toys) -> None:
     assert len(false) >= 10
     assert np.mean([abs(one.search) for one in false]) >= 0.3
     assert abs(np.mean([one.estimate * np.sign(one.search) for one in false])) <= 0.15
-    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
     assert summary.size_search.mean > summary.size_estimate.mean
     assert summary.max_confirmed_below_gap == pytest.approx(0.05 * len(search.pivots))
     dump_json(summary)
@@ -156,7 +157,12 @@ def test_summary_by_hand(toys) -> None:
     ]
     search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
     assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [(0, 1), (1, 1), (2, 1)]
-    summary = summarise_pivots(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, intervals=Intervals())
+    summary = summarise_pivots(
+        search,
+        spikes={0: [1], 1: [0, 2], 2: [1, 3]},
+        tops={0: (1, 0), 1: (1, 0), 2: (3, 3)},
+        intervals=Intervals(),
+    )
     assert (summary.num_pivots, summary.num_rises, summary.num_falls) == (3, 1, 2)
     assert (summary.num_rollouts, summary.num_rollouts_with_pivot, summary.num_confirmed) == (3, 3, 3)
     assert summary.size_search.mean == pytest.approx(0.5, abs=0.05)
@@ -168,6 +174,34 @@ def test_summary_by_hand(toys) -> None:
     assert (summary.on_wrong.share.mean, summary.on_wrong.chance) == (1.0, 0.5)
     assert (summary.on_first_wrong.share.mean, summary.on_first_wrong.chance) == (0.5, 0.25)
     assert summary.false_positive_rate == false_positive_rate(300, 0.2)
+    # The first two fall at word 1 for good: the highest divergence is there in one, the highest entropy in none.
+    assert (summary.breaks.num_rollouts, summary.breaks.num_confirmed) == (2, 2)
+    assert (summary.breaks.top_divergence.share.mean, summary.breaks.top_divergence.chance) == (0.5, 0.25)
+    assert (summary.breaks.top_entropy.share.mean, summary.breaks.above_entropy.mean) == (0.0, 0.5)
+
+
+def test_sentences_are_searched_and_only_a_fall_without_a_later_rise_is_for_good(toys) -> None:
+    """V at the ends of sentences is .6 .6 .1 .7 .2 0: it falls at the second, and comes back, and at the fourth."""
+    text = "one two. " * 4 + "one two."
+    rollout = replace(
+        toys.rollout(0, "a b " * 5), text=text, spans=[*pairwise([0, 3, 8, 12, 17, 21, 26, 30, 35, 39, 44])]
+    )
+    course = Course([0.6, -1, 0.6, -1, 0.1, -1, 0.7, -1, 0.2, -1, 0.0], np.random.default_rng(3))  # only ends are asked
+    search = find_pivots([rollout], course, settings=PivotConfig(unit="sentence", gap=0.4, num_continuations=300))
+    assert [(one.position, one.stop, one.search > 0, one.lasts) for one in search.pivots] == [
+        (2, 4, False, False),
+        (4, 6, True, False),
+        (6, 8, False, True),
+    ]
+    summary = summarise_pivots(search, spikes={0: [5, 7]}, tops={0: (7, 2)}, intervals=Intervals())
+    assert (summary.unit, summary.on_spike.share.mean) == ("sentence", pytest.approx(2 / 3))
+    # Of the nine places for a piece of two tokens, 4-5, 5-6, 6-7 and 7-8 have one of the spikes; two have the top.
+    assert (summary.on_spike.chance, summary.breaks.top_divergence.chance) == pytest.approx((4 / 9, 2 / 9))
+    assert (summary.breaks.num_rollouts, summary.breaks.above_entropy.mean) == (1, 1.0)
+
+
+def tops(search: PivotSearch) -> dict[int, tuple[int, int]]:
+    return {sequence.sequence_id: (0, 0) for sequence in search.sequences}
 
 
 def outcome(successes: int, num: int = 50) -> Outcome:
@@ -177,11 +211,20 @@ def outcome(successes: int, num: int = 50) -> Outcome:
 def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
     jumps = [(0.3, (25, 20)), (-0.5, (35, 25)), (-0.4, (20, 50)), (-0.4, (45, 20)), (0.4, (20, 30)), (-0.3, (50, 20))]
     pivots = tuple(
-        Pivot(sequence=toys.rollout(index, "a b"), position=0, search=search, before=before, after=after)
+        Pivot(
+            sequence=toys.rollout(index, "a b"),
+            position=0,
+            stop=1,
+            lasts=search < 0,
+            search=search,
+            before=before,
+            after=after,
+        )
         for index, (search, (before, after)) in enumerate((one, map(outcome, two)) for one, two in jumps)
     )
     search = PivotSearch(
         sequences=tuple(one.sequence for one in pivots),
+        unit="token",
         gap=0.2,
         num_continuations=51,
         pivots=pivots,
@@ -189,7 +232,7 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
         num_compared=6,
         num_rounds=2,
     )
-    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
     assert summary.size_search.mean == pytest.approx(2.3 / 6)
     assert summary.size_estimate.mean == pytest.approx((-0.1 + 0.2 - 0.6 + 0.5 + 0.2 + 0.6) / 6)
     # Newcombe at 95% of 45 and 20 of 50: 0.5 [0.32, 0.64], of 50 and 20: 0.6 [0.44, 0.72]; of 35 and 25: [0.01, ...]
@@ -201,11 +244,11 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
 def test_nothing_found_and_nothing_searched(toys) -> None:
     toy = toys.fair(lambda words: False, length=3)
     search = find_pivots([toys.rollout(0, "a a a")], toy.sampler(), settings=SETTINGS)
-    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
     assert (summary.num_pivots, summary.size_search, summary.on_spike) == (0, None, None)
     nothing = find_pivots([], toy.sampler(), settings=SETTINGS)
     assert nothing.num_rounds == 0
-    assert summarise_pivots(nothing, spikes={}, intervals=Intervals()) is None
+    assert summarise_pivots(nothing, spikes={}, tops={}, intervals=Intervals()) is None
 
 
 @dataclass(frozen=True)
@@ -234,7 +277,7 @@ def searched(toys, values: Sequence[float], *, num: int, seed: int = 0) -> Pivot
 def test_a_loss_spread_over_four_tokens_has_no_confirmed_pivot(toys) -> None:
     """Four tokens lose .15 each: the search stops at single ones, but none of them loses .2."""
     search = searched(toys, [0.6, 0.6, 0.6, 0.6, 0.45, 0.3, 0.15, 0.0, 0.0, 0.0, 0.0], num=300)
-    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
     assert summary.num_pivots >= 150
     assert (
         sum(one.same_way >= 0.2 for one in search.pivots) >= 0.1 * summary.num_pivots

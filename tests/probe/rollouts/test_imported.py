@@ -330,6 +330,48 @@ def test_words_the_tokenizer_does_not_have_are_refused(tmp_path: Path) -> None:
             import_responses(path, tokenizer=tokenizer)
 
 
+PROSE = "Ann has 3 cats. Bob has 2.\n1. So they have 6! Done."
+
+
+@pytest.mark.parametrize(
+    ("label", "wrong"),
+    [
+        ({"first_wrong": 38}, "h"),
+        ({"first_wrong": [38, 44]}, "have 6"),
+        ({"first_wrong": -1}, ""),
+        ({"first_wrong_sentence": 0}, "Ann has 3 cats."),
+        ({"first_wrong_sentence": "2"}, "1. So they have 6!"),
+        ({"first_wrong_sentence": 3}, "Done."),
+        ({"first_wrong_sentence": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_first_wrong_step_is_where_the_file_says(tmp_path: Path, label: dict[str, Any], wrong: str) -> None:
+    row = {"id": "a", "problem": "How many?", "response": PROSE, "correct": False, **label}
+    (found,) = import_responses(write(tmp_path / "r.jsonl", [row]), tokenizer=byte_tokenizer()).sequences
+    assert "".join(PROSE[slice(*found.spans[position])] for position in found.wrong) == wrong
+    assert set(found.wrong.values()) <= {""}  # what a right step has there is not known
+
+
+def test_labels_of_processbench(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": "g-0",
+            "generator": "m",
+            "problem": "1+1?",
+            "steps": ["It is 3.", "So 3."],
+            "final_answer_correct": False,
+        }
+        | {"label": label}
+        for label in (0, 1, -1)
+    ]
+    found = import_responses(write(tmp_path / "p.json", rows), tokenizer=byte_tokenizer())
+    assert found.provenance["format"] == "processbench"
+    assert {(one.text, one.correct, one.label) for one in found.sequences} == {("It is 3.\n\nSo 3.", False, "imported")}
+    marked = ["".join(one.text[slice(*one.spans[at])] for at in one.wrong) for one in found.sequences]
+    assert marked == ["It is 3.", "So 3.", ""]
+
+
 GOOD = '{"id": "a", "problem": "x", "response": "y"}'
 
 
@@ -364,6 +406,26 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
         ("r.json", '[{"id": "a", "problem": "x"}]', "r.json, record 1 has no response"),
         ("r.json", '{"a": {"problem": "x"}}', "r.json, entry 'a' has no response"),
         ("r.json", "{", "r.json is not JSON"),
+        (
+            "r.jsonl",
+            GOOD[:-1] + ', "first_wrong_sentence": 1}',
+            "line 1: first_wrong_sentence is 1, but the response has sentences 0 to 0; name one of them",
+        ),
+        (
+            "r.jsonl",
+            GOOD[:-1] + ', "first_wrong": 9}',
+            "line 1: first_wrong is 9, but the response has characters 0 to 0; name",
+        ),
+        (
+            "r.jsonl",
+            GOOD[:-1] + ', "first_wrong": "in the end"}',
+            "first_wrong must be a whole number, or two for a piece",
+        ),
+        (
+            "r.jsonl",
+            '{"id": "a", "problem": "x", "steps": ["y"], "label": 1}',
+            "line 1: label is 1, but must be the number of the first wrong step, from 0 to 0, or -1",
+        ),
         (
             "r.json",
             '{"a": {"problem": "x", "response": "y"}, "a": {"problem": "x", "response": "z"}}',

@@ -181,7 +181,7 @@ class CausalTests:
         ]
 
     def pivots(self) -> tuple[Rows, Entries]:
-        """Search for the tokens across which the value of a rollout jumps."""
+        """Search for the tokens, or sentences, across which the value of a rollout jumps."""
         settings, plan = self.plan.recipe.probe.pivots, self.plan
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
@@ -192,8 +192,16 @@ class CausalTests:
         ):
             search = find_pivots(sequences, sampler, settings=settings)
         positions = self.spikes.positions(plan.final, plan.recipe.probe.divergence)
-        by_id = dict(zip([sequence.sequence_id for sequence in self.data.sequences], positions, strict=True))
-        summary = summarise_pivots(search, spikes=by_id, intervals=self.data.intervals)
+        # Where the divergence is highest, and where the reference's entropy is.
+        ids = [sequence.sequence_id for sequence in self.data.sequences]
+        divergent = self.spikes.tops[plan.final, plan.recipe.probe.divergence]
+        uncertain = [int(np.argmax(own)) for own in self.data.by_sequence("entropy_ref", plan.final)]
+        summary = summarise_pivots(
+            search,
+            spikes=dict(zip(ids, positions, strict=True)),
+            tops=dict(zip(ids, zip(divergent, uncertain, strict=True), strict=True)),
+            intervals=self.data.intervals,
+        )
         return prefix_value_rows(search.values), {"pivots": summary}
 
     def cross_sampling(self) -> tuple[Rows, Entries]:

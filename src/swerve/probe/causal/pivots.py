@@ -1,4 +1,4 @@
-"""Values along rollouts, and pivotal tokens: those across which the value jumps, found by bisection.
+"""Values along rollouts, and pivotal tokens or sentences: those across which the value jumps, found by bisection.
 
 Pivotal token search is of phi-4 (arXiv 2412.08905, section 4.3).
 """
@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
-from swerve.artifacts.probe_causes import PivotOverlap, Pivots
+import numpy as np
+
+from swerve.artifacts.probe_causes import Breaks, PivotOverlap, Pivots
 from swerve.artifacts.responses import Response
 from swerve.config import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
 from swerve.probe.intervals import Intervals
+from swerve.probe.rollouts.tokenise import sentence_spans
 from swerve.statistics import difference_interval
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
 
@@ -36,11 +40,15 @@ class PrefixValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """A token across which the value jumps."""
+    """A token, or a sentence, across which the value jumps."""
 
     sequence: Response
     position: int
-    """Of the token; its effect is V(position + 1) - V(position)."""
+    """Of the token, or the sentence's first one."""
+    stop: int
+    """Of the token after it; its effect is V(stop) - V(position)."""
+    lasts: bool
+    """It is a fall, and no later value that was measured is back within the gap; of sentences all were."""
     search: float
     """The jump on the continuations by which it was found: the largest of many, so too large on average."""
     before: Outcome
@@ -77,13 +85,14 @@ class PivotSearch:
     """What a search found, and what it took."""
 
     sequences: tuple[Response, ...]
+    unit: Literal["token", "sentence"]
     gap: float
     num_continuations: int
     """Of each prefix, in either sample set."""
     pivots: tuple[Pivot, ...]
     values: tuple[PrefixValue, ...]
     num_compared: int
-    """Single tokens whose two values were compared."""
+    """Single tokens, or sentences, whose two values were compared."""
     num_rounds: int
     """Calls of the engine for the search."""
 
@@ -97,6 +106,21 @@ def num_samples(settings: PivotConfig) -> int:
     if settings.num_continuations is not None:
         return settings.num_continuations
     return samples_for_false_positive_rate(settings.gap, settings.false_positive_rate)
+
+
+def piece_ends(sequence: Response, unit: Literal["token", "sentence"]) -> list[int]:
+    """Return after how many tokens each piece of a rollout ends, from 0, the beginning, on.
+
+    A token that stands for characters of two sentences is the last of the first one. The end-of-sequence token is of
+    the last sentence.
+    """
+    length = len(sequence.completion_ids)
+    if unit == "token":
+        return list(range(length + 1))
+    begins = [begin for begin, _ in sentence_spans(sequence.text or "")]
+    token_begins = [begin for begin, _ in sequence.spans]
+    cuts = np.searchsorted(token_begins, begins[1:], side="left").tolist()
+    return sorted({0, *cuts, length})
 
 
 def prefix_values(
@@ -131,11 +155,12 @@ def find_pivots(
     *,
     settings: PivotConfig,
 ) -> PivotSearch:
-    """Find the tokens across which the value jumps by `gap` or more, and estimate each jump anew.
+    """Find the tokens (or sentences) across which the value jumps by `gap` or more, and estimate each jump anew.
 
     From V(0) and V(n) on, a stretch of tokens [a, b] is halved while |V(a) - V(b)| >= gap, down to single tokens; these
     are the pivots. All rollouts advance together, so that each round is one call of the engine. A rise and a fall
-    within one stretch cancel and stay unfound; `prefix_values` at all lengths misses nothing.
+    within one stretch cancel and stay unfound; `prefix_values` at all lengths misses nothing. Of sentences there
+    are few: the values at all their ends are measured.
 
     Simulated with the default settings (51 continuations, gap .2) along wrong rollouts of 12 to 100 tokens whose value
     is one constant up to the last token, which ends at 0: the search stops at a token without an effect in 5 to 8% of
@@ -156,43 +181,53 @@ def find_pivots(
         values = prefix_values(places, sampler, num, sample_set=sample_set)
         return dict(zip(ordered, values, strict=True))
 
-    def jump(index: int, start: int, stop: int) -> float:
-        return known[index, stop].outcome.value - known[index, start].outcome.value
-
-    # Stretches of tokens (index of the rollout, start, stop) are halved while their ends differ.
+    # Stretches of a rollout (its index, and of which piece's end to which) are halved while the values there differ.
     known: dict[tuple[int, int], PrefixValue] = {}
-    stretches = [(index, 0, len(sequence.completion_ids)) for index, sequence in enumerate(sequences)]
-    singles: list[tuple[int, int]] = []
+    pieces = [piece_ends(sequence, settings.unit) for sequence in sequences]
+    stretches = [
+        (index, first, last)
+        for index, ends in enumerate(pieces)
+        for first, last in ([(0, len(ends) - 1)] if settings.unit == "token" else pairwise(range(len(ends))))
+    ]
+    singles: list[tuple[int, int, int]] = []
     num_compared = num_rounds = 0
     while stretches:
-        ends = {(index, length) for index, start, stop in stretches for length in (start, stop)}
+        ends = {(index, pieces[index][end]) for index, *both in stretches for end in both}
         known.update(measure(ends - known.keys(), "search"))
         num_rounds += 1
         halves: list[tuple[int, int, int]] = []
-        for index, start, stop in stretches:
-            num_compared += stop - start == 1
-            if abs(jump(index, start, stop)) < settings.gap - _EXACT:
+        for index, first, last in stretches:
+            start, stop = pieces[index][first], pieces[index][last]
+            num_compared += last - first == 1
+            if abs(known[index, stop].outcome.value - known[index, start].outcome.value) < settings.gap - _EXACT:
                 continue
-            if stop - start == 1:
-                singles.append((index, start))
+            if last - first == 1:
+                singles.append((index, start, stop))
             else:
-                middle = (start + stop) // 2
-                halves += [(index, start, middle), (index, middle, stop)]
+                middle = (first + last) // 2
+                halves += [(index, first, middle), (index, middle, last)]
         stretches = halves
+
     # The jumps by which the pivots were found are too large: they are measured again.
-    fresh = measure({(index, length) for index, start in singles for length in (start, start + 1)}, "estimate")
-    pivots = [
-        Pivot(
-            sequence=sequences[index],
-            position=start,
-            search=jump(index, start, start + 1),
-            before=fresh[index, start].outcome,
-            after=fresh[index, start + 1].outcome,
+    fresh = measure({(index, length) for index, *both in singles for length in both}, "estimate")
+    pivots: list[Pivot] = []
+    for index, start, stop in sorted(singles):
+        before, after = known[index, start].outcome.value, known[index, stop].outcome.value
+        later = [value.outcome.value for (own, length), value in known.items() if own == index and length >= stop]
+        pivots.append(
+            Pivot(
+                sequence=sequences[index],
+                position=start,
+                stop=stop,
+                lasts=max(later) <= before - settings.gap + _EXACT,
+                search=after - before,
+                before=fresh[index, start].outcome,
+                after=fresh[index, stop].outcome,
+            )
         )
-        for index, start in sorted(singles)
-    ]
     return PivotSearch(
         sequences=tuple(sequences),
+        unit=settings.unit,
         gap=settings.gap,
         num_continuations=num,
         pivots=tuple(pivots),
@@ -218,7 +253,11 @@ def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
 
 
 def summarise_pivots(
-    search: PivotSearch, *, spikes: Mapping[int, Collection[int]], intervals: Intervals
+    search: PivotSearch,
+    *,
+    spikes: Mapping[int, Collection[int]],
+    tops: Mapping[int, tuple[int, int]],
+    intervals: Intervals,
 ) -> Pivots | None:
     """Return how many pivots there are, how large and where; None without rollouts.
 
@@ -231,9 +270,12 @@ def summarise_pivots(
     `max_confirmed_below_gap`, 1 - confidence of the pivots, are confirmed with a smaller true jump. The fractions of
     pivots on spikes and on wrong steps are beside their chance: what to expect were each pivot anywhere in its rollout.
 
+    `breaks` is about the largest fall of each rollout that lasts: where the chance of a right answer falls for good.
+
     Args:
         search: what was found.
         spikes: positions of the spikes by `sequence_id`; a rollout that is missing has none.
+        tops: the position of the highest divergence, and of the reference's highest entropy, by `sequence_id`.
         intervals: how intervals are made.
     """
     if not search.sequences:
@@ -242,6 +284,7 @@ def summarise_pivots(
     pivots, problems = search.pivots, _problems(search.pivots)
     marked = [pivot for pivot in pivots if pivot.sequence.wrong]
     return Pivots(
+        unit=search.unit,
         num_rollouts=len(search.sequences),
         num_rollouts_with_pivot=len({pivot.sequence.sequence_id for pivot in pivots}),
         gap=search.gap,
@@ -260,6 +303,28 @@ def summarise_pivots(
         on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], intervals),
         on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], intervals),
         on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], intervals),
+        breaks=_breaks(search, tops, intervals),
+    )
+
+
+def _breaks(search: PivotSearch, tops: Mapping[int, tuple[int, int]], how: Intervals) -> Breaks:
+    """Return how often the highest divergence, and the highest entropy, are where a rollout's value falls for good."""
+    largest: dict[int, Pivot] = {}
+    for pivot in sorted(search.pivots, key=lambda pivot: pivot.search):
+        if pivot.lasts:
+            largest.setdefault(pivot.sequence.sequence_id, pivot)
+    breaks = list(largest.values())
+    by_divergence, by_entropy = ([[tops[one][score]] for one in largest] for score in (0, 1))
+    differences = [
+        float(pivot.position <= divergence < pivot.stop) - float(pivot.position <= entropy < pivot.stop)
+        for pivot, (divergence, entropy) in zip(breaks, map(tops.__getitem__, largest), strict=True)
+    ]
+    return Breaks(
+        num_rollouts=len(breaks),
+        num_confirmed=sum(pivot.is_confirmed(search.gap, confidence=how.confidence) for pivot in breaks),
+        top_divergence=_overlap(breaks, by_divergence, how),
+        top_entropy=_overlap(breaks, by_entropy, how),
+        above_entropy=how.mean(differences, _problems(breaks), bounds=(-1.0, 1.0)) if breaks else None,
     )
 
 
@@ -271,9 +336,15 @@ def _overlap(pivots: Sequence[Pivot], places: Sequence[Collection[int]], how: In
     """Return how often pivots are at one of their rollout's places, against chance; None without pivots."""
     if not pivots:
         return None
-    both = list(zip(pivots, places, strict=True))
-    hits = [float(pivot.position in marked) for pivot, marked in both]
-    chances = [len(set(marked)) / len(pivot.sequence.completion_ids) for pivot, marked in both]
+    hits: list[float] = []
+    chances: list[float] = []
+    for pivot, marked in zip(pivots, places, strict=True):
+        is_marked = np.zeros(len(pivot.sequence.completion_ids))
+        is_marked[list(marked)] = 1
+        hits.append(float(is_marked[pivot.position : pivot.stop].any()))
+        # By chance a piece of its length is anywhere in the rollout.
+        anywhere = np.convolve(is_marked, np.ones(pivot.stop - pivot.position), mode="valid") > 0.5
+        chances.append(float(anywhere.mean()))
     above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
     return PivotOverlap(
         num=len(pivots),

@@ -18,6 +18,7 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.imported_responses import check_prompts, join_problems, read_responses
+from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.tokenise import (
@@ -26,6 +27,7 @@ from swerve.probe.rollouts.tokenise import (
     encode_after_ids,
     encode_response,
     marked_positions,
+    sentence_spans,
     token_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
@@ -35,7 +37,7 @@ from swerve.rewards.checks import check_graders, has_grader, outside_policies
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
-from swerve.types import Problem, Prompt
+from swerve.types import Problem, Prompt, StepMark
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
@@ -217,17 +219,61 @@ def _sequence(
         problem = replace(problem, family=family.name)
     elif not has_grader(problem):
         problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
+    marks: Sequence[StepMark] | None = _labelled_mistake(response, encoded.text)
+    if marks is None:
+        marks = family.check(problem, encoded.text) if family else ()
     answer = find_answer(encoded.text, _ANSWER_FORMS) if response.correct is not None else None
     return replace(
         encoded.put_into(response),
         sequence_id=index,
         problem=problem,
-        wrong=marked_positions(family.check(problem, encoded.text), encoded.spans) if family else {},
+        wrong=marked_positions(marks, encoded.spans),
         extracted=response.extracted or answer,
         correct=bool(response.correct),
         population=_POPULATIONS[response.correct],
         label=IMPORTED,
     )
+
+
+def _labelled_mistake(response: Response, text: str) -> tuple[StepMark, ...] | None:
+    """Return the first wrong step that the file names, none where it says that all are right; None: it says nothing.
+
+    Raises:
+        ArtifactError: the text has no such sentence or character.
+    """
+    labels = {
+        name: _whole_numbers(response.extra[name], f"{response.place}: {name}")
+        for name in ("first_wrong", "first_wrong_sentence")
+        if response.extra.get(name) is not None
+    }
+    if not labels:
+        return None
+    name, label = next(iter(labels.items()))
+    if label[0] < 0:
+        return ()
+    # A sentence without the white space before it, a piece between two characters, or one character.
+    if name == "first_wrong":
+        start, end, limit = label[0], label[-1] + (len(label) == 1), len(text)
+    else:
+        sentences = sentence_spans(text)
+        limit = len(sentences)
+        start, end = sentences[label[0]] if label[0] < limit else (0, 0)
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+    if not start < end <= len(text) or len(label) > (2 if name == "first_wrong" else 1):
+        what = "characters" if name == "first_wrong" else "sentences"
+        raise ArtifactError(
+            f"{response.place}: {name} is {', '.join(map(str, label))}, but the response has {what} 0 to {limit - 1}; "
+            "name one of them, or -1 where nothing is wrong"
+        )
+    return (StepMark(start=start, end=end, expected=""),)
+
+
+def _whole_numbers(value: Any, what: str) -> list[int]:
+    """Return a label, which is a whole number or a list of them."""
+    numbers = [as_number(number) for number in (value if isinstance(value, list) else [value])]
+    if not numbers or any(number is None or not number.is_integer() for number in numbers):
+        raise ArtifactError(f"{what} must be a whole number, or two for a piece of the text, got {value!r}")
+    return [int(number) for number in numbers if number is not None]
 
 
 def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[Response, ...]:

@@ -5,6 +5,7 @@ Prompt and response are tokenised as one text, which is cut where the prompt's o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -157,6 +158,33 @@ def _prefix_ends(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], t
     if ends:
         ends[-1] = len(text)
     return ends
+
+
+_SENTENCE_ENDS = re.compile(r"[.!?][\"')\]*_\u2019\u201d]*(?=\s)|(?=\n)")
+_LEAST_OF_SENTENCE = 3
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    r"""Return where each sentence of a text begins and ends; together they are the whole text.
+
+    A sentence ends with `.`, `!` or `?` before white space, or where its line ends; white space belongs to the sentence
+    after it. A piece with fewer than three letters and digits, such as the number of a list's entry, is part of the
+    next one. Abbreviations are not known: `e.g. 5` is cut in two.
+
+    >>> text = "First, 3.5 + 2 = 5.5.\n1. So she has 6!"
+    >>> [text[start:end] for start, end in sentence_spans(text)]
+    ['First, 3.5 + 2 = 5.5.', '\n1. So she has 6!']
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for end in (*(match.end() for match in _SENTENCE_ENDS.finditer(text)), len(text)):
+        if sum(map(str.isalnum, text[start:end])) >= _LEAST_OF_SENTENCE:
+            spans.append((start, end))
+            start = end
+    if start < len(text):  # what is left is no sentence of its own
+        first = spans.pop()[0] if spans else 0
+        spans.append((first, len(text)))
+    return spans
 
 
 def marked_positions(marks: Iterable[StepMark], spans: Sequence[tuple[int, int]]) -> dict[int, str]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from swerve.artifacts.probe_causes import CrossSamplingDirection, CrossSamplingPoint, CrossSamplingSelector
+from swerve.artifacts.probe_causes import (
+    CrossSamplingDirection,
+    CrossSamplingPoint,
+    CrossSamplingSelector,
+    Pivots,
+)
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, Curve, Level
@@ -26,18 +31,33 @@ from swerve.report.topics.topic import FigureSpec, Topic, of_probe
 
 
 def pivot_sentence(summary: ProbeSummary) -> str:
-    """Say how many single tokens decide the outcome; empty where none were searched."""
+    """Say how many single tokens, or sentences, decide the outcome; empty where none were searched."""
     pivots = summary.pivots
     if pivots is None:
         return ""
+    units = "single tokens" if pivots.unit == "token" else "sentences"
     spike, on = pivots.on_spike, ""
     if spike is not None and spike.share is not None:
-        on = f"; {percent_interval(spike.share)} of them are spikes (by chance {percent(spike.chance)})"
+        on = f"; {percent_interval(spike.share)} of them have a spike (by chance {percent(spike.chance)})"
     return (
-        f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} single tokens change the success by "
+        f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} {units} change the success by "
         f"{percent(pivots.gap)} or more where they were found; for {count(pivots.num_confirmed)} of them fresh "
         f"continuations exclude a smaller change (on average at most {number(pivots.max_confirmed_below_gap, 2)} of "
-        f"these change it by less){on}."
+        f"these change it by less){on}.{_break_sentence(pivots)}"
+    )
+
+
+def _break_sentence(pivots: Pivots) -> str:
+    """Say whether the highest divergence is where the chance of a right answer falls for good."""
+    breaks = pivots.breaks
+    divergence, entropy = breaks.top_divergence, breaks.top_entropy
+    if divergence is None or entropy is None:
+        return ""
+    return (
+        f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at a {pivots.unit}; it has the "
+        f"highest divergence in {percent_interval(divergence.share)} of these "
+        f"(by chance {percent(divergence.chance)}), the reference's highest entropy in "
+        f"{percent_interval(entropy.share)} (difference {points_interval(breaks.above_entropy)} points)."
     )
 
 
@@ -161,31 +181,34 @@ def pivot_panel(summary: ProbeSummary) -> Panel | None:
     pivots = summary.pivots
     if pivots is None:
         return None
+    unit, breaks = pivots.unit, pivots.breaks
     hits = (
-        ("a spike", pivots.on_spike),
-        ("a wrong step", pivots.on_wrong),
-        ("the first wrong step", pivots.on_first_wrong),
+        ("on a spike", pivots.on_spike),
+        ("on a wrong step", pivots.on_wrong),
+        ("on the first wrong step", pivots.on_first_wrong),
+        ("where the success falls for good: the highest divergence is there", breaks.top_divergence),
+        ("the reference's highest entropy is there", breaks.top_entropy),
     )
 
     # What was searched, found and confirmed, each beside what chance gives.
     number = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
     most = f"{pivots.max_confirmed_below_gap:.1f}"
     rows = (
-        ("tokens that change the success by the gap", f"{number} rollouts"),
+        (f"{unit}s that change the success by the gap", f"{number} rollouts"),
         ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
         ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
         ("of these with a smaller change, on average at most", most),
         ("size where found (points)", points_interval(pivots.size_search)),
         ("size on fresh continuations (points)", points_interval(pivots.size_estimate)),
         *(
-            (f"on {what} (by chance {percent(hit.chance)})", percent_interval(hit.share))
+            (f"{what} (by chance {percent(hit.chance)})", percent_interval(hit.share))
             for what, hit in hits
             if hit is not None
         ),
     )
     return panel(
-        "Which single tokens decide the outcome?",
-        Table(id="pivots", caption="Pivotal tokens", header=("", "Measured"), rows=rows),
+        "Which single tokens decide the outcome?" if unit == "token" else "Which sentences decide the outcome?",
+        Table(id="pivots", caption=f"Pivotal {unit}s", header=("", "Measured"), rows=rows),
         note=f"Bisection along the rollouts for a change of {percent(pivots.gap)} or more, with "
         f"{count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two equal "
         f"rates differ by so much with probability {percent(pivots.false_positive_rate)}.",
