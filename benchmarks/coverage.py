@@ -15,18 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from benchmarks.process import print_line
 from swerve.estimates import Estimate
 from swerve.statistics import (
+    auc_difference,
     auc_interval,
+    draw_difference,
     mcnemar,
     mean_interval,
     paired_wilcoxon,
     ranking_intervals,
     ratio_interval,
     share,
+    share_difference,
     sign_flip_test,
     skewed_mean_interval,
     spearman,
@@ -55,7 +58,7 @@ class Cell:
 def cells(sizes: tuple[int, ...] = SIZES) -> Iterator[Cell]:
     """Yield every cell: methods, families, numbers of problems."""
     for num in sizes:
-        for make in (_accuracy, _wilson, _differences, _paired, _ratios, _aucs, _skewed, _tests, _correlations):
+        for make in (_accuracy, _wilson, _differences, _paired, _ratios, _aucs, _skewed, _tests, _correlations, _nulls):
             yield from make(num)
 
 
@@ -284,6 +287,53 @@ def _correlations(num: int) -> Iterator[Cell]:
 
         family = f"effects at {effects:.0%} of two positions per problem, none where the score is least"
         yield Cell(method="Spearman", family=family, num_problems=num, bar=0.065, once=sparse, is_test=True)
+
+
+def _nulls(num: int) -> Iterator[Cell]:
+    """Yield what a probe's figures are set against their nulls with: differences of areas, of shares, from draws."""
+    rows = 12
+    names = np.repeat(np.arange(num), rows)
+    first = np.tile(np.arange(rows) == 4, num)
+    for truth, other, others in ((0.6, 0.6, 1), (0.85, 0.85, 1), (0.97, 0.97, 5), (0.97, 0.85, 1), (0.97, 0.6, 5)):
+
+        def areas(rng: Rng, truth: float = truth, other: float = other, others: int = others) -> bool | None:
+            common = rng.standard_normal(num)[names] + rng.standard_normal(num * rows)
+            scores = [
+                (common + math.sqrt(2) * rng.standard_normal(num * rows)) / 2 + math.sqrt(2) * ndtri(area) * first
+                for area in (truth, *[other] * others)
+            ]
+            return _holds(auc_difference(scores[0], scores[1:], first, clusters=names), truth - other)
+
+        family = (
+            f"{truth} and {'the mean of 5 of ' if others > 1 else ''}{other}, one positive in {rows} rows per problem"
+        )
+        yield Cell(method="difference of AUCs", family=family, num_problems=num, bar=0.90, once=areas)
+    for truth, other, others in ((0.05, 0.05, 1), (0.25, 0.25, 5), (0.95, 0.5, 1), (0.95, 0.95, 5)):
+
+        def shares(rng: Rng, truth: float = truth, other: float = other, others: int = others) -> bool | None:
+            common = np.exp(0.7 * rng.standard_normal(num)[names] + 0.7 * rng.standard_normal(num * rows))
+            columns = []
+            for part in (truth, *[other] * others):
+                weights = np.where(first, part, (1 - part) / (rows - 1))
+                values = weights * common * np.exp(0.7 * rng.standard_normal(num * rows))
+                columns.append(np.stack([values * first, values]))
+            return _holds(share_difference(columns[0], columns[1:], clusters=names), truth - other)
+
+        family = f"{truth} and {'the mean of 5 of ' if others > 1 else ''}{other} of lognormal sums"
+        yield Cell(method="difference of shares", family=family, num_problems=num, bar=0.90, once=shares)
+    for middle in (-2.0, 0.0):
+        for spread in (0.0, 0.3, 1.0):
+
+            def beyond(rng: Rng, middle: float = middle, spread: float = spread) -> bool | None:
+                chances = expit(middle + spread * rng.standard_normal((6, 1)) + rng.standard_normal(num))
+                hits = (rng.random((6, num)) < chances).astype(np.float64)
+                apart = mean_interval(hits[0] - hits[1:].mean(axis=0), bounds=(-1.0, 1.0))
+                assert apart is not None, "there are problems"
+                rates = hits[1:].mean(axis=1).tolist()
+                return draw_difference(apart, rates, num=num).excludes(0)
+
+            family = f"a sixth draw, sd {spread} on the logit around {middle}"
+            yield Cell(method="from draws", family=family, num_problems=num, bar=0.065, once=beyond, is_test=True)
 
 
 def measure(cell: Cell, draws: int, seed: int) -> dict[str, Any]:

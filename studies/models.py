@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from swerve.models.adapter import whole_matrices
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckedModel
 
@@ -29,3 +33,7 @@ class MemorySource:
     def load(self) -> LoadedModel:
         """Return the model."""
         return self.loaded
+
+    def matrices(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters of two dimensions or more by name."""
+        return whole_matrices(self.loaded.model)

@@ -32,7 +32,25 @@ EVALUATIONS = [
     evaluation("rl-5", 0.5, 0.45, 0.55),
     evaluation("rl-80", 0.9925, 0.978, 0.997, greedy={"trace_right": estimate(0.985, 0.967, 0.993)}),
 ]
+
+
+def claim(figure: str, of: str, part: str, **nulls: tuple[float, float, float]) -> dict[str, Any]:
+    entries = [
+        {"null": name, "value": value, "difference": estimate((low + high) / 2, low, high)}
+        for name, (value, low, high) in nulls.items()
+    ]
+    return {"figure": figure, "of": of, "part": part, "estimate": estimate(0.805, 0.744, 0.854), "nulls": entries}
+
+
+CHANCE, ENTROPY, NOISE = (0.026, 0.7, 0.8), (0.9, -0.2, 0.0), (0.0, 0.7, 0.9)
 PROBE: dict[str, Any] = {
+    "noise_models": {"target": 0.008, "scales": [17.0, 19.4, 18.0], "means": [0.008, 0.0081, 0.0079]},
+    "claims": [
+        claim("top", "first_wrong", "", chance=CHANCE, entropy=ENTROPY, noise=NOISE),
+        claim("auc", "wrong", "", chance=(0.5, 0.2, 0.4)),
+        claim("share", "third", "mid", chance=CHANCE, entropy=ENTROPY, noise=NOISE),
+        claim("share", "category", "number", chance=CHANCE, noise=NOISE),
+    ],
     "divergence": "js",
     "spike_method": "zscore",
     "reference": "dpo-8",
@@ -115,11 +133,13 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
         "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right.\n"
         "Mean divergence: not measured.\n"
-        "The highest spike between dpo-8 and rl-80, 200 rollouts, falls\n"
-        "  Forward KL: on a wrong token in 90.0% [85.0, 93.4] of rollouts (chance 3.0%), "
-        "on the first wrong token in 80.5% [74.4, 85.4] of rollouts (chance 2.6%)\n"
-        "  JS: on a wrong token in not measured of rollouts (chance not measured), "
-        "on the first wrong token in not measured of rollouts (chance not measured)\n"
+        "Where JS falls in 200 rollouts, beside chance, the entropy of dpo-8 and 3 noise models (17 to 19 times the "
+        "norm of what training changed)\n"
+        "  Top spike on the first wrong token: 80.5% [74.4, 85.4] (chance 2.6%, entropy 90.0%, noise 0.0%): more than "
+        "chance and matched noise, not distinguishable from the reference's entropy\n"
+        "  AUC of wrong tokens: 0.805 [0.744, 0.854] (chance 0.500): more than chance\n"
+        "  Divergence on category number: 80.5% [74.4, 85.4] (chance 2.6%, noise 0.0%): more than chance and matched "
+        "noise\n"
         "Causal test, 100 rollouts x 16 continuations by dpo-8: token of rl-80 against another at the highest spike "
         "not measured; against the rollout's own\n"
         "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
@@ -138,11 +158,19 @@ def test_what_was_not_measured_is_said(probe_lines: Any) -> None:
     assert cli.run_summary([], None, seconds=None, report=None) == (
         "Held-out accuracy: not measured.\nProbe: not measured.\nWall time: not measured.\nReport: not written\n"
     )
-    empty = {**PROBE, "num_reference_wrong": None, "spikes": [], "causal": None, "reliable": False, "notes": ["few"]}
+    empty = {
+        **PROBE,
+        "num_reference_wrong": None,
+        "spikes": [],
+        "claims": [],
+        "causal": None,
+        "reliable": False,
+        "notes": ["few"],
+    }
     assert probe_lines(empty) == [
         "Problems that dpo-8 gets wrong and rl-80 gets right: not measured.",
         "Mean divergence: not measured.",
-        "Where the spikes fall: not measured.",
+        "Where the divergence falls: not measured.",
         "Causal test: not measured.",
         "Note: few",
     ]

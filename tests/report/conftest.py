@@ -121,6 +121,18 @@ SUMMARY: dict[str, Any] = {
             "chance_first_wrong": 0.026,
         }
     ],
+    "claims": [
+        {
+            "figure": "top",
+            "of": of,
+            "estimate": {"mean": mean, "low": low, "high": high},
+            "nulls": [
+                {"null": "chance", "value": 0.03, "difference": {"mean": mean - 0.03, "low": 0.8, "high": 0.95}},
+                {"null": "entropy", "value": 0.91, "difference": {"mean": mean - 0.91, "low": -0.05, "high": 0.05}},
+            ],
+        }
+        for of, mean, low, high in (("first_wrong", 0.9, 0.85, 0.94), ("wrong", 0.92, 0.87, 0.95))
+    ],
     "causal": {
         "selections": [
             {"selection": "spike", "effect": {"mean": 0.874, "low": 0.825, "high": 0.916}},

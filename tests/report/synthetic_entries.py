@@ -53,6 +53,14 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
         ],
         "null": {"num_tokens": 23600, "false_discoveries": {name: null_figures() for name in DIVERGENCES}},
         "recovery": recovery(final),
+        "noise_models": {
+            "target": 0.0081,
+            "scales": [18.2, 17.0, 19.1],
+            "relative_norm": 0.0011,
+            "means": [0.0078, 0.0081, 0.0083],
+            "mean_at_own_norm": 2.5e-5,
+        },
+        "claims": claims(),
         "spike_densities": [
             density(checkpoint, name, method, 3.0 * number + place)
             for number, checkpoint in enumerate(checkpoints)
@@ -98,6 +106,37 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
         "pivots": pivots(),
         "attribution": [attribution(final, 0.285), attribution(reference, 0.351)],
     }
+
+
+def claims() -> list[dict[str, Any]]:
+    """Figures beside chance, entropy and noise; `stands` but where they are in the range of a null."""
+    return [
+        claim("top", "first_wrong", 0.9, 0.026, 0.91, 0.01),
+        claim("auc", "first_wrong", 0.98, 0.5, 0.99, 0.85),
+        claim("top", "wrong", 0.92, 0.03, 0.93, 0.02),
+        claim("auc", "wrong", 0.97, 0.5, 0.98, 0.84),
+        claim("share", "uncertain", 0.984, 0.2, 0.91, 0.75),
+        claim("share", "style", 0.021, 0.085, 0.12, 0.1),
+        claim("share", "third", 0.29, 0.34, 0.3, 0.34, part="early"),
+        claim("share", "third", 0.47, 0.34, 0.45, 0.35, part="mid"),
+        claim("share", "third", 0.24, 0.34, 0.25, 0.31, part="late"),
+        claim("share", "category", 0.66, 0.3, 0.4, 0.45, part="number"),
+        claim("share", "category", 0.02, 0.2, 0.15, 0.1, part="math_symbol"),
+        claim("share", "good", 0.97, 0.52, 0.6, 0.96),
+    ]
+
+
+def claim(
+    figure: str, of: str, value: float, chance: float, score: float, noise: float, *, part: str = ""
+) -> dict[str, Any]:
+    """Return a figure whose differences from its nulls are known to .03."""
+    values = {"chance": chance, "entropy": score, "noise": noise}
+    ends = {"noise": {"low": round(noise - 0.01, 4), "high": round(noise + 0.01, 4)}}
+    nulls = [
+        {"null": name, "value": null, **ends.get(name, {}), "difference": estimate(round(value - null, 4), 0.03)}
+        for name, null in values.items()
+    ]
+    return {"figure": figure, "of": of, "part": part, "estimate": rate(value, 0.02), "nulls": nulls}
 
 
 def population(name: str, source: str, num: int, num_correct: int, final: str, js: float) -> dict[str, Any]:

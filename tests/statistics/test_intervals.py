@@ -6,19 +6,23 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit, logit
 from scipy.stats import binom, binomtest
 
 from swerve.estimates import Estimate
 from swerve.statistics import (
     difference_interval,
+    draw_difference,
     mean_interval,
     median_interval,
     ranking_intervals,
     ratio_interval,
     share,
+    share_difference,
     skewed_mean_interval,
     statistic_interval,
 )
+from swerve.statistics.jackknife import jackknife_interval
 from tests.cases import each
 
 
@@ -266,3 +270,34 @@ def test_bad_rows_are_refused():
         mean_interval([0.5, 2.0], bounds=(0.0, 1.0))
     with pytest.raises(ValueError, match=r"the value must be from 0.0 to 1.0, got 1.5"):
         ratio_interval([1.0, 2.0], [1.0, 1.0])
+
+
+def test_a_share_minus_the_mean_of_others_is_their_difference_with_its_jackknife():
+    rng = np.random.default_rng(0)
+    names = np.repeat(np.arange(20), 3)
+    own, *others = (np.stack([values * (np.arange(60) % 3 == 0), values]) for values in rng.exponential(size=(4, 60)))
+    found = share_difference(own, others, clusters=names)
+
+    def difference(rows):
+        shares = [column[0, rows].sum() / column[1, rows].sum() for column in (own, *others)]
+        return shares[0] - np.mean(shares[1:])
+
+    assert found.mean == pytest.approx(difference(names >= 0))
+    without = np.array([difference(names != name) for name in range(20)])
+    assert found == jackknife_interval(found.mean, without, bounds=(-1.0, 1.0))
+    assert share_difference(own, [np.zeros((2, 60))], clusters=names) is None
+
+
+def test_a_figure_is_beyond_draws_only_where_another_draw_would_hardly_be():
+    apart = Estimate(mean=0.15, low=0.12, high=0.18)
+    draws = [0.77, 0.85, 0.88, 0.9, 0.94]
+    found = draw_difference(apart, draws, num=100)
+    reach = stats.t.ppf(0.975, 4) * logit(draws).std(ddof=1) * np.sqrt(6 / 5)
+    below, above = expit(logit(draws).mean() - reach), expit(logit(draws).mean() + reach)
+    assert found.low == pytest.approx(0.15 - np.hypot(0.03, above - np.mean(draws)))
+    assert found.high == pytest.approx(0.15 + np.hypot(0.03, np.mean(draws) - below))
+    equal = draw_difference(apart, [0.5] * 5, num=100)
+    assert (equal.low, equal.high) == pytest.approx((apart.low, apart.high))
+    assert draw_difference(apart, [0.0, 0.0, 1.0], num=10).excludes(0) is False, "no end is infinite"
+    with pytest.raises(ValueError, match="needs at least two"):
+        draw_difference(apart, [0.5], num=100)

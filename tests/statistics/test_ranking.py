@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit, logit
 
-from swerve.statistics import auc, auc_interval, average_precision, ranking_intervals
+from swerve.statistics import auc, auc_difference, auc_interval, average_precision, ranking_intervals
 from swerve.statistics.jackknife import equal_values, jackknife_interval
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=15)
@@ -129,3 +129,53 @@ def test_bad_input_is_refused() -> None:
         auc([1.0, 2.0], [True])
     with pytest.raises(ValueError, match="NaN"):
         average_precision([math.nan], [True])
+
+
+def test_the_difference_of_two_areas_is_delongs():
+    """Rows of their own: variances of the differences of the structural components, by counting pairs."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 3 == 0
+    common = rng.normal(size=80)
+    first, second = (common + rng.normal(size=80) + shift * labels for shift in (1.5, 0.8))
+
+    def components(scores):
+        wins = (scores[labels][:, None] > scores[~labels]).astype(float)
+        return wins.mean(axis=1), wins.mean(axis=0)
+
+    above, below = (one - other for one, other in zip(components(first), components(second), strict=True))
+    variance = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
+    found = auc_difference(first, [second], labels)
+    value = auc(first, labels) - auc(second, labels)
+    assert found.mean == pytest.approx(value)
+    # On the logit between -1 and 1 the ends are as far away as the odds say.
+    place = [logit((end + 1) / 2) for end in (found.low, found.mean, found.high)]
+    assert place[2] - place[1] == pytest.approx(place[1] - place[0])
+    reach = (place[2] - place[1]) * (1 - value**2) / 2
+    assert 1.96 < reach / math.sqrt(variance) < 2.1
+
+
+def test_the_difference_from_several_areas_is_that_from_their_mean():
+    rng = np.random.default_rng(1)
+    labels, names = np.arange(60) % 4 == 0, np.arange(60) // 6
+    own, *others = rng.normal(size=(4, 60)) + labels
+    found = auc_difference(own, others, labels, clusters=names)
+    assert found.mean == pytest.approx(auc(own, labels) - np.mean([auc(other, labels) for other in others]))
+    assert auc_difference(own, [others[0]] * 3, labels, clusters=names) == auc_difference(
+        own, [others[0]], labels, clusters=names
+    )
+    nothing = auc_difference(own, [own], labels, clusters=names)
+    assert nothing.mean == 0
+    assert nothing.low == -nothing.high < 0
+    assert auc_difference(own, others, [False] * 60) is None
+
+
+def test_an_area_against_a_constant_score_is_that_against_chance():
+    rng = np.random.default_rng(2)
+    labels, names = np.arange(120) % 4 == 0, np.arange(120) // 6
+    scores = rng.normal(size=120) + labels
+    found, alone = (
+        auc_difference(scores, [np.zeros(120)], labels, clusters=names),
+        auc_interval(scores, labels, clusters=names),
+    )
+    assert found.mean == pytest.approx(alone.mean - 0.5)
+    assert found.low == pytest.approx(alone.low - 0.5, abs=0.02)

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypeVar
 
 from swerve.artifacts.files import verify_file
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
+from swerve.artifacts.probe_claims import DivergenceClaim, NoiseModels
 from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction, TrainingSignal
 from swerve.artifacts.probe_findings import (
     CategoryShare,
@@ -140,6 +141,10 @@ class Measured(Record):
     entropy: EntropySummary | None = None
     rank_shift: tuple[RankShift, ...] = ()
     recovery: Recovery | None = None
+    noise_models: NoiseModels | None = None
+    """What the claims are set against besides chance and the reference's entropy."""
+    claims: tuple[DivergenceClaim, ...] = ()
+    """About where the final checkpoint's divergence falls."""
     biographies: BiographySummary | None = None
     direction: tuple[Direction, ...] | None = None
     """Of graded rollouts."""
@@ -211,6 +216,11 @@ class ProbeSummary(Tested, Measured, Compared):
         found = () if self.recovery is None else self.recovery.spikes
         key = self.divergence, self.spike_method
         return next((one for one in found if (one.divergence, one.method) == key), None)
+
+    def claim(self, figure: str, of: str) -> DivergenceClaim | None:
+        """Return the figure about where the divergence falls; of thirds and categories the largest."""
+        found = [claim for claim in self.claims if (claim.figure, claim.of) == (figure, of)]
+        return max(found, key=lambda claim: claim.estimate.mean, default=None)
 
     def at_final(self, entries: Iterable[AtCheckpoint] | None) -> AtCheckpoint | None:
         """Return the first entry of the final checkpoint, if there is one."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
 from swerve.artifacts.probe_causes import SwapSelection
-from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, SpikeHits
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.cli.console import format_duration, one_line
 from swerve.estimates import Estimate, SkewedMean, hundredths, hundredths_interval
@@ -101,7 +101,7 @@ def probe_lines(probe: ProbeSummary | None) -> list[str]:
     lines = [
         _flip_line(probe),
         _divergence_line(probe),
-        *_spike_lines(probe),
+        *_claim_lines(probe),
         *_recovery_line(probe),
         *_causal_lines(probe),
         *_pivot_lines(probe),
@@ -167,26 +167,27 @@ def _unreliable(mean: SkewedMean) -> str:
     return " (not reliable)" if mean.median is None else f" (not reliable; median {mean.median.mean:.2g})"
 
 
-def _spike_lines(probe: ProbeSummary) -> list[str]:
-    spikes = [spike for spike in probe.spikes if spike.checkpoint == probe.final]
-    if not spikes:
-        return [f"Where the spikes fall: {NOT_MEASURED}."]
-    if spikes[0].num_rollouts == 0:
-        return [f"Where the spikes fall: {NOT_MEASURED}, as no step is known to be wrong."]
-    between = f"between {probe.reference} and {probe.final}, {spikes[0].num_rollouts} rollouts"
-    return [f"The highest spike {between}, falls", *map(_spike_line, spikes)]
-
-
-def _spike_line(hits: SpikeHits) -> str:
-    """Say where the highest spike of a rollout falls."""
-    places = (
-        ("a wrong token", hits.top_on_wrong, hits.chance_wrong),
-        ("the first wrong token", hits.top_on_first_wrong, hits.chance_first_wrong),
-    )
-    said = (
-        f"on {what} in {_interval(hit)} of rollouts (chance {format_percent(chance)})" for what, hit, chance in places
-    )
-    return f"  {DIVERGENCE_NAMES[hits.divergence]}: {', '.join(said)}"
+def _claim_lines(probe: ProbeSummary) -> Iterator[str]:
+    """Say where the final checkpoint's divergence falls, and which of its nulls each figure is above or below."""
+    if probe.knows_no_wrong_step:
+        yield f"Where the spikes fall: {NOT_MEASURED}, as no step is known to be wrong."
+    if not probe.claims:
+        yield f"Where the divergence falls: {NOT_MEASURED}."
+        return
+    noise, nulls = probe.noise_models, "no noise models"
+    if noise is not None and noise.scales:
+        ends = f"{min(noise.scales):.2g} to {max(noise.scales):.2g}"
+        nulls = f"{len(noise.scales)} noise models ({ends} times the norm of what training changed)"
+    elif noise is not None:
+        nulls += f" ({noise.not_measured})"
+    where = f"Where {DIVERGENCE_NAMES[probe.divergence]} falls in {probe.num_rollouts} rollouts"
+    yield f"{where}, beside chance, the entropy of {probe.reference} and {nulls}"
+    for claim in probe.claims:
+        if claim.stands or not claim.part:
+            text = "{:.3f}".format if claim.figure == "auc" else format_percent
+            ends = ", ".join(text(end).rstrip("%") for end in (claim.estimate.low, claim.estimate.high))
+            beside = ", ".join(f"{null.null} {text(null.value)}" for null in claim.nulls)
+            yield f"  {claim.name}: {text(claim.estimate.mean)} [{ends}] ({beside}): {claim.verdict}"
 
 
 def _recovery_line(probe: ProbeSummary) -> list[str]:

@@ -173,6 +173,10 @@ class ProbeConfig(Model):
     """The same of each other population."""
     min_rollouts: PositiveInt = 20
     """With fewer rollouts the summary says that its metrics are not reliable."""
+    noise_models: Count = 5
+    """Random models that figures about where the divergence falls are set against: the reference with Gaussian noise in
+    the place of what training changed, as far from it as the final checkpoint. At least 3, as their spread counts; 0
+    leaves them out."""
     divergence: DivergenceName = "js"
     """The divergence that the causal tests, the report and metrics with a single divergence use."""
     top_k: PositiveInt = 5
@@ -194,4 +198,6 @@ class ProbeConfig(Model):
     @model_validator(mode="after")
     def _check_lists(self) -> ProbeConfig:
         _check_distinct(self, "pairs", "populations")
+        if self.noise_models in (1, 2):
+            raise ValueError(f"noise_models is {self.noise_models}; give 0 or at least 3, as their spread counts")
         return self

@@ -110,12 +110,16 @@ def base_digest(path: Path | str) -> str:
     files = sorted(file for file in folder.iterdir() if file.suffix == ".safetensors" or file.name in _DESCRIBED)
     digests = []
     for file in files:
-        known = file.stat()
-        digest = _file_digest(file, known.st_mtime_ns, known.st_size) if listed is None else listed.get(file.name)
-        digests.append(f"{file.name} {digest}")
+        digests.append(f"{file.name} {file_digest(file) if listed is None else listed.get(file.name)}")
     if is_adapter(folder):
         digests.append(base_digest(adapter_base(folder)))
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file, which is read once for as long as it does not change."""
+    known = file.stat()
+    return _file_digest(file, known.st_mtime_ns, known.st_size)
 
 
 @cache
@@ -123,10 +127,10 @@ def _file_digest(file: Path, _changed: int, _size: int) -> str:
     return sha256_file(file)
 
 
-def sharing_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy of a model that shares the memory of its frozen weights; the others are copied."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    shared: dict[int, Any] = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in frozen}
+def sharing_copy(model: PreTrainedModel, *, whole: bool = False) -> PreTrainedModel:
+    """Return a copy of a model that shares the memory of its frozen weights, or of the `whole`; others are copied."""
+    weights = [parameter for parameter in model.parameters() if whole or not parameter.requires_grad]
+    shared: dict[int, Any] = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights}
     return copy.deepcopy(model, shared)
 
 
@@ -324,7 +328,22 @@ def whole_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
         if layer and own == "weight":
             value = value.float() + cast(Any, modules[layer]).get_delta_weight(_ACTIVE).float()
         if not _is_adapted(name):
-            yield name.replace(".base_layer.", "."), value
+            yield plain_name(name), value
+
+
+def whole_matrices(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield those of `whole_tensors` that are parameters of two dimensions or more; tied ones once."""
+    names = {plain_name(name) for name, parameter in model.named_parameters() if parameter.dim() >= 2}
+    return ((name, value) for name, value in whole_tensors(model) if name in names)
+
+
+def plain_name(name: str) -> str:
+    """Return the Hugging Face name of a parameter that an adapter may stand beside.
+
+    >>> plain_name("model.layers.0.self_attn.q_proj.base_layer.weight")
+    'model.layers.0.self_attn.q_proj.weight'
+    """
+    return name.replace(".base_layer.", ".")
 
 
 def _peft(purpose: str) -> Any:

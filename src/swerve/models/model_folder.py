@@ -106,6 +106,11 @@ def bases_kept(bases: Iterable[Path | str]) -> Iterator[None]:
             del _bases[base]
 
 
+def is_kept(path: Path | str) -> bool:
+    """Whether a model stays in memory for the adapters of it; see `bases_kept`."""
+    return local_folder(path).resolve() in _bases
+
+
 def bases_of(paths: Iterable[Path | str]) -> list[str]:
     """Return the models that the adapters among some models belong to.
 
@@ -157,7 +162,7 @@ def load_model(path: Path | str, *, device: str, dtype: str, mapped_by: World | 
     folder = local_folder(path)
     if is_adapter(folder):
         return _load_with_adapter(path, device=device, dtype=dtype, mapped_by=mapped_by)
-    if folder.resolve() in _bases:
+    if is_kept(folder):
         model = sharing_copy(load_base(path, device=device, dtype=dtype))
         return LoadedModel(model=model, tokenizer=load_tokenizer(folder))
     return _load_whole(path, device=device, dtype=dtype, mapped_by=mapped_by)

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
+from swerve.artifacts.files import MANIFEST_NAME, read_manifest
 from swerve.artifacts.run import BASE, CheckpointRef
 from swerve.config import Config, PretrainedModel, RuntimeConfig
 from swerve.errors import CheckpointError
-from swerve.models.adapter import adapter_base, base_digest, is_adapter
+from swerve.models.adapter import adapter_base, base_digest, file_digest, is_adapter, whole_matrices
 from swerve.models.hub import local_folder
 from swerve.models.model_folder import (
     LoadedModel,
     bases_kept,
     bases_of,
     check_vocabulary,
+    is_kept,
     load_config,
     load_model,
     load_tokenizer,
     resolve_device,
 )
 from swerve.prompts import num_ids
+from swerve.world import ALONE
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
@@ -48,6 +51,9 @@ class ModelSource(Protocol):
 
     def load(self) -> LoadedModel:
         """Return the model in evaluation mode."""
+
+    def matrices(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters of two dimensions or more by name, tied ones once; an adapter is added to its layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,15 @@ class CheckpointSource:
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""
         return load_model(self.path, device=self.device, dtype=self.dtype)
+
+    def matrices(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters of two dimensions or more by name, tied ones once; they stay in their files until used.
+
+        An adapter is added to its layers, whose other weights are the base's in memory.
+        """
+        if is_adapter(local_folder(self.path)) or is_kept(self.path):
+            return whole_matrices(self.load().model)
+        return whole_matrices(load_model(self.path, device="cpu", dtype="auto", mapped_by=ALONE).model)
 
     def check(self) -> CheckedModel:
         """Check configuration, tokenizer and the weights' shapes; no weight is loaded.
@@ -177,7 +192,7 @@ def folder_fingerprint(folder: Path) -> str:
         files = {str(name): str(digest) for name, digest in read_manifest(folder)["files"].items()}
     else:
         paths = sorted(path for path in folder.iterdir() if path.suffix in _HASHED_SUFFIXES)
-        files = {path.name: sha256_file(path) for path in paths}
+        files = {path.name: file_digest(path) for path in paths}
     if not any(name.endswith(".safetensors") for name in files):
         raise CheckpointError(f"{folder} has no weights in safetensors files: it is not a model")
     return _digest(*(f"{name} {files[name]}" for name in sorted(files)), *_base_digests(folder))

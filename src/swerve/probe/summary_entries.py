@@ -24,6 +24,7 @@ from swerve.probe.findings.biography import (
     summarise_biographies,
 )
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
+from swerve.probe.findings.divergence_claims import divergence_claims
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
 from swerve.probe.findings.parts import (
     category_shares,
@@ -101,6 +102,8 @@ def findings(
         ),
         rank_shift=rank_shifts(last_of_all),
         recovery=recovery,
+        noise_models=measured.noise_models,
+        claims=divergence_claims(last, measured.noise, divergence=divergence),
         biographies=summarise_biographies(headline, histories),
         direction=move_directions(graded, pieces=measured.pieces, divergence=divergence),
         correlates=divergence_correlates(graded, divergence=divergence),

@@ -21,14 +21,16 @@ from swerve.statistics.hypothesis_tests import (
 from swerve.statistics.intervals import (
     accuracy_interval,
     difference_interval,
+    draw_difference,
     mean_interval,
     median_interval,
     ratio_interval,
     share,
+    share_difference,
     skewed_mean_interval,
     statistic_interval,
 )
-from swerve.statistics.ranking import Ranking, auc, auc_interval, average_precision, ranking_intervals
+from swerve.statistics.ranking import Ranking, auc, auc_difference, auc_interval, average_precision, ranking_intervals
 
 __all__ = [
     "Correlation",
@@ -39,6 +41,7 @@ __all__ = [
     "WilcoxonResult",
     "accuracy_interval",
     "auc",
+    "auc_difference",
     "auc_interval",
     "average_precision",
     "benjamini_hochberg",
@@ -46,6 +49,7 @@ __all__ = [
     "cohens_d_paired",
     "detectable_difference",
     "difference_interval",
+    "draw_difference",
     "false_positive_rate",
     "holm",
     "mcnemar",
@@ -58,6 +62,7 @@ __all__ = [
     "ratio_interval",
     "samples_for_false_positive_rate",
     "share",
+    "share_difference",
     "sign_flip_test",
     "skewed_mean_interval",
     "spearman",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import expit, logit
 from scipy.stats import binom
 
 from swerve.estimates import Estimate, SkewedMean
@@ -381,3 +382,70 @@ def statistic_interval(
             raise ValueError(f"the value must be from {low} to {high}, got {value}")
         value = min(max(value, low), high)
     return jackknife_interval(value, values[1:], bounds=bounds, confidence=confidence)
+
+
+def share_difference(
+    own: Array, others: Sequence[Array], *, clusters: Clusters | None = None, confidence: float = 0.95
+) -> Estimate | None:
+    """Return a share minus the mean of others on the same rows with its jackknife interval; None where one is 0 / 0.
+
+    Each share is a ratio of sums, sum(numerators) / sum(denominators). It assumes independent clusters, more than a few
+    of which matter: simulated coverage at 95%, shares of lognormal sums of .05 to .95, is .92 and more from 20 problems
+    on.
+
+    Args:
+        own: `[2, N]`, numerators and denominators.
+        others: the same of each other share.
+        clusters: which rows belong together; by default each row is its own cluster.
+        confidence: coverage of the interval.
+
+    >>> own, other = np.array([[1.0, 3.0, 2.0], [2.0, 5.0, 5.0]]), np.array([[1.0, 1.0, 1.0], [3.0, 3.0, 4.0]])
+    >>> round(share_difference(own, [other]).mean, 3)
+    0.2
+    """
+
+    def difference(sums: Array) -> Array:
+        ratios = divided(sums[:, ::2], sums[:, 1::2])
+        return np.asarray(ratios[:, 0] - ratios[:, 1:].mean(axis=1))
+
+    columns, bounds = np.concatenate([own, *others]), (-1.0, 1.0)
+    return statistic_interval(difference, list(columns), clusters=clusters, confidence=confidence, bounds=bounds)
+
+
+def draw_difference(difference: Estimate, draws: Sequence[float], *, num: int, confidence: float = 0.95) -> Estimate:
+    """Return a figure minus the mean of draws of a null, with an interval that holds of any other draw too.
+
+    low = d - sqrt((d - l)^2 + (U - m)^2),  high = d + sqrt((h - d)^2 + (m - L)^2)
+
+    with (l, h) the interval over problems of the difference d from the mean m of the draws, and (L, U) where another
+    draw would be: on the logit, mean +- t s sqrt(1 + 1/K) with K - 1 degrees of freedom. Without the second part the
+    next draw itself would differ from the mean of K: intervals over problems alone exclude 0 for 24 to 63% of further
+    draws that differ by a standard deviation of .3 to 1 on the logit (100 problems, K = 5), this one for .3 to 5.3%.
+    Source of the combination: Zou and Donner, Statistics in Medicine 27 (2008) 1693.
+
+    Args:
+        difference: of the figure from the mean of the draws, with its interval over problems.
+        draws: the figure of each draw, from 0 to 1; at least two.
+        num: of what a figure counts: a draw of 0 or 1 is taken to be half of one away from it.
+        confidence: coverage of the interval.
+
+    Raises:
+        ValueError: there are fewer than two draws.
+
+    >>> apart = Estimate(mean=0.15, low=0.12, high=0.18)
+    >>> found = draw_difference(apart, [0.77, 0.85, 0.88, 0.9, 0.94], num=100)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.038, 0.459)
+    """
+    if len(draws) < 2:
+        raise ValueError(f"the spread of draws needs at least two of them, got {len(draws)}")
+    values = np.asarray(draws, dtype=np.float64)
+    logits = logit(np.clip(values, 0.5 / num, 1 - 0.5 / num))
+    reach = quantile(confidence, len(values) - 1) * float(logits.std(ddof=1)) * math.sqrt(1 + 1 / len(values))
+    below, above = expit([logits.mean() - reach, logits.mean() + reach]).tolist()
+    mean, middle = difference.mean, float(values.mean())
+    return Estimate(
+        mean=mean,
+        low=mean - math.hypot(mean - difference.low, max(0.0, above - middle)),
+        high=mean + math.hypot(difference.high - mean, max(0.0, middle - below)),
+    )

@@ -134,36 +134,80 @@ def auc_interval(
     (1.0, 0.368)
     """
     values, positive = _scored(scores, labels)
-    sizes = np.array([positive.sum(), (~positive).sum()], dtype=np.float64)
-    if not sizes.all():
+    if not 0 < positive.sum() < positive.size:
         return None
-    # The sums by cluster of the placements less the AUC, of positives and of negatives.
     num_clusters, index = membership(clusters, values.size)
+    area, shares = _placement_sums(values, positive, index, num_clusters)
+    variance, degrees, held = _delong(shares, positive, index)
+    if held < 2 or variance < 1e-14 or not 0 < area < 1:
+        return equal_values(area, held, bounds=(0.0, 1.0), confidence=confidence)
+    reach = math.sqrt(variance) * quantile(confidence, max(3.0, degrees - 1))
+    return transformed(area, reach, (0.0, 1.0))
+
+
+def auc_difference(
+    scores: ArrayLike,
+    others: Sequence[ArrayLike],
+    labels: Labels,
+    *,
+    clusters: Clusters | None = None,
+    confidence: float = 0.95,
+) -> Estimate | None:
+    """Return the AUC of a score minus the mean AUC of others on the same rows; None without a positive or negative.
+
+    DeLong's interval over clusters, as that of `auc_interval`, from the differences of the placements. It assumes
+    independent problems; simulated coverage at 95%, equal or unequal areas of .6 to .97, is .93 and more from 20
+    problems on. Where no cluster differs the interval is that of `equal_values`. Source: DeLong, DeLong and
+    Clarke-Pearson, Biometrics 44 (1988) 837.
+
+    Raises:
+        ValueError: the lengths differ, or a score is NaN.
+
+    >>> labels = [False, False, True, False, True, True]
+    >>> found = auc_difference([3, 1, 4, 1, 5, 9], [[1, 2, 3, 4, 5, 6]], labels)
+    >>> round(found.mean, 3), found.low < 0 < found.high
+    (0.111, True)
+    """
+    values, positive = _scored(scores, labels)
+    if not 0 < positive.sum() < positive.size:
+        return None
+    num_clusters, index = membership(clusters, values.size)
+    area, shares = _placement_sums(values, positive, index, num_clusters)
+    for other in others:
+        other_area, other_shares = _placement_sums(_scored(other, labels)[0], positive, index, num_clusters)
+        area, shares = area - other_area / len(others), shares - other_shares / len(others)
+    variance, degrees, held = _delong(shares, positive, index)
+    if held < 2 or variance < 1e-14:
+        return equal_values(area, held, bounds=(-1.0, 1.0), confidence=confidence)
+    return transformed(area, math.sqrt(variance) * quantile(confidence, max(3.0, degrees)), (-1.0, 1.0))
+
+
+def _placement_sums(
+    values: Array, positive: NDArray[np.bool_], index: NDArray[np.intp], num_clusters: int
+) -> tuple[float, Array]:
+    """Return the AUC, and `[2, C]`: by cluster the sums of the placements less it, of positives and of negatives."""
     placements = _placements(values, positive)
     area = float(placements[0].mean())
-    masks = (positive, ~positive)
-    sums = np.stack(
-        [
-            np.bincount(index[mask], weights=part - area, minlength=num_clusters)
-            for mask, part in zip(masks, placements, strict=True)
-        ]
-    )
-    held = np.array([(np.bincount(index[mask], minlength=num_clusters) > 0).sum() for mask in masks])
-    return _delong(area, sums / sizes[:, None], held, confidence)
+    sums = [
+        np.bincount(index[mask], weights=part - area, minlength=num_clusters) / len(part)
+        for mask, part in zip((positive, ~positive), placements, strict=True)
+    ]
+    return area, np.stack(sums)
 
 
-def _delong(area: float, shares: Array, held: NDArray[np.int64], confidence: float) -> Estimate:
-    """Return the interval from `[2, C]` deviations of positives and negatives, and how many clusters hold any."""
+def _delong(shares: Array, positive: NDArray[np.bool_], index: NDArray[np.intp]) -> tuple[float, float, int]:
+    """Return variance and degrees of freedom from `[2, C]` deviations, and how many clusters hold the rarer kind."""
     num_clusters = shares.shape[1]
+    held = np.array([len(np.unique(index[mask])) for mask in (positive, ~positive)])
     own = (shares**2).sum(axis=1)
     both = 2 * float(shares[0] @ shares[1]) * num_clusters / max(1, num_clusters - 1)
     variances = own * held / np.maximum(1, held - 1)
     variance = float(variances.sum()) + both
-    if held.min() < 2 or variance < 1e-14 or not 0 < area < 1:
-        return equal_values(area, int(held.min()), bounds=(0.0, 1.0), confidence=confidence)
+    fewest = int(held.min())
+    if fewest < 2 or variance < 1e-14:
+        return variance, 1.0, fewest
     welch = float(variances.sum() ** 2 / (variances**2 / (held - 1)).sum())
-    degrees = max(3.0, min(welch, degrees_of_freedom(shares.sum(axis=0))) - 1)
-    return transformed(area, math.sqrt(variance) * quantile(confidence, degrees), (0.0, 1.0))
+    return variance, min(welch, degrees_of_freedom(shares.sum(axis=0))), fewest
 
 
 def _placements(values: Array, positive: NDArray[np.bool_]) -> tuple[Array, Array]:

@@ -12,6 +12,9 @@ from swerve.report.read import ReportInputs
 
 def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Wrong steps"][1:] == (
+        "As a score, JS ranks first wrong tokens above those that are not wrong with an AUC of 0.980 (0.960 to 1.00; "
+        "chance 0.500, entropy 0.990, noise 0.850 (0.840 to 0.860)): more than chance and matched noise, not "
+        "distinguishable from the reference's entropy.",
         "Of 4 scores, 3 rank the known wrong steps above chance; the highest AUC is that of Reverse KL, 0.980 (0.960 "
         "to "
         "1.00), not distinguishable from JS.",

@@ -16,8 +16,10 @@ def test_every_sentence_of_a_complete_run(said: Any) -> None:
         "Of the traces of rl-80, 96.0% (93.0 to 97.5) have no wrong step at all.",
         "Of the 215 problems that dpo-8 gets wrong, rl-80 gets 208 right; 200 of these wrong rollouts of dpo-8 were "
         "compared token by token.",
-        "The token where rl-80 differs most from dpo-8 (JS) is the first wrong step in 90.0% (85.0 to 94.0) of the "
-        "rollouts and some wrong step in 92.0% (87.0 to 95.0); a token drawn at random would be so in 2.6% and 3.0%.",
+        "The token of a rollout where rl-80 differs most from dpo-8 (JS) is the first wrong step in 90.0% (85.0 to "
+        "94.0; chance 3.0%, entropy 91.0%): more than chance, not distinguishable from the reference's entropy. It is "
+        "some wrong step in 92.0% (87.0 to 95.0; chance 3.0%, entropy 91.0%): more than chance, not distinguishable "
+        "from the reference's entropy.",
         "Whether the token of rl-80 at the spike does more than another token there was not measured.",
         "Put in place of the rollout's own at the top spike, the token of rl-80 changes the success of dpo-8 by +87.4 "
         "(+82.5 to +91.6) points; matched positions were not measured, at random positions by +1.1 "
@@ -30,7 +32,7 @@ def test_what_is_missing_is_said_to_be_not_measured(said: Any) -> None:
         "Accuracy was not measured.",
         "Where the checkpoints differ from the reference was not measured.",
     )
-    summary = {"spikes": [], "causal": None}
+    summary = {"spikes": [], "claims": [], "causal": None}
     assert said(summary=summary)[-2:] == (
         "Where the highest divergence of a rollout falls was not measured.",
         "Whether the token of rl-80 at the spike does more than another token there was not measured.",
@@ -41,7 +43,7 @@ def test_headline_figures(inputs_of: Any) -> None:
     assert [(tile.value, tile.detail) for tile in all_tiles(inputs_of())] == [
         ("46.5% \N{RIGHTWARDS ARROW} 99.2%", "dpo-8 to rl-80, 400 held-out problems"),
         ("208", "of 215 problems dpo-8 gets wrong"),
-        ("90.0%", "85.0 to 94.0; by chance 2.6%"),
+        ("90.0%", "85.0 to 94.0; chance 3.0%, entropy 91.0%"),
         ("not measured", "against the rollout's own +87.4 points"),
     ]
     assert [tile.value for tile in all_tiles(inputs_of((), None))] == ["not measured"] * 4
@@ -56,17 +58,15 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
         ("Selection", 1, ": the interval holds 0, so no difference is shown."),
         ("Divergence", 0, "the intervals overlap, so the stage is not shown to have changed more: rl-80 differs from"),
         ("Divergence", 2, "not distinguishable from that of dpo-8."),
-        ("Wrong steps", 1, "No score ranks the known wrong steps above chance."),
-        ("Where", 0, "(not distinguishable from the middle and last)."),
-        ("Where", 1, "about as much as their fraction of the tokens (50.0%)."),
-        ("Where", 2, "not distinguishable from their fraction."),
+        ("Wrong steps", 2, "No score ranks the known wrong steps above chance."),
+        ("Where", 0, "not distinguishable from chance, the reference's entropy and matched noise."),
+        ("Where", 4, "none has more or less of the divergence than by chance, the reference's entropy and matched"),
         ("Cause", 2, "no score is shown to go with the size of the effect."),
         ("Dose", 0, "so nothing can be recovered."),
-        ("Training", 0, "not distinguishable from their fraction of the tokens (50.0%)."),
-        ("Training", 1, "is not shown to go with the answer: rank correlation"),
-        ("Training", 2, "not distinguishable from 50.0%"),
-        ("Training", 3, "not distinguishable from chance (50.0%)."),
-        ("Training", 4, "not distinguishable from if all counted alike (9.6%)."),
+        ("Training", 0, "is not shown to go with the answer: rank correlation"),
+        ("Training", 1, "not distinguishable from 50.0%"),
+        ("Training", 2, "not distinguishable from chance (50.0%)."),
+        ("Training", 3, "not distinguishable from if all counted alike (9.6%)."),
     ],
 )
 def test_wide_intervals_claim_nothing(entries: dict[str, Any], topic: str, number: int, ending: str, told: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.parts import digest_of
 from swerve.batch import TokenSequence, token_batches
@@ -39,8 +40,13 @@ class Measured:
     """Which of the N positions the null pair covers."""
     vocabulary_sizes: dict[str, int]
     """Label -> logits of its head. A pair is compared over the smaller number of its two."""
-    pieces: list[str]
-    """Text of every token id, up to the largest of `vocabulary_sizes`."""
+    tokenizer: PreTrainedTokenizerBase
+    """Of all models."""
+
+    @property
+    def pieces(self) -> list[str]:
+        """Text of every token id, up to the largest of `vocabulary_sizes`."""
+        return [str(self.tokenizer.decode([token])) for token in range(max(self.vocabulary_sizes.values()))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ With a folder as store, an interrupted measurement continues where it stopped.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from swerve.probe.engine.forward import (
 )
 from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, plan_measurement
 from swerve.probe.engine.store import TENSORS, open_units
+from swerve.progress import ProgressTask
 from swerve.world import World
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
@@ -97,6 +99,22 @@ def measure(
     # The caller may remove the store, which another process may still read.
     together.barrier()
     return measured
+
+
+@contextmanager
+def shared_progress(task: ProgressTask, total: int, world: World) -> Iterator[Callable[[int], None]]:
+    """Yield what shows the work of all processes by this one's: the others do about as much in the same time."""
+    left = total
+
+    def advance(num: int) -> None:
+        nonlocal left
+        done = min(num * world.size, left)
+        left -= done
+        task.advance(done)
+
+    yield advance
+    if left:
+        task.advance(left)  # the other processes are done too
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,7 +243,6 @@ class _Engine:
         null = next((job for job in self.plan.jobs if job.is_null), None)
         positions = torch.empty(0, dtype=torch.long) if null is None else self.plan.positions(null.units).sort().values
         sizes = {label: checked.vocabulary_size for label, checked in self.plan.checked.items()}
-        tokenizer = self.plan.checked[self.plan.order[0]].tokenizer
         return Measured(
             stats={job.labels: _stats(results[job]) for job in main},
             tops={
@@ -237,7 +254,7 @@ class _Engine:
             noise=None if null is None else _stats(results[null]),
             noise_positions=positions,
             vocabulary_sizes=sizes,
-            pieces=[str(tokenizer.decode([token])) for token in range(sizes[self.plan.order[0]])],
+            tokenizer=self.plan.checked[self.plan.order[0]].tokenizer,
         )
 
     def _gathered(self, job: Job) -> dict[str, Tensor]:

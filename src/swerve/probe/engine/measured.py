@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_claims import NoiseModels
 from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS
-from swerve.probe.engine.measure import measure
+from swerve.probe.engine.measure import measure, shared_progress
+from swerve.probe.engine.noise import measure_noise
 from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.token_categories import token_categories
@@ -238,6 +240,10 @@ class Measurement:
     """Every pair: each checkpoint against the reference, consecutive ones, the reference against the baseline."""
     null: Measurements
     """The reference against itself, run in other batches, on whole rollouts."""
+    noise_models: NoiseModels
+    """The reference with random directions in the place of what training changed."""
+    noise: Measurements | None
+    """Those against the reference, on the headline population; None: there are none."""
     tops: dict[str, TopProbs]
     """By label: the likeliest tokens of the reference and the checkpoints at every position."""
     pieces: list[str]
@@ -262,47 +268,48 @@ def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
 
 
 def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, progress: Progress) -> Measurement:
-    """Run every model of a plan once over all rollouts; all processes must call it.
+    """Run every model of a plan once over all rollouts, and noise models over those of the headline population.
+
+    All processes must call it.
 
     Raises:
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
     """
-    settings, models = plan.recipe.probe, plan.models
-    num_processes = 1 if world is None else world.size
-    left = len(models) * sum(len(sequence.completion_ids) for sequence in plan.sequences)
-    with progress.task("probe", left) as task:
-
-        def advance(num: int) -> None:
-            """Show the work of all processes by this one's: the others do about as much in the same time."""
-            nonlocal left
-            done = min(num * num_processes, left)
-            left -= done
-            task.advance(done)
-
+    models, together = plan.models, world or World()
+    total = len(models) * sum(len(sequence.completion_ids) for sequence in plan.sequences)
+    with progress.task("probe", total) as task, shared_progress(task, total, together) as advance:
         measured = measure(
             models,
             plan_pairs(plan),
             [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences],
-            settings=settings,
+            settings=plan.recipe.probe,
             store=store,
             noise_of=plan.reference.label,
             noise_tokens=_MAX_NOISE_TOKENS,
-            world=world,
+            world=together,
             on_tokens=advance,
         )
-        if left:
-            advance(left)  # the other processes are done too
     categories: list[str] = []
     for sequence in plan.sequences:
         categories += token_categories(sequence.text or "", sequence.spans)
     assert measured.noise is not None, "asked for above"
+    pairs = replace(
+        stack_measurements(plan.sequences, measured.stats, categories),
+        intervals=Intervals(confidence=plan.confidence),
+    )
+    headline = pairs.select(lambda sequence: sequence.population == plan.population)
+    last = headline.pair(plan.final)
+    noise_models, noise = measure_noise(
+        plan, float(last.nats(plan.recipe.probe.divergence).mean()), store=store, world=together, progress=progress
+    )
     return Measurement(
-        pairs=replace(
-            stack_measurements(plan.sequences, measured.stats, categories),
-            intervals=Intervals(confidence=plan.confidence),
-        ),
+        pairs=pairs,
         null=_null(plan, measured.noise, measured.noise_positions.numpy(), categories),
+        noise_models=noise_models,
+        noise=replace(stack_measurements(headline.sequences, noise, headline.categories), intervals=pairs.intervals)
+        if noise
+        else None,
         tops=measured.tops,
         pieces=measured.pieces,
         vocabulary_size=min(measured.vocabulary_sizes.values()),

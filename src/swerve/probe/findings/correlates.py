@@ -21,7 +21,7 @@ from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
 from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Estimate
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import by_source
+from swerve.probe.findings.parts import by_source, good_moves
 from swerve.probe.intervals import Mask
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
@@ -153,10 +153,9 @@ def _move_entries(data: Measurements, pair: Pair, divergence: Divergence) -> dic
         "mean_move_wrong": tokens.mean(moves, ~right),
     }
     nothing = ("share_good", "share_good_tokens", "difference", "wilcoxon", "cliffs_delta", "auc")
-    if not np.isfinite(moves).all():
+    good = good_moves(data, pair)
+    if good is None:
         return {**entries, "num_paired": 0, **dict.fromkeys(nothing)}
-    # By token: a rise is good in a right rollout, a fall in a wrong one.
-    good = np.where(right, moves > 0, moves < 0)
     entries["share_good"] = tokens.share_of(pair.nats(divergence), good)
     entries["share_good_tokens"] = tokens.share(good)
     entries["difference"] = tokens.mean_difference(moves, right, ~right)

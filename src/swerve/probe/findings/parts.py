@@ -29,7 +29,7 @@ from swerve.artifacts.probe_findings import (
     SpikeDensity,
     StyleShare,
 )
-from swerve.probe.engine.measured import Measurements
+from swerve.probe.engine.measured import Measurements, Pair
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import spike_rate
 from swerve.probe.rollouts.token_categories import token_styles
@@ -261,6 +261,22 @@ def _rank_categories(categories: Sequence[str], classes: Mapping[str, NDArray[np
     return tuple(entries)
 
 
+def style_tokens(data: Measurements) -> NDArray[np.bool_]:
+    """Return `[N]`: is the token style, by the rules of `categories.yaml`."""
+    marks = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
+    return np.array(marks, dtype=np.bool_)
+
+
+def good_moves(data: Measurements, pair: Pair) -> NDArray[np.bool_] | None:
+    """Return `[N]`: did the token's log-probability rise in a right rollout, or fall in a wrong one.
+
+    None where a log-probability is infinite.
+    """
+    moves = pair.moves
+    right = np.repeat([bool(sequence.correct) for sequence in data.sequences], data.lengths)
+    return np.where(right, moves > 0, moves < 0) if np.isfinite(moves).all() else None
+
+
 def style_shares(data: Measurements, *, divergence: Divergence) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
@@ -271,8 +287,7 @@ def style_shares(data: Measurements, *, divergence: Divergence) -> tuple[StyleSh
         data: the measurements.
         divergence: the column whose sum is shared out.
     """
-    marks = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
-    tokens, style = data.over, np.array(marks, dtype=np.bool_)
+    tokens, style = data.over, style_tokens(data)
     shares = []
     for pair in data.pairs():
         # The excess is of two shares of the same problems, so that their interval is one.

@@ -40,6 +40,7 @@ from swerve.report.draw.panels import (
 from swerve.report.format import (
     NOT_MEASURED,
     SAME,
+    claim_words,
     count,
     listed,
     number,
@@ -61,6 +62,7 @@ _NULL_NOTE = "The null pair is one model run twice: every spike there is false."
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _top_spikes(summary)
+    yield _area(summary)
     yield _selectors(summary)
     yield _rule(summary)
     yield _null(summary)
@@ -71,16 +73,25 @@ def _final_hits(summary: ProbeSummary) -> SpikeHits | None:
 
 
 def _top_spikes(summary: ProbeSummary) -> str:
-    hits = _final_hits(summary)
     if summary.knows_no_wrong_step:
         return "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
-    if hits is None or hits.top_on_first_wrong is None:
+    first, wrong = summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
+    if first is None or wrong is None:
         return "Where the highest divergence of a rollout falls was not measured."
     return (
-        f"The token where {summary.final} differs most from {summary.reference} ({divergence_name(summary)}) is the "
-        f"first wrong step in {percent_interval(hits.top_on_first_wrong)} of the rollouts and some wrong step in "
-        f"{percent_interval(hits.top_on_wrong)}; a token drawn at random would be so in "
-        f"{percent(hits.chance_first_wrong)} and {percent(hits.chance_wrong)}."
+        f"The token of a rollout where {summary.final} differs most from {summary.reference} "
+        f"({divergence_name(summary)}) is the first wrong step in {claim_words(first)}. It is some wrong step in "
+        f"{claim_words(wrong)}."
+    )
+
+
+def _area(summary: ProbeSummary) -> str:
+    claim = summary.claim("auc", "first_wrong")
+    if claim is None:
+        return ""
+    return (
+        f"As a score, {divergence_name(summary)} ranks first wrong tokens above those that are not wrong with an AUC "
+        f"of {claim_words(claim)}."
     )
 
 
@@ -140,11 +151,12 @@ def _tile(inputs: ReportInputs) -> Tile:
     caption, hits = "Top spike on the first wrong step", None if summary is None else _final_hits(summary)
     if hits is None or hits.top_on_first_wrong is None:
         return Tile(caption=caption, value=NOT_MEASURED, detail="run swerve probe")
-    hit = hits.top_on_first_wrong
+    hit, claim = hits.top_on_first_wrong, summary and summary.claim("top", "first_wrong")
+    beside = ", ".join(f"{null.null} {percent(null.value)}" for null in (claim.nulls if claim else ()))
     return Tile(
         caption=caption,
         value=percent(hit.mean),
-        detail=f"{percent(hit.low)[:-1]} to {percent(hit.high)[:-1]}; by chance {percent(hits.chance_first_wrong)}",
+        detail=f"{percent(hit.low)[:-1]} to {percent(hit.high)[:-1]}; {beside}",
     )
 
 

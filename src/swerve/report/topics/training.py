@@ -32,22 +32,10 @@ if TYPE_CHECKING:
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _direction(summary)
     yield _correlates(summary)
     yield _onset(summary)
     yield _signal(summary)
     yield from (_attribution(entry) for entry in summary.attribution or ())
-
-
-def _direction(summary: ProbeSummary) -> str:
-    entry = summary.at_final(summary.direction)
-    if entry is None or entry.share_good is None or entry.share_good_tokens is None:
-        return ""
-    verdict = compared(entry.share_good, entry.share_good_tokens, above="more than", below="less than")
-    return (
-        f"At {summary.final}, {percent_interval(entry.share_good)} of the divergence is on tokens that moved the good "
-        f"way, {verdict} their fraction of the tokens ({percent(entry.share_good_tokens.mean)})."
-    )
 
 
 def _correlates(summary: ProbeSummary) -> str:

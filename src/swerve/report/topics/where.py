@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
+from swerve.artifacts.probe_claims import NULL_NAMES, NULLS
 from swerve.artifacts.probe_findings import CategoryShare, EntropyChange, RankClass
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, SkewedMean
@@ -13,10 +14,12 @@ from swerve.report.draw.curves import Chart, Curve
 from swerve.report.draw.figures import Drawing, chart_drawing, numbers, set_title, shades, side_by_side
 from swerve.report.draw.panels import Absent, Bar, BarPlot, Panel, Section, Table, measured_columns, panel, section
 from swerve.report.format import (
-    SAME,
-    compared,
+    NOT_MEASURED,
+    claim_words,
     count,
     listed,
+    null_words,
+    number,
     number_interval,
     percent,
     percent_interval,
@@ -35,40 +38,29 @@ _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _regions(summary)
-    yield _style(summary)
-    yield _forking(summary)
+    yield from (_falls(summary, of) for of in ("third", "style", "uncertain", "good"))
+    yield _categories(summary)
     yield _ranks(summary)
 
 
-def _regions(summary: ProbeSummary) -> str:
-    regions = [
-        (REGIONS[region.region], fraction, region.share_tokens)
-        for region in summary.regions
-        if region.checkpoint == summary.final
-        and (fraction := region.share_divergence.get(summary.divergence)) is not None
-    ]
-    if not regions:
-        return ""
-    name, most, tokens = max(regions, key=lambda region: region[1].mean)
-    rest = [other for other, fraction, _ in regions if other != name and fraction.overlaps(most)]
-    tie = f" ({SAME} the {listed(rest)})" if rest else ""
-    return (
-        f"The {name} third of the rollouts, {percent(tokens)} of the tokens, carries {percent_interval(most)} of the "
-        f"divergence{tie}."
-    )
+def _falls(summary: ProbeSummary, of: str) -> str:
+    claim = summary.claim("share", of)
+    return "" if claim is None else f"{claim.name}: {claim_words(claim)}."
 
 
-def _style(summary: ProbeSummary) -> str:
-    entry = summary.at_final(summary.style)
-    if entry is None or entry.excess is None or entry.share_divergence is None:
+def _categories(summary: ProbeSummary) -> str:
+    """Say which categories have more or less of the divergence than by any null."""
+    claims = [claim for claim in summary.claims if claim.of == "category"]
+    if not claims:
         return ""
-    verdict = compared(entry.excess, 0.0, above="more than", below="less than")
-    tokens = percent(None if entry.share_tokens is None else entry.share_tokens.mean)
-    return (
-        f"Style tokens carry {percent_interval(entry.share_divergence)} of it, "
-        f"{'about as much as' if verdict == SAME else verdict} their fraction of the tokens ({tokens})."
-    )
+    parts = []
+    for side, word in ((1, "more"), (-1, "less")):
+        kept = [claim for claim in claims if claim.stands and claim.nulls[0].side == side]
+        names = [f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)}" for claim in kept]
+        parts += [f"{word} falls on {listed(names)}"] if names else []
+    against = listed([NULL_NAMES[null.null] for null in claims[0].nulls])
+    said = " and ".join(parts) or "none has more or less of the divergence"
+    return f"Of {count(len(claims))} categories of tokens, {said} than by {against}."
 
 
 def _ranks(summary: ProbeSummary) -> str:
@@ -83,23 +75,12 @@ def _ranks(summary: ProbeSummary) -> str:
     return ""
 
 
-def _forking(summary: ProbeSummary) -> str:
-    entry = None if summary.entropy is None else summary.at_final(summary.entropy.forking)
-    carried = None if entry is None else entry.share_divergence.get(summary.divergence)
-    if entry is None or carried is None or entry.share_tokens is None:
-        return ""
-    verdict = compared(carried, entry.share_tokens, above="more than", below="less than")
-    return (
-        f"The forking tokens, the {percent(entry.share_tokens)} at which the reference is least certain, carry "
-        f"{percent_interval(carried)} of the divergence, {verdict} their fraction."
-    )
-
-
 def _section(inputs: ReportInputs) -> Section | None:
     summary, title = inputs.summary, "Where does training change the text?"
     if summary is None:
         return section("where", title, [_category_panel(None)], short="Where")
     panels = [
+        _claim_panel(summary),
         _category_panel(summary),
         panel("Early or late, style or reasoning?", _region_table(summary), _style_table(summary)),
         panel(
@@ -110,6 +91,43 @@ def _section(inputs: ReportInputs) -> Section | None:
         _entropy_panel(summary),
     ]
     return section("where", title, panels, short="Where")
+
+
+def _claim_panel(summary: ProbeSummary) -> Panel | None:
+    """Return every figure about where the divergence falls, beside its nulls."""
+    rows = tuple(
+        (
+            claim.name,
+            number_interval(claim.estimate) if claim.figure == "auc" else percent_interval(claim.estimate),
+            *(null_words(claim, nulls[name]) if name in nulls else NOT_MEASURED for name in NULLS),
+            "yes" if claim.stands else "no",
+            claim.verdict,
+        )
+        for claim in summary.claims
+        for nulls in ({null.null: null for null in claim.nulls},)
+    )
+    header = ("Figure", summary.final, "Chance", "Entropy", "Noise", "Stands", "Against them")
+    return panel(
+        "Where does the divergence fall, and where would it without training?",
+        Table(id="claims", caption="Figures against their nulls", header=header, rows=rows),
+        note=f"A figure stands where it is above all nulls, or below all: no interval of a paired difference holds 0. "
+        f"{_null_note(summary)}",
+        wide=True,
+    )
+
+
+def _null_note(summary: ProbeSummary) -> str:
+    """Return sentences on what the nulls are."""
+    noise = summary.noise_models
+    entropy = f"Entropy: that of {summary.reference} in the place of the divergence."
+    if noise is None or not noise.scales:
+        return f"{entropy} Noise: not measured{'' if noise is None else f', as {noise.not_measured}'}."
+    return (
+        f"{entropy} Noise: {len(noise.means)} models, {summary.reference} with random matrices of "
+        f"{number(min(noise.scales))} to {number(max(noise.scales))} times the norm of what training changed; their "
+        f"mean {divergence_name(summary)} is {number(min(noise.means))} to {number(max(noise.means))}, that of "
+        f"{summary.final} {number(noise.target)}."
+    )
 
 
 def _category_panel(summary: ProbeSummary | None) -> Panel | None:
