@@ -442,7 +442,7 @@ def test_recipes_of_every_command_are_listed_shown_and_checked(swerve: Swerve) -
     assert "word-problems-dpo:rl-10" in swerve("config", "show", "rl_probe", "profile=tiny")[1]
     assert swerve("config", "check", "rl_probe", "reference=step-40")[2] == (
         "swerve: error: override 'reference=step-40': 'reference': there is no model 'step-40'; did you mean "
-        "'step-400'?; models are sft, dpo, step-400, step-1200, final\n"
+        "'step-400'?; models are sft, dpo, step-400, step-1200, step-2440\n"
     )
 
 
@@ -478,7 +478,15 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
     check = ("config", "check", "demo_addition")
     status, out, _ = swerve(*check, "stages.rl.preset=rl2", "stages.rl.loss={kind: custom, path: mine.py:loss}")
     note = "stages.rl: beside its preset, RL2 decays weights: optimizer: {weight_decay: 0.01}"
-    assert (status, out.splitlines()[1:-1]) == (0, [note])
+    assert (status, out.splitlines()[1:-1]) == (
+        0,
+        [
+            note,
+            "stage sft: 500 steps, 16,000 examples",
+            "stage dpo: 8 steps, 256 examples, 8,192 completions of at most 589,824 tokens in all",
+            "stage rl: 80 steps, 10,240 completions of at most 737,280 tokens in all",
+        ],
+    )
     status, _, error = swerve(*check, "stages.rl.loss={kind: custom, path: mine.py:los}")
     place = tmp_path / "mine.py"
     assert (status, error) == (

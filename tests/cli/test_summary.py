@@ -218,6 +218,7 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
             {"checkpoint": "rl-80", "reference": "rl-5", "js": estimate(0.3, 0.0, 1.0)},
             {"checkpoint": "dpo-8", "reference": "sft-500", "js": estimate(1.1e-5, 0.0, 1.0)},
         ],
+        "stages": [{"checkpoint": "early", "reference": "dpo-8", "js": estimate(0.002, 0.0, 1.0)}],
         "noise_floor": {"js": {"mean": 2e-17, "max": 1e-16}},
         "recovery": {"spikes": [{"divergence": "js", "method": "zscore", "precision": share, "recall": share}]},
         "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": estimate(23.14, 0.0, 1.0)}}}},
@@ -241,6 +242,7 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
     assert lines[1] == (
         "Mean JS divergence, nats per token: rl-80 against dpo-8 0.008, dpo-8 against sft-500 1.1e-05, noise 2e-17."
     )
+    assert lines[2] == "By stage, from dpo-8: early 0.002 nats."
     assert (
         "Spikes by zscore: on wrong tokens: precision 50.0% [40.0, 60.0], recall 50.0% [40.0, 60.0]; "
         "23.1 per 1,000 tokens of the model against itself."

@@ -20,7 +20,8 @@ from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements, token_table, topk_table
 from swerve.probe.findings.parts import category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
-from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
+from swerve.probe.recipe import ProbeRecipe
+from swerve.probe.summary_entries import divergence_means, grouped, noise_floor, summary_notes
 from swerve.statistics import mean_interval
 from tests.builders import measurements, response
 
@@ -114,6 +115,36 @@ def test_means_by_checkpoint() -> None:
     assert first.js.high >= 0.7 / 4 - 1e-6  # the second alone
     assert (first.js.reliable, first.js.median) == (False, None)  # two problems
     assert first.entropy.low < first.entropy.mean == 0.25 < first.entropy.high
+
+
+def test_a_stage_is_the_mean_of_its_checkpoints_token_by_token() -> None:
+    both, late = divergence_means(grouped(DATA, {"early": ["rl-1", "rl-2"], "late": ["rl-2"]}))
+    assert (both.checkpoint, both.reference, late.checkpoint) == ("early", "dpo-8", "late")
+    tokens = (DATA.columns["js"][0] + DATA.columns["js"][1]) / 2
+    halves = diverged([tokens.tolist()] * 2, [{}, {}], [6, 4])
+    assert both.js.mean == pytest.approx(0.13)
+    expected = divergence_means(halves)[0].js
+    assert (both.js.mean, both.js.low, both.js.high) == pytest.approx((expected.mean, expected.low, expected.high))
+    assert late.js == divergence_means(DATA)[1].js
+    assert divergence_means(grouped(DATA, {})) == ()
+
+
+RECIPE = {
+    "models": {name: name for name in ("dpo", "a", "b", "c")}, "reference": "dpo", "responses": "r.jsonl", "out": "out",
+    "steps": {"a": 100, "b": 300, "c": 900},
+}  # fmt: skip
+
+
+def test_stages_are_ranges_of_steps_or_names_of_checkpoints() -> None:
+    recipe = ProbeRecipe(**RECIPE, stages={"early": "100..300", "final": ("c",)})
+    assert recipe.checkpoints_of_stages == {"early": ("a", "b"), "final": ("c",)}
+    for stages, message in (
+        ({"early": "100-300"}, r"stages.early: must be a range of steps such as 100..300, or a list, got '100-300'"),
+        ({"mid": "400..700"}, r"stages.mid: no checkpoint has a step in 400..700; give their steps"),
+        ({"late": ("dpo",)}, r"stages.late: 'dpo' is no checkpoint that is compared; these are a, b, c"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ProbeRecipe(**RECIPE, stages=stages)
 
 
 def test_an_infinite_divergence_has_no_mean() -> None:

@@ -39,7 +39,7 @@ def test_every_profile_of_a_recipe_is_valid(name: str, profile: str) -> None:
         assert load_config(name).stages
         return
     config, plain = load_config(name, [f"profile={profile}"]), load_config(name)
-    assert (config == plain) == (profile == "paper")
+    assert config != plain
     assert config.name == plain.name
     if profile == "tiny":
         assert config.runtime.threads == 1
@@ -95,11 +95,8 @@ LLAMA_1B = {
     ["gsm8k", "math", "kl_study", "spo_gsm8k", "spo_pretraining", "k_and_k", "k_and_k_curriculum", "k_and_k_direct",
      "k_and_k_distill", "k_and_k_cold_start"],
 )  # fmt: skip
-def test_published_settings_are_valid_and_one_device_fits_a_model_of_a_billion_parameters(
-    name: str, tmp_path: Path
-) -> None:
+def test_one_device_fits_a_model_of_a_billion_parameters(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_1B))
-    assert load_config(name, ["profile=paper"]) == load_config(name)
     one_gpu = predicted_memory(load_config(name, ["profile=one_gpu", f"model.path={tmp_path}"]))
     assert 10e9 < one_gpu.peak < 80e9
 

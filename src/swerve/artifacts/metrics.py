@@ -26,6 +26,15 @@ class StepMetrics(Record):
     phase: int | None = None
     """Of the stage, from 1, where it has phases."""
     reward: float | None = None
+    accuracy: float | None = None
+    """Fraction of the step's rollouts that are right."""
+    loss: float | None = None
+    entropy: float | None = None
+    """Of the sampling distribution, nats per token."""
+    eval_accuracy: float | None = None
+    """Greedy, on held-out problems, at the steps of `eval.every`."""
+    eval_num_tokens: float | None = None
+    """Mean length of those answers, tokens."""
     completion_length: float | None = None
     """Mean of the step's rollouts, tokens."""
     neg_logprob: float | None = None

@@ -132,6 +132,8 @@ class Measured(Record):
     """By the methods with a threshold in nats, in thirds of the completions."""
     divergences: tuple[DivergenceMeans, ...] = ()
     """Of each checkpoint from the reference."""
+    stages: tuple[DivergenceMeans, ...] = ()
+    """Of named groups of checkpoints from the reference, each token's mean over the group; `checkpoint` is the name."""
     pairs: tuple[DivergenceMeans, ...] = ()
     """Of consecutive checkpoints, and of the reference against the baseline."""
     populations: tuple[Population, ...] = ()

@@ -21,6 +21,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         "accuracy": Measure(title="greedy accuracy", unit="share"),
         "sampled_accuracy": Measure(title="sampled accuracy", unit="share"),
+        "training_accuracy": Measure(title="training accuracy", unit="share"),
         "first_accuracy": Measure(title="first greedy accuracy", unit="share"),
         "best_accuracy": Measure(title="best greedy accuracy", unit="share"),
         "peak_step": Measure(title="step of the best accuracy", unit="count"),
@@ -37,22 +38,50 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     }
 )
 """By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
-step that recorded them, `first_accuracy`, which is of the first evaluation, and `best_accuracy`, which is of the one
-that `peak_step` (a global step) names."""
+step that recorded them, `training_accuracy`, which is of the last tenth of the steps with rewards, `first_accuracy`,
+which is of the first evaluation, and `best_accuracy`, which is of the one that `peak_step` (a global step) names."""
 
 CURVES: Mapping[str, Measure] = MappingProxyType(
     {
         "accuracy": MEASURES["accuracy"],
         "sampled_accuracy": MEASURES["sampled_accuracy"],
+        "training_accuracy": MEASURES["training_accuracy"],
         "reward": Measure(title="reward in training", unit="count"),
+        "loss": Measure(title="loss", unit="count"),
         "surprise": Measure(title="surprise of sampled tokens in training", unit="nats"),
         "training_length": Measure(title="completion length in training", unit="tokens"),
+        "length": MEASURES["length"],
         "entropy": MEASURES["entropy"],
+        "training_entropy": Measure(title="token entropy in training", unit="nats"),
         "divergence": MEASURES["divergence"],
         "kl": MEASURES["kl"],
     }
 )
 """What is drawn over the global step."""
+
+TOKENS_AT_EQUAL_ACCURACY = "tokens_at_equal_accuracy"
+PAIR_MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {TOKENS_AT_EQUAL_ACCURACY: Measure(title="tokens at equal accuracy", unit="tokens")}
+)
+"""Of two runs of one seed: mean tokens of greedy answers where both first reach an accuracy, less the baseline's."""
+
+Trend = Literal[
+    "rises", "falls", "up_then_down", "down_then_up", "steady", "not_rising", "higher", "lower", "no_difference_shown"
+]
+TREND_WORDS: Mapping[Trend, str] = MappingProxyType(
+    {
+        "rises": "rises",
+        "falls": "falls",
+        "up_then_down": "rises, then falls",
+        "down_then_up": "falls, then rises",
+        "steady": "neither rises nor falls",
+        "not_rising": "does not rise",
+        "higher": "higher than the baseline",
+        "lower": "lower than the baseline",
+        "no_difference_shown": "no difference from the baseline",
+    }
+)
+"""What a study may expect of a curve over training, or (the last three) of a difference from the baseline."""
 
 
 class StudyRun(Record):
@@ -139,6 +168,32 @@ class StudyDifference(Record):
     """By Holm over the variants."""
 
 
+class StudyTrend(Record):
+    """Something that a study expects of a variant, and whether its runs show it."""
+
+    variant: str
+    measure: str
+    expected: Trend
+    is_shown: bool | None
+    """Of a shape: whether most of the runs have it; of a difference: whether its interval over seeds says so. Null:
+    too few points or seeds to tell."""
+    num_runs: int
+    """Runs with enough points of the curve, or pairs of runs."""
+    num_shown: int | None
+    """Of these, with the expected shape; null for differences."""
+    first: float | None = None
+    """Mean level at the beginning."""
+    extreme: float | None = None
+    """Mean of the highest levels; where a curve falls and rises, of the lowest."""
+    extreme_step: float | None = None
+    """Mean global step of these."""
+    last: float | None = None
+    """Mean level at the end."""
+    change: Estimate | None
+    """Last level less the first, or the difference from the baseline, with Student's t interval over seeds; null with
+    one seed."""
+
+
 class StudyCurve(Record):
     """A metric of a variant over training."""
 
@@ -201,6 +256,8 @@ class Study(Record):
     detectable: tuple[Detectable, ...]
     kinds: tuple[StudyKind, ...] = ()
     """By kind, the start first."""
+    trends: tuple[StudyTrend, ...] = ()
+    """What the study's file expects."""
 
     @property
     def measures(self) -> tuple[str, ...]:

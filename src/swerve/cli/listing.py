@@ -106,7 +106,8 @@ def check_config(
             metavar="GB",
             min=0.001,
             max=1e6,
-            help="Of another machine's device; packages are not looked for then.  [default: this machine's]",
+            help="Of another machine's device; packages and models beside the recipe's own are not looked for then.  "
+            "[default: this machine's]",
         ),
     ] = None,
     processes: Annotated[
@@ -114,18 +115,20 @@ def check_config(
     ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Say whether a recipe can be trained, what its presets leave out, and how much memory its training needs."""
+    """Say whether a recipe can be trained, what its presets leave out, how long it is and how much memory it needs."""
     from swerve.cli.runs import check_name
     from swerve.config import preset_notes
-    from swerve.recipes.epochs import with_steps
+    from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
 
     if probe := _shipped_probe(recipe, overrides or ()):
-        print_result({"valid": True, "out": probe.out}, f"{recipe}: valid, a recipe of swerve probe", as_json=as_json)
+        needed, line = _probe_memory(probe, memory)
+        summary = {"valid": True, "out": probe.out, "memory": needed}
+        print_result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}", as_json=as_json)
         return
 
     # Everything that training checks before its first step; code of the user's own is loaded.
-    config = with_steps(load_config(recipe, overrides or ()))
+    config = with_steps(load_config(recipe, overrides or ()), asks_hub=False)
     if has_custom(config):
         from swerve.train.custom_parts import load_custom_parts
 
@@ -135,31 +138,72 @@ def check_config(
 
     check_recipe(config, is_here=memory is None)
 
-    # What a person should know of it: its digest, what presets leave out, and the memory it takes.
+    # What a person should know of it: its digest, what presets leave out, its length and the memory it takes.
     digest = config_hash(config)
     notes = preset_notes(config.stages)
+    sizes = stage_sizes(config)
     needed, line = _memory(config, memory, processes)
-    summary = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes, "memory": needed}
-    print_result(summary, "\n".join([f"{recipe}: valid, configuration {digest}", *notes, line]), as_json=as_json)
+    summary = {
+        "valid": True,
+        "name": config.name,
+        "config_hash": digest,
+        "notes": notes,
+        "stages": sizes,
+        "memory": needed,
+    }
+    lines = [f"{recipe}: valid, configuration {digest}", *notes, *map(_size_line, sizes), line]
+    print_result(summary, "\n".join(lines), as_json=as_json)
+
+
+def _size_line(size: Mapping[str, Any]) -> str:
+    """Say how long a stage is."""
+    if size["steps"] is None:
+        return f"stage {size['stage']}: its steps are counted when training begins"
+    parts = [f"{size[name]:,} {name}" for name in ("steps", "examples", "completions") if size[name]]
+    most = f" of at most {size['most_tokens']:,} tokens in all" if size["most_tokens"] else ""
+    return f"stage {size['stage']}: {', '.join(parts)}{most}"
+
+
+def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict[str, Any] | None, str]:
+    """Return what a probe needs, for JSON and as a line; None where none of its models is a folder here."""
+    from swerve.train.memory import gigabytes, predicted_probe_memory
+
+    if not any(Path(model).is_dir() for model in recipe.models.values()):
+        return (
+            None,
+            "memory: give a folder to one of the models, such as models.NAME=FOLDER, to see what the probe needs",
+        )
+    available = _available(recipe.runtime.device, available_gb)
+    needed = predicted_probe_memory(recipe, available=available)
+    line = f"about {gigabytes(needed.peak)} of {gigabytes(available)} GB ({needed.shown()})"
+    if needed.peak > available:
+        raise ConfigError(
+            f"the probe needs {line}; lower {'runtime.max_rows' if needed.sampling else 'probe.tokens_per_batch'}"
+        )
+    return {**asdict(needed), "peak": needed.peak, "available": available}, f"memory: {line}"
 
 
 def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
     """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
-    from swerve.models.model_folder import resolve_device
-    from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory
+    from swerve.train.memory import check_memory, gigabytes, predicted_memory
     from swerve.train.starting_model import has_open_model
 
     if has_open_model(config):
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
-    if available_gb is None:
-        available = device_memory(resolve_device(config.runtime.device))
-    else:
-        available = int(available_gb * 1e9)
+    available = _available(config.runtime.device, available_gb)
     needed = predicted_memory(config, available=available, processes=processes)
     check_memory(needed, available, config)
     each = "" if processes == 1 else f" in each of {processes} processes"
     line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage}"
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"
+
+
+def _available(device: str, gigabytes: float | None) -> int:
+    """Return the bytes of a device: as many as are given, else those of this machine's."""
+    from swerve.models.model_folder import resolve_device
+    from swerve.train.memory import device_memory
+
+    return device_memory(resolve_device(device)) if gigabytes is None else int(gigabytes * 1e9)
 
 
 @config_app.command(name="schema")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.course import stage_courses
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
@@ -188,8 +187,12 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
         if form is None:
-            courses = [course.described() for course in stage_courses(read_metrics(run.metrics_path))]
-            return "\n".join([*evaluation_lines(read_evaluations(run)), *courses])
+            from swerve.eval.phases import path_phases, stage_courses
+
+            records = read_metrics(run.metrics_path)
+            lines = [course.described() for course in stage_courses(records)]
+            lines += [phases.described() for phases in path_phases(records)]
+            return "\n".join([*evaluation_lines(read_evaluations(run)), *lines])
         from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
 

@@ -168,7 +168,7 @@ def _write(comparison: Study, folder: Path) -> Path:
 def print_study(comparison: Study, page: Path, form: str) -> None:
     """Print the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
-    from swerve.report.study import headline_table, kinds_table, measures_table
+    from swerve.report.study import headline_table, kinds_table, measures_table, trends_table
     from swerve.study.gather import study_csv
 
     if form == "json":
@@ -180,6 +180,7 @@ def print_study(comparison: Study, page: Path, form: str) -> None:
     draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: "\n".join(table_lines(rows)) + "\n")
     tables = [headline_table(comparison), *([measures_table(comparison)] if len(comparison.measures) > 1 else [])]
     tables += [kinds_table(comparison)] if comparison.kinds else []
+    tables += [trends_table(comparison)] if comparison.trends else []
     print_text("\n".join([draw(rows) for rows in tables] + ([f"Report: {page}"] if form == "table" else [])))
 
 

@@ -101,6 +101,7 @@ def probe_lines(probe: ProbeSummary | None) -> list[str]:
     lines = [
         _flip_line(probe),
         _divergence_line(probe),
+        *_stage_line(probe),
         *_claim_lines(probe),
         *_recovery_line(probe),
         *_causal_lines(probe),
@@ -143,6 +144,12 @@ def _change(probe: ProbeSummary) -> str:
         return ""
     p_value = NOT_MEASURED if test.p_value is None else f"{test.p_value:.2g}"
     return f" Accuracy over all: {_points(test.difference)}, McNemar p {p_value}."
+
+
+def _stage_line(probe: ProbeSummary) -> list[str]:
+    means = [(stage.checkpoint, stage.of(probe.divergence)) for stage in probe.stages]
+    texts = [f"{name} {mean.mean:.2g}{_unreliable(mean)}" for name, mean in means if mean is not None]
+    return [f"By stage, from {probe.reference}: {', '.join(texts)} nats."] if texts else []
 
 
 def _divergence_line(probe: ProbeSummary) -> str:

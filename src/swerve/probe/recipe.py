@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -76,6 +77,9 @@ class ProbeRecipe(ProbeSettings):
     """Name of the checkpoint that the headline metrics are about; null: the last one."""
     steps: dict[str, int] = Field(default_factory=dict)
     """Training steps of the models by name, for biographies; empty: their order."""
+    stages: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
+    """Names for groups of checkpoints, whose means are reported too: a range of `steps` such as `100..300`, or names of
+    checkpoints."""
     responses: str | None = None
     """A file of responses, of which every one is read."""
     samples: SamplesFrom | None = None
@@ -119,6 +123,33 @@ class ProbeRecipe(ProbeSettings):
         """Names of the checkpoints."""
         others = (name for name in self.models if name not in (self.reference, self.baseline))
         return self.checkpoints or tuple(others)
+
+    @property
+    def checkpoints_of_stages(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the checkpoints of each stage."""
+        members = {}
+        for stage, given in self.stages.items():
+            if isinstance(given, str):
+                low, high = map(int, given.split(".."))
+                given = tuple(name for name in self.compared if low <= self.steps.get(name, -1) <= high)
+            members[stage] = given
+        return members
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> ProbeRecipe:
+        for stage, given in self.stages.items():
+            if isinstance(given, str) and not re.fullmatch(r"\d+\.\.\d+", given):
+                raise ValueError(f"stages.{stage}: must be a range of steps such as 100..300, or a list, got '{given}'")
+        for stage, names in self.checkpoints_of_stages.items():
+            for name in names:
+                if name not in self.compared:
+                    raise ValueError(
+                        f"stages.{stage}: '{name}' is no checkpoint that is compared{nearest(name, self.compared)}; "
+                        f"these are {', '.join(self.compared)}"
+                    )
+            if not names:
+                raise ValueError(f"stages.{stage}: no checkpoint has a step in {self.stages[stage]}; give their steps")
+        return self
 
     @property
     def used(self) -> tuple[str, ...]:

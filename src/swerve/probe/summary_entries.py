@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -91,6 +93,7 @@ def findings(
         spikes=spike_hits(headline, spikes, confidence=plan.confidence),
         spike_densities=spike_densities(headline, spikes, divergence=divergence),
         divergences=divergence_means(headline),
+        stages=divergence_means(grouped(headline, plan.recipe.checkpoints_of_stages)),
         pairs=divergence_means(other_pairs),
         populations=_populations(everything),
         categories=category_shares(headline, spikes, divergence=divergence),
@@ -174,6 +177,17 @@ def divergence_means(data: Measurements) -> tuple[DivergenceMeans, ...]:
         )
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
     )
+
+
+def grouped(data: Measurements, groups: Mapping[str, Sequence[str]]) -> Measurements:
+    """Return measurements whose checkpoints are groups: divergences and entropies of a token are means over a group."""
+    rows = [[data.checkpoints.index(name) for name in names] for names in groups.values()]
+    names = (*DIVERGENCES, "entropy", "entropy_ref")
+    columns = {
+        name: np.array([data.columns[name][own].mean(axis=0, dtype=np.float64) for own in rows]) for name in names
+    }
+    references = tuple(data.references[own[0]] for own in rows)
+    return replace(data, checkpoints=tuple(groups), references=references, columns=columns)
 
 
 def noise_floor(null: Measurements) -> dict[Divergence, NoiseFloor]:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from swerve.config import Config, DistillStage, RlStage, SftStage, StageConfig
+from swerve.config.curricula import StageFilter
 from swerve.errors import ConfigError
 from swerve.problems import load_family
+from swerve.problems.data_specs import parse_spec
 from swerve.problems.held_out import held_out_of
 from swerve.problems.learned import read_learned
 from swerve.seeds import derive_seed
 
+_ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473}
+"""Sizes of published data sets, so that a check need not fetch them."""
 
-def with_steps(config: Config) -> Config:
+
+def with_steps(config: Config, *, asks_hub: bool = True) -> Config:
     """Return a configuration whose stages have `steps` and `num_examples` in place of `epochs`, rounded up.
 
     A pass is over the training problems within `where`, or the responses of `data`, less what validates.
+
+    Args:
+        config: the recipe.
+        asks_hub: False: of data sets on the hub published sizes are taken; a stage whose data has none stays as it is.
 
     Raises:
         ConfigError: a stage has no data, or plain text, whose number of sequences only the tokenizer decides.
@@ -23,15 +33,22 @@ def with_steps(config: Config) -> Config:
     """
     if all(getattr(stage, "epochs", None) is None for stage in config.stages):
         return config
-    return config.model_copy(update={"stages": tuple(_with_steps(stage, config) for stage in config.stages)})
+    return config.model_copy(update={"stages": tuple(_with_steps(stage, config, asks_hub) for stage in config.stages)})
 
 
-def _with_steps(stage: StageConfig, config: Config) -> StageConfig:
+def _with_steps(stage: StageConfig, config: Config, asks_hub: bool) -> StageConfig:
     if not isinstance(stage, SftStage | RlStage | DistillStage) or stage.epochs is None:
         return stage
 
     # What a pass is over, less what validates.
-    if isinstance(stage, SftStage) and stage.data:
+    data = getattr(stage, "data", ())
+    specs = data or getattr(config.task, "train", ())
+    if not asks_hub and any(parse_spec(spec).is_on_hub for spec in specs):
+        is_whole = stage.where == StageFilter() and getattr(config.task, "num_train", None) is None
+        if data or not is_whole or not all(spec in _ROWS_ON_HUB for spec in specs):
+            return stage
+        total = sum(_ROWS_ON_HUB[spec] for spec in specs)
+    elif isinstance(stage, SftStage) and stage.data:
         total = _num_responses(stage, config)
     else:
         problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
@@ -62,3 +79,34 @@ def _num_responses(stage: SftStage, config: Config) -> int:
             )
         total += len(responses)
     return total
+
+
+def stage_sizes(config: Config) -> list[dict[str, Any]]:
+    """Return how long each stage is: its steps, the examples it learns, the completions it samples, and their tokens.
+
+    A number that the data decides, or that a stage has not, is None; `most_tokens` are those of completions that are
+    all as long as is allowed.
+    """
+    sizes = []
+    for stage in config.stages:
+        is_open = getattr(stage, "epochs", None) is not None
+        examples, completions = None, None
+        if isinstance(stage, RlStage | DistillStage):
+            phases = getattr(stage, "phases", ()) or (stage,)
+            completions = sum(
+                phase.steps
+                * (phase.prompts_per_step or stage.prompts_per_step)
+                * (phase.samples_per_prompt or stage.samples_per_prompt)
+                for phase in phases
+            )
+            if stage.num_examples is not None:
+                completions = stage.num_examples * stage.samples_per_prompt
+        else:
+            examples = getattr(stage, "num_examples", None) or stage.steps * stage.batch_size
+            prompts = getattr(stage, "num_prompts", None) or getattr(stage, "max_prompts", None)
+            completions = prompts and prompts * getattr(stage, "samples_per_prompt", 0)
+        size = {"steps": stage.steps, "examples": examples, "completions": completions}
+        most = completions and completions * config.max_new_tokens
+        size = dict.fromkeys((*size, "most_tokens")) if is_open else {**size, "most_tokens": most}
+        sizes.append({"stage": stage.label, **size})
+    return sizes

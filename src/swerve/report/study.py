@@ -13,12 +13,15 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.study import (
     CURVES,
     MEASURES,
+    PAIR_MEASURES,
+    TREND_WORDS,
     Detectable,
     Study,
     StudyCurve,
     StudyDifference,
     StudyKind,
     StudyMean,
+    StudyTrend,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
@@ -57,13 +60,14 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
     Raises:
         DiskFullError: no room.
     """
-    charts = tuple(_charts(study))
+    charts, paths = tuple(_charts(study)), tuple(_paths(study))
     write_figures(study_drawings(study), folder / "figures")
     title = options.title or study.name
 
     # A section without a panel is left out.
     sections = (
         section("comparison", "Comparison", tuple(_comparison(study)), short="Comparison"),
+        section("expected", "What was expected", tuple(_expected(study, paths)), short="Expected"),
         section("training", "Over training", tuple(_training(charts, study)), short="Training"),
         section("runs", "Runs", tuple(_runs(study)), short="Runs"),
     )
@@ -72,7 +76,7 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         is_study=True,
         title=title,
         run_name=title,
-        data={"charts": [chart_data(chart) for chart in charts], "viewer": None},
+        data={"charts": [chart_data(chart) for chart in (*charts, *paths)], "viewer": None},
         unit_titles=UNIT_TITLES,
         tiles=list(_tiles(study))[:_MAX_TILES],
         findings={name: tuple(said) for name, said in _findings(study).items() if said},
@@ -106,8 +110,11 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+_KNOWN = {**CURVES, **MEASURES, **PAIR_MEASURES}
+
+
 def _title(measure: str) -> str:
-    return sentence_case(MEASURES[measure].title)
+    return sentence_case(_KNOWN[measure].title)
 
 
 def _seeds(num: int) -> str:
@@ -115,7 +122,7 @@ def _seeds(num: int) -> str:
 
 
 def _value(measure: str, value: float) -> str:
-    return percent(value) if MEASURES[measure].unit == "share" else number(value)
+    return percent(value) if _KNOWN[measure].unit == "share" else number(value)
 
 
 def _mean_cell(mean: StudyMean | None) -> str:
@@ -128,7 +135,7 @@ def _mean_cell(mean: StudyMean | None) -> str:
 
 
 def _change(measure: str, value: Estimate | None) -> str:
-    return (points_interval if MEASURES[measure].unit == "share" else signed_interval)(value)
+    return (points_interval if _KNOWN[measure].unit == "share" else signed_interval)(value)
 
 
 def _seed_change(difference: StudyDifference) -> str:
@@ -250,6 +257,30 @@ def _kind_cell(entry: StudyKind | None) -> str:
     return percent(entry.mean) if entry.over_seeds is None else percent_interval(entry.over_seeds)
 
 
+def trends_table(study: Study) -> list[list[str]]:
+    """Return the table of what the study expects, a row for each variant and expectation, the heading first."""
+    heading = ["Variant", "Expected", "Shown", "Runs", "First", "Highest or lowest", "Last", "Change or difference"]
+    return _compact([heading, *map(_trend_row, study.trends)])
+
+
+def _trend_row(trend: StudyTrend) -> list[str]:
+    levels = [
+        NOT_MEASURED if level is None else _value(trend.measure, level)
+        for level in (trend.first, trend.extreme, trend.last)
+    ]
+    if trend.extreme_step is not None:
+        levels[1] += f" (step {count(round(trend.extreme_step))})"
+    runs = count(trend.num_runs)
+    return [
+        trend.variant,
+        f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
+        {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
+        runs if trend.num_shown is None else f"{count(trend.num_shown)} of {runs}",
+        *levels,
+        NOT_MEASURED if trend.change is None else _change(trend.measure, trend.change),
+    ]
+
+
 def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return a table without columns that no variant has a value in; elsewhere such a cell is empty."""
     heading, *rest = rows
@@ -326,6 +357,49 @@ def _dots(measure: str, known: Sequence[tuple[StudyDifference, Estimate]]) -> Do
     ]
     far = points(reach) if MEASURES[measure].unit == "share" else f"+{number(reach)}"
     return DotPlot(rows=tuple(rows), ends=(far.replace("+", "\N{MINUS SIGN}"), "0", far), around_zero=True)
+
+
+_EXPECTED = (
+    "A curve has eight points or more, in at most 20 blocks; a level is the mean of three blocks. It rises where its "
+    "highest level lies above the first, and falls where that lies above the last, by more than in 99.75% of random "
+    "orders of the blocks, in root mean squares of the steps between blocks. Yes: more than half of the runs show it. "
+    "A difference from the baseline is shown by its interval over seeds."
+)
+
+
+def _expected(study: Study, paths: Sequence[Chart]) -> Iterator[Panel | None]:
+    if not study.trends:
+        return
+    table = _table("trends", "Expected trends", trends_table(study))
+    yield panel("Is it as was found elsewhere?", table, note=_EXPECTED, wide=True)
+    yield panel("How long are answers of equal accuracy?", *map(_chart_part, paths), wide=True)
+
+
+def _paths(study: Study) -> Iterator[Chart]:
+    """Yield the chart of greedy accuracy against the mean length of the answers, a point for each evaluation."""
+    points_of: dict[str, dict[int, Estimate]] = {}
+    lengths = {curve.variant: dict(zip(curve.steps, curve.mean, strict=True)) for curve in study.curves_of("length")}
+    for curve in study.curves_of("accuracy"):
+        own = lengths.get(curve.variant, {})
+        accuracies = _estimates(curve)
+        points_of[curve.variant] = {round(own[step]): accuracies[step] for step in accuracies if step in own}
+    tokens = sorted(set().union(*points_of.values()))
+    if len(tokens) < 2:
+        return
+    names = [variant.name for variant in study.variants[:_MAX_CURVES]]
+    yield Chart(
+        id="study-accuracy-against-length",
+        title="Greedy accuracy against the mean length of the answers",
+        unit="share",
+        labels=tuple(f"{number} tokens" for number in tokens),
+        steps=tuple(tokens),
+        x_title="mean tokens of an answer",
+        curves=tuple(
+            Curve(name=name, points=tuple(points_of.get(name, {}).get(number) for number in tokens)) for name in names
+        ),
+        stages=(),
+        has_intervals=max(variant.num_runs for variant in study.variants) > 1,
+    )
 
 
 def _charts(study: Study) -> Iterator[Chart]:
@@ -420,7 +494,7 @@ def write_study_figures(
 
 def study_drawings(study: Study) -> tuple[Drawing, ...]:
     """Return the figures of a study: `study_comparison`, and a curve of each metric with bands over seeds."""
-    return (*_comparison_drawing(study), *map(chart_drawing, _charts(study)))
+    return (*_comparison_drawing(study), *map(chart_drawing, (*_charts(study), *_paths(study))))
 
 
 def _comparison_drawing(study: Study) -> Iterator[Drawing]:

@@ -34,6 +34,7 @@ from swerve.statistics import (
 )
 from swerve.study.measure import Measured
 from swerve.study.plan import StudyFile
+from swerve.study.trends import expected_trends
 from swerve.version import __version__
 
 ASSUMED_SEED_SD = 0.03
@@ -53,6 +54,7 @@ def compare_runs(study: StudyFile, runs: Sequence[Measured]) -> Study:
     # Only what was measured somewhere is compared.
     measured = [run for run in runs if run.run.measured]
     measures = [name for name in study.measures or MEASURES if any(name in entry.run.values for entry in measured)]
+    differences = tuple(difference for name in measures for difference in _differences(study, name, measured))
     return Study(
         swerve_version=__version__,
         name=study.name,
@@ -63,10 +65,11 @@ def compare_runs(study: StudyFile, runs: Sequence[Measured]) -> Study:
         variants=tuple(_variant(name, changes, runs) for name, changes in study.changes.items()),
         runs=tuple(run.run for run in runs),
         means=tuple(mean for name in measures for mean in _means(study, name, measured)),
-        differences=tuple(difference for name in measures for difference in _differences(study, name, measured)),
+        differences=differences,
         curves=tuple(_curves(study, runs)),
         detectable=tuple(detectable(study, runs, num_problems=0)) if measured else (),
         kinds=tuple(_kinds(study, measured)),
+        trends=tuple(expected_trends(study, runs, differences)),
     )
 
 

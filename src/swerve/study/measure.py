@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
@@ -116,7 +117,10 @@ def _values(
         values["first_accuracy"] = evaluations[0].greedy.accuracy.mean
     values |= {"best_accuracy": best.greedy.accuracy.mean, "peak_step": float(best.step)}
 
-    # The last value that training recorded.
+    # What training recorded: the accuracy of its last tenth, and last values.
+    accuracies = [metric.accuracy for metric in metrics if metric.accuracy is not None]
+    if accuracies:
+        values["training_accuracy"] = fmean(accuracies[-max(1, len(accuracies) // 10) :])
     for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
         recorded = [value for metric in metrics if (value := getattr(metric, key)) is not None]
         if recorded:
@@ -132,9 +136,15 @@ def _by_kind(evaluation: Evaluation) -> dict[str, float]:
 _OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], Estimate | None]] = {
     "accuracy": lambda evaluation: evaluation.greedy.accuracy,
     "sampled_accuracy": lambda evaluation: evaluation.sampled.of_samples(1).pass_at_k,
+    "length": lambda evaluation: evaluation.greedy.num_tokens,
     "entropy": lambda evaluation: evaluation.greedy.entropy,
 }
 _OF_METRICS = {
+    "accuracy": "eval_accuracy",
+    "length": "eval_num_tokens",
+    "training_accuracy": "accuracy",
+    "training_entropy": "entropy",
+    "loss": "loss",
     "reward": "reward",
     "surprise": "neg_logprob",
     "training_length": "completion_length",
@@ -153,5 +163,7 @@ def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...
     for step in metrics:
         for name, key in _OF_METRICS.items():
             if (value := getattr(step, key)) is not None:
-                curves[name][step.step] = value
+                curves[name].setdefault(step.step, value)
+    for name in ("accuracy", "length"):
+        curves[name] = dict(sorted(curves[name].items()))
     return dict(curves)

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.study import MEASURES
+from swerve.artifacts.study import (
+    CURVES,
+    MEASURES,
+    PAIR_MEASURES,
+    TREND_WORDS,
+    Trend,
+)
 from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.recipes.epochs import with_steps
@@ -23,7 +29,7 @@ from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
 from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
 from swerve.recipes.yaml_lines import emit_yaml
-from swerve.settings import Model
+from swerve.settings import Model, Words
 
 StudyStep = Literal["train", "eval", "probe"]
 Changes = dict[str, JsonValue]
@@ -55,6 +61,29 @@ class StudyStart(Model):
     """Whether each seed has a start of its own, trained with that seed."""
 
 
+class Expectation(Model):
+    """What somebody found elsewhere, which the study is asked to confirm."""
+
+    variants: Words = Field(min_length=1)
+    """Of which it is expected, each for itself."""
+    measure: str
+    """A curve over training, for a shape; a measure, or `tokens_at_equal_accuracy`, for a difference."""
+    shape: Trend
+    """How the curve goes, or on which side of the baseline the variant is."""
+
+    @model_validator(mode="after")
+    def _check_measure(self) -> Expectation:
+        is_curve = self.shape not in ("higher", "lower", "no_difference_shown")
+        known = list(CURVES) if is_curve else [*MEASURES, *PAIR_MEASURES]
+        if self.measure not in known:
+            what = "curve" if is_curve else "measure"
+            raise ValueError(
+                f"there is no {what} '{self.measure}' that is '{TREND_WORDS[self.shape]}'"
+                f"{nearest(self.measure, known)}; use {', '.join(known)}"
+            )
+        return self
+
+
 class StudyFile(Model):
     """What a study's YAML file says."""
 
@@ -75,6 +104,8 @@ class StudyFile(Model):
     """What is compared, the headline first; empty: everything that was measured."""
     steps: tuple[StudyStep, ...] = ("train", "eval")
     """What is done of each run."""
+    expected: tuple[Expectation, ...] = ()
+    """Trends that were found elsewhere, each answered with yes or no."""
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
     """Coverage of the intervals."""
 
@@ -114,6 +145,16 @@ class StudyFile(Model):
             if name not in MEASURES:
                 raise ValueError(f"there is no measure '{name}'{nearest(name, MEASURES)}; use {', '.join(MEASURES)}")
         return measures
+
+    @model_validator(mode="after")
+    def _check_expected(self) -> StudyFile:
+        for name in (name for expectation in self.expected for name in expectation.variants):
+            if name not in self.variants:
+                raise ValueError(
+                    f"expected names a variant '{name}' that there is not{nearest(name, self.variants)}; use "
+                    f"{', '.join(self.variants)}, or expected=[]"
+                )
+        return self
 
     @property
     def compared_with(self) -> str:

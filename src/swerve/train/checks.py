@@ -39,7 +39,8 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
 
     Args:
         config: the recipe.
-        is_here: whether this machine trains it; False: packages and devices are not looked at.
+        is_here: whether this machine trains it; False: packages, devices and folders of other models are not looked
+            at.
 
     Raises:
         ConfigError: training would refuse it; see the checks below.
@@ -52,7 +53,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
         check_machine(config)
     architecture, tokenizer = (None, None) if has_open_model(config) else recipe_architecture(config)
     if architecture is not None:
-        check_models(config, architecture, tokenizer)
+        check_models(config, architecture, tokenizer, is_here=is_here)
     # The data; the problems are those that training would draw, unless they would have to be asked for.
     sources = list(_sources(config.task))
     for spec in sources:
@@ -168,6 +169,7 @@ def check_models(
     tokenizer: PreTrainedTokenizerBase | None,
     *,
     done: int = 0,
+    is_here: bool = True,
 ) -> None:
     """Check that the recipe's model can be sampled from, and that other models it names are there and read its tokens.
 
@@ -178,6 +180,7 @@ def check_models(
         model: the recipe's, or its configuration, of which less can be told.
         tokenizer: the model's; None where it is not at hand: then tokens are not compared.
         done: global steps made; stages that are over are not looked at.
+        is_here: False: other models than the recipe's own are taken to be there.
 
     Raises:
         ConfigError: the engine cannot sample from the model (see `check_decoding`); another one is not there, or its
@@ -200,16 +203,23 @@ def check_models(
             if is_of_run(name, config):
                 _check_kept(name, config, key=key)
                 continue
-            try:
-                _, other = read_architecture(name, key=key)
-            except ConfigError:
-                if hint := nearest(name, labels):
-                    raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
-                raise
+            if not is_here:
+                continue
+            other = _tokenizer_of(name, key, labels)
             if tokenizer is None or other is None or stage.kind == "reject":  # it learns texts, not token by token
                 continue
             if tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other):
                 raise ConfigError(f"{key}={name}: {OTHER_TOKENS}")
+
+
+def _tokenizer_of(name: str, key: str, labels: Sequence[str]) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of another model, where it is at hand."""
+    try:
+        return read_architecture(name, key=key)[1]
+    except ConfigError:
+        if hint := nearest(name, labels):
+            raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
+        raise
 
 
 def _check_kept(name: str, config: Config, *, key: str) -> None:

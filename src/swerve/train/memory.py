@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, TorchEngineConfig
 from swerve.config.recipe import RuntimeConfig
-from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
+from swerve.config.sampling import Sampling
+from swerve.config.stages import DistillStage, OptimizerConfig, RlStage, SftStage, StageConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
@@ -30,11 +32,12 @@ from swerve.models.fast_layers import use_fast_layers
 from swerve.models.folder_checks import cannot_read, quiet_transformers, said_by
 from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
+from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
-from swerve.train.starting_model import is_of_run, recipe_architecture
+from swerve.train.starting_model import is_of_run, read_architecture, recipe_architecture
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512
@@ -191,6 +194,61 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     return max(stages, key=lambda memory: memory.peak)
 
 
+def predicted_probe_memory(recipe: ProbeRecipe, *, available: int | None = None) -> StageMemory:
+    """Return what a probe holds at its peak: one model at a time beside the other's output head, read or sampling.
+
+    Args:
+        recipe: the probe's; of its models that are folders, one at least, the largest counts.
+        available: as for `predicted_memory`.
+
+    Batches are taken to be full, and responses as long as is allowed; statistics over the vocabulary are held for
+    `probe.tokens_per_chunk` tokens at a time and not counted.
+
+    Raises:
+        ConfigError: a model's configuration cannot be read.
+        CheckpointError: it is no causal model of text, or its weights are quantised.
+    """
+    runtime = recipe.runtime.model_copy(update={"precision": recipe.runtime.dtype})
+    folders = {name: path for name, path in recipe.models.items() if Path(path).is_dir()}
+    architectures = [read_architecture(path, key=f"models.{name}")[0] for name, path in folders.items()]
+    models = [_empty_model(architecture, runtime) for architecture in architectures]
+    model = max(models, key=lambda model: sum(map(_size, model.parameters())))
+    weights, mode = sum(map(_size, model.parameters())), FakeTensorMode()
+    with mode:
+        _replace_tensors(model, torch.bfloat16 if runtime.dtype == "bfloat16" else torch.float32)
+    use_fast_layers(model)
+
+    # One batch of sequences as long as is allowed.
+    sample = recipe.sample or Sampling()
+    completion = sample.max_new_tokens or recipe.max_new_tokens or _LONGEST_PROMPT
+    sequences = [([0] * _LONGEST_PROMPT, [0] * completion)] * max(
+        1, recipe.probe.tokens_per_batch // (_LONGEST_PROMPT + completion)
+    )
+    (batch,) = token_batches(sequences, pad_id=0, in_order=True)
+    head, live = model_head(model), _LiveBytes(besides=[*model.parameters(), *model.buffers()])
+    batch = _fake(mode, batch)
+    with mode, live, torch.inference_mode(), head_inputs(head.projection, skip_head=True):
+        completion_logits(model.eval(), batch)
+
+    # The sampler's cache, of so many completions side by side.
+    stage = RlStage(steps=1, optimizer=OptimizerConfig(lr=1.0), prompts_per_step=runtime.max_rows, samples_per_prompt=2)
+    samples = recipe.sample is not None or recipe.probe.causal.max_rollouts > 0
+    length = _LONGEST_PROMPT + completion
+    sampling = _sampling_bytes(mode, model, recipe, stage, length, 1) if samples else 0
+    other_head = _size(model.get_output_embeddings().weight)
+    if available is not None and getattr(recipe.rollout.engine, "cache_gb", 0.0) is None:
+        sampling = min(sampling, max(0, available - weights - other_head) // 2)
+    return StageMemory(
+        stage="probe",
+        weights=weights,
+        gradients=0,
+        optimizer=0,
+        frozen=other_head,
+        update=live.peak,
+        sampling=sampling,
+    )
+
+
 def _divided(memory: StageMemory, config: Config, model: PreTrainedModel, processes: int) -> StageMemory:
     """Return what a process holds where weights, gradients and optimizer states are divided over processes."""
     runtime, sharding = config.runtime, config.runtime.sharding
@@ -342,7 +400,12 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
 
 
 def _sampling_bytes(
-    mode: FakeTensorMode, model: PreTrainedModel, config: Config, stage: StageConfig, length: int, processes: int
+    mode: FakeTensorMode,
+    model: PreTrainedModel,
+    config: Config | ProbeRecipe,
+    stage: StageConfig,
+    length: int,
+    processes: int,
 ) -> int:
     """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
     if isinstance(stage, SftStage):

@@ -365,6 +365,7 @@ def rollout_metrics(sampled: StepRollouts, stage: SamplingStage, context: StageC
     rollouts = totals["rollouts"]
     return {
         "reward": totals["reward"] / rollouts,
+        "accuracy": totals["right"] / rollouts,
         "completion_length": totals["tokens"] / rollouts,  # tokens
         "truncated_share": totals["truncated"] / rollouts,
         "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats per token: an estimate of the entropy
@@ -392,6 +393,7 @@ def _sums(sampled: StepRollouts) -> Mapping[str, float]:
         "groups": len(sampled.groups),
         "rollouts": len(rollouts),
         "reward": sum(map(sum, sampled.rewards)),
+        "right": sum(rollout.reward.is_right for rollout in rollouts),
         "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
         "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
         "zero_variance_groups": len(sampled.groups) - sum(sampled.varied()),

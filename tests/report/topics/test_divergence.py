@@ -17,3 +17,14 @@ def test_the_sentences_on_divergence(entries: dict[str, Any], told: Any) -> None
         "Mean entropy on these rollouts is 0.0110 (0.0100 to 0.0120) nats at rl-80, -0.0110 (-0.0130 to -0.00900) "
         "against dpo-8.",
     )
+
+
+def test_stages_are_told_apart(entries: dict[str, Any], told: Any) -> None:
+    stages = [
+        {"checkpoint": name, "reference": "dpo-8", "js": {"mean": mean, "low": mean / 2, "high": 2 * mean}}
+        for name, mean in (("early", 0.002), ("mid", 0.006), ("final", 0.008))
+    ]
+    assert told({**entries, "stages": stages})["Divergence"][0] == (
+        "By stage, the mean JS from dpo-8 is 0.00200 (0.00100 to 0.00400) at early, 0.00600 (0.00300 to 0.0120) at mid "
+        "and 0.00800 (0.00400 to 0.0160) at final (nats)."
+    )

@@ -30,7 +30,7 @@ from swerve.report.draw.panels import (
 )
 from swerve.report.format import NOT_MEASURED, count, number_interval, percent, percent_interval, quoted
 from swerve.report.read import ReportInputs
-from swerve.report.topics.divergence import divergence_table, pair_panel
+from swerve.report.topics.divergence import divergence_table, pair_panel, stage_table
 from swerve.report.topics.spikes import spike_table
 from swerve.report.topics.topic import FigureSpec, Topic, of_chart
 
@@ -61,7 +61,10 @@ def _section(inputs: ReportInputs) -> Section | None:
         ),
     ]  # fmt: skip
     if summary is not None:
-        panels += [panel("", divergence_table(summary), spike_table(summary), wide=True), pair_panel(summary)]
+        panels += [
+            panel("", divergence_table(summary), stage_table(summary), spike_table(summary), wide=True),
+            pair_panel(summary),
+        ]
     return section("tables", "Every checkpoint", panels, short="Checkpoints")
 
 

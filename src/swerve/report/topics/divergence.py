@@ -13,7 +13,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart, Curve, stages
 from swerve.report.draw.figures import COLOURS, GREY, Drawing, numbers, set_title, side_by_side
 from swerve.report.draw.panels import Panel, Table, panel
-from swerve.report.format import SAME, compared, number, number_interval, signed_interval
+from swerve.report.format import SAME, compared, listed, number, number_interval, signed_interval
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import FigureSpec, Topic, of_chart, of_probe
@@ -26,9 +26,18 @@ _MANY_TIMES = 30
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _stages(summary)
     yield _baseline(summary)
     yield _largest_pair(summary)
     yield _entropy(summary)
+
+
+def _stages(summary: ProbeSummary) -> str:
+    means = [(stage.checkpoint, stage.of(summary.divergence)) for stage in summary.stages]
+    if not means:
+        return ""
+    texts = [f"{number_interval(mean)} at {name}" for name, mean in means]
+    return f"By stage, the mean {divergence_name(summary)} from {summary.reference} is {listed(texts)} (nats)."
 
 
 def _baseline(summary: ProbeSummary) -> str:
@@ -88,6 +97,17 @@ def divergence_table(summary: ProbeSummary) -> Table:
         note=f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
         header=("Checkpoint", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
         rows=tuple((divergence.checkpoint, *_means(divergence)) for divergence in summary.divergences),
+    )
+
+
+def stage_table(summary: ProbeSummary) -> Table:
+    """Return the mean divergences from the reference of each named group of checkpoints."""
+    return Table(
+        id="stages",
+        caption="Divergence by stage",
+        note="As by checkpoint; a token counts with its mean over the stage's checkpoints.",
+        header=("Stage", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
+        rows=tuple((stage.checkpoint, *_means(stage)) for stage in summary.stages),
     )
 
 

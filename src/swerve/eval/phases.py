@@ -1,0 +1,215 @@
+"""The phases of an RL stage, read from its metrics, by two definitions: by entropy, and by the length of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from swerve.artifacts.record import Record
+from swerve.statistics.shapes import CurveShape, curve_shape
+
+WINDOW = 5
+"""Steps of a running mean."""
+
+
+class Course(Record):
+    """The phases of one RL stage by its entropy, in steps of the stage.
+
+    Running means are over the last `WINDOW` steps. Consolidation lies between the end of exploration and the peak.
+    """
+
+    stage: str
+    exploration_end: int | None
+    """First step whose running entropy (`neg_logprob`, nats per token) has fallen by half of what it falls until the
+    peak; null where it does not fall."""
+    peak: int
+    """Step with the highest running mean reward; of several the first."""
+    peak_reward: float
+    """That mean."""
+    collapse: int | None
+    """First step at which a collapse was named; null without one."""
+    collapse_sign: str | None
+    """The metric that showed it."""
+    end: int
+    """Last step."""
+
+    def described(self) -> str:
+        """Return the phases as one line.
+
+        >>> Course(stage="rl", exploration_end=12, peak=40, peak_reward=0.61, collapse=None, collapse_sign=None,
+        ...        end=50).described().partition("): ")[2]
+        'exploration to step 12, consolidation to step 40, peak 0.61 there, no collapse, end at step 50.'
+        """
+        explored = "exploration to step" if self.exploration_end is not None else "no fall of entropy before step"
+        first = f"{explored} {self.peak if self.exploration_end is None else self.exploration_end}"
+        between = "" if self.exploration_end in (None, self.peak) else f"consolidation to step {self.peak}, "
+        collapse = f"collapse from step {self.collapse} ({self.collapse_sign})" if self.collapse else "no collapse"
+        return (
+            f"Phases of {self.stage} by entropy (exploration: half of its fall to the peak of the reward): {first}, "
+            f"{between}peak {self.peak_reward:.3g} there, {collapse}, end at step {self.end}."
+        )
+
+
+_ACCURACIES = {"eval_accuracy": "test accuracy", "accuracy": "training accuracy", "reward": "reward"}
+"""What a collapse shows in, the first that was measured often enough: key of the metrics -> name."""
+
+
+class PathPhases(Record):
+    """The phases of one RL stage as "Exploring Paths in Probabilistic Graphs" defines them, in steps of the stage.
+
+    Exploration: the answers become longer. Consolidation: they become shorter again, while the entropy rises all the
+    while. Collapse: the accuracy on test problems falls from its peak for good. Each move is one that `curve_shape`
+    tells from noise.
+    """
+
+    stage: str
+    lengths: tuple[float, float, float]
+    """Completion length in training, tokens: first, highest and last level."""
+    exploration_end: int | None
+    """Step of the highest level; null where the length does not rise."""
+    consolidates: bool
+    """Whether the length falls from there."""
+    entropies: tuple[float, float] | None
+    """First and last level of the entropy (`neg_logprob`), nats per token; null where it was not measured."""
+    entropy_rises: bool | None
+    """Whether it rises and does not fall again."""
+    accuracy: str | None
+    """What a collapse is seen in: accuracy on test problems, or where that was measured at fewer than 8 steps that of
+    training, or the reward."""
+    accuracies: tuple[float, float, float] | None
+    """Its first, highest and last level."""
+    collapse: int | None
+    """Step of its highest level; null where it does not fall from there."""
+    end: int
+    """Last step."""
+
+    def described(self) -> str:
+        """Return the phases as one line, with the rule."""
+        first, highest, last = (f"{length:.3g}" for length in self.lengths)
+        if self.exploration_end is None:
+            length = f"no exploration (length {first} to {last})"
+        elif not self.consolidates:
+            length = f"exploration to step {self.exploration_end} (length {first} to {highest}), no consolidation"
+        else:
+            length = (
+                f"exploration to step {self.exploration_end} (length {first} to {highest}), consolidation to step "
+                f"{self.end} (to {last})"
+            )
+        entropy = "entropy was not measured"
+        if self.entropies is not None:
+            rises = "rises all the while" if self.entropy_rises else "does not rise all the while"
+            entropy = "entropy {} ({:.3g} to {:.3g})".format(rises, *self.entropies)
+        collapse = "no accuracy at 8 steps or more"
+        if self.accuracies is not None:
+            levels = "{} {:.3g}, {:.3g}, {:.3g}".format(self.accuracy, *self.accuracies)
+            collapse = f"{'no collapse' if self.collapse is None else f'collapse from step {self.collapse}'} ({levels})"
+        return (
+            f"Phases of {self.stage} by length (exploration: it rises; consolidation: it falls again while entropy "
+            f"rises; collapse: test accuracy falls from its peak for good): {length}, {entropy}, {collapse}."
+        )
+
+
+def path_phases(records: Sequence[Mapping[str, Any]]) -> tuple[PathPhases, ...]:
+    """Return the phases by length of every stage with rewards that has eight steps or more.
+
+    Args:
+        records: the lines of metrics.jsonl.
+    """
+    phases = []
+    for stage, lines in _by_stage(records).items():
+        steps, length = _shape_of(lines, "completion_length")
+        if length is None:
+            continue
+        explores = length.name in ("rises", "up_then_down")
+        _, entropy = _shape_of(lines, "neg_logprob")
+        phases.append(
+            PathPhases(
+                stage=stage,
+                lengths=(length.first, length.extreme, length.last),
+                exploration_end=steps[length.extreme_at] if explores else None,
+                consolidates=length.name == "up_then_down",
+                entropies=None if entropy is None else (entropy.first, entropy.last),
+                entropy_rises=None if entropy is None else entropy.name == "rises",
+                end=steps[-1],
+                **_collapse(lines),
+            )
+        )
+    return tuple(phases)
+
+
+def _shape_of(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], CurveShape | None]:
+    """Return the steps that have a metric, and the shape of its curve."""
+    measured = [line for line in lines if line.get(key) is not None]
+    return [int(line["stage_step"]) for line in measured], curve_shape([line[key] for line in measured])
+
+
+def _collapse(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    for key, name in _ACCURACIES.items():
+        steps, shape = _shape_of(lines, key)
+        if shape is not None:
+            falls = shape.name in ("falls", "up_then_down")
+            return {
+                "accuracy": name,
+                "accuracies": (shape.first, shape.extreme, shape.last),
+                "collapse": steps[shape.extreme_at] if falls else None,
+            }
+    return dict.fromkeys(("accuracy", "accuracies", "collapse"))
+
+
+def _by_stage(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the lines of each stage that has rewards."""
+    stages: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record.get("reward") is not None:
+            stages.setdefault(record["stage"], []).append(record)
+    return stages
+
+
+def stage_courses(records: Sequence[Mapping[str, Any]]) -> tuple[Course, ...]:
+    """Return the phases by entropy of every stage with rewards that has `WINDOW` steps or more.
+
+    Args:
+        records: the lines of metrics.jsonl.
+
+    >>> rewards, entropies = [0.1, 0.2, 0.4, 0.6, 0.8, 0.8, 0.2], [1.0, 0.9, 0.5, 0.3, 0.2, 0.2, 0.1]
+    >>> lines = [{"stage": "rl", "stage_step": step, "reward": reward, "neg_logprob": entropy}
+    ...          for step, (reward, entropy) in enumerate(zip(rewards, entropies), start=1)]
+    >>> found, = stage_courses(lines)
+    >>> found.exploration_end, found.peak, round(found.peak_reward, 2), found.end
+    (6, 6, 0.56, 7)
+    """
+    return tuple(_course(stage, lines) for stage, lines in _by_stage(records).items() if len(lines) >= WINDOW)
+
+
+def _course(stage: str, lines: Sequence[Mapping[str, Any]]) -> Course:
+    steps = [int(line["stage_step"]) for line in lines[WINDOW - 1 :]]
+    rewards = _running([line["reward"] for line in lines])
+    best = max(range(len(rewards)), key=rewards.__getitem__)
+    collapsed = next((line for line in lines if line.get("collapse")), None)
+    return Course(
+        stage=stage,
+        exploration_end=_exploration_end(lines, steps, best),
+        peak=steps[best],
+        peak_reward=rewards[best],
+        collapse=None if collapsed is None else int(collapsed["stage_step"]),
+        collapse_sign=None if collapsed is None else collapsed["collapse"],
+        end=steps[-1],
+    )
+
+
+def _running(values: Sequence[float]) -> list[float]:
+    return [fmean(values[stop - WINDOW : stop]) for stop in range(WINDOW, len(values) + 1)]
+
+
+def _exploration_end(lines: Sequence[Mapping[str, Any]], steps: Sequence[int], best: int) -> int | None:
+    """Return the step at which half of the fall of the entropy until the peak is over; None where it does not fall."""
+    entropies = [line.get("neg_logprob") for line in lines]
+    if any(entropy is None for entropy in entropies):
+        return None
+    running = _running([float(entropy) for entropy in entropies if entropy is not None])
+    lowest = running[best]
+    if lowest >= running[0]:
+        return None
+    half = (running[0] + lowest) / 2
+    return next(step for step, entropy in zip(steps, running, strict=True) if entropy <= half)
