@@ -28,6 +28,10 @@ class ArtifactError(SwerveError):
     """A file or directory written by an earlier stage is missing, damaged or of another schema."""
 
 
+class NoResponseError(ArtifactError):
+    """A record has no response, such as a request that failed."""
+
+
 class WriteError(ArtifactError):
     """The operating system refuses to write a file: it is read-only, not permitted, or the device fails."""
 

@@ -204,6 +204,42 @@ def test_eval_prints_a_table_in_any_form(swerve: Swerve, model: str, tmp_path: P
     assert {row["kind"] for row in rows} >= {"all"}
 
 
+def test_rows_from_elsewhere_stand_in_the_table(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    status, _, err = swerve(
+        "data", "write", "addition", "digits=2", "num_heldout=4", "--split", "heldout", "--out", "p.jsonl"
+    )
+    assert status == 0, err
+    problems = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    answers = [{"id": row["id"], "response": f"so answer {row['answer']}"} for row in problems[:3]]
+    (tmp_path / "openai.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers), encoding="utf-8")
+    (tmp_path / "published.csv").write_text("name,kind,accuracy\no1,all,0.5\n", encoding="utf-8")
+    given = ("--rows", "openai.jsonl", "--rows", "published.csv", *TASK, "--out", "out")
+    status, table, err = swerve("eval", "--model", f"a={model}", *given, "--num-samples", "2", "--format", "json")
+    assert status == 0, err
+    assert "openai.jsonl: 'openai' has responses to 3 of the 4 problems, 1 each, and is compared over these" in err
+    found = json.loads(table)
+    assert [(row["model"], row["origin"]) for row in found["rows"]] == [("a", "model")] * 2 + [("openai", "file")]
+    assert found["rows"][2]["accuracy"]["mean"] == 1.0
+    assert found["rows"][2]["differences"]["accuracy"]["num_problems"] == 3
+    assert found["rows"][2]["entropy"] is None
+    assert found["rows"][0]["entropy"]["mean"] > 0
+    assert found["published"] == [{"name": "o1", "by_kind": {}, "accuracy": 0.5}]
+    # Files alone are compared, too; what is wrong with a row is said before anything is sampled.
+    assert swerve("eval", *given[:2], "--rows", "late=openai.jsonl", *given[2:])[0] == 0
+    for more, said in {
+        ("--rows", "openai.jsonl"): "two rows are called 'openai'; give them names, as in --rows late=openai.jsonl",
+        ("--baseline", "b"): "--baseline 'b' is none of the models",
+        ("--rows", "a=gone.jsonl"): "--rows a=gone.jsonl: gone.jsonl does not exist",
+    }.items():
+        status, out, err = swerve("eval", "--model", f"openai2={model}", *given, *more)
+        assert (status, out) == (2 if "gone" not in said else 1, "")
+        assert said in err
+    status, _, err = swerve("eval", "--model", f"openai={model}", *given)
+    assert (status, "two rows are called 'openai'; give them names, as in --rows late=FILE" in err) == (2, True)
+    status, _, err = swerve("eval", "--rows", "published.csv", *TASK)
+    assert (status, "published accuracies stand beside models or responses" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -19,7 +19,6 @@ from swerve.problems.mixture import Mixture
 from swerve.progress import SilentProgress
 from swerve.statistics import share
 from swerve.types import Problem, StepMark
-from swerve.world import World
 from tests.builders import Notes
 
 
@@ -55,12 +54,14 @@ def test_entropy_is_that_of_the_greedy_completion(small_run):
 
 
 def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, monkeypatch):
-    from swerve.eval import heldout
+    from swerve.eval import responses
     from swerve.models.head import Head
 
     checkpoint = small_run.select_checkpoint("rl")
     rows = _rows(small_run, checkpoint)
-    sequences = [(row["prompt_ids"], row["completion_ids"]) for row in rows]
+    problem = Problem(id="p", family="addition", question="", answer="")
+    ids = [(tuple(row["prompt_ids"]), tuple(row["completion_ids"])) for row in rows]
+    written = [Response(problem=problem, prompt_ids=prompt, completion_ids=completion) for prompt, completion in ids]
     sizes = []
     original = Head.__call__
 
@@ -69,10 +70,10 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
         return original(head, hidden)
 
     loaded = load_model(checkpoint.path, device="cpu", dtype="float32")
-    monkeypatch.setattr(heldout, "rows_per_chunk", lambda _size: 7)
+    monkeypatch.setattr(responses, "rows_per_chunk", lambda _size: 7)
     monkeypatch.setattr(Head, "__call__", counted)
-    found = heldout._mean_entropies(loaded, sequences, World())
-    assert found == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
+    found = responses.mean_entropies(loaded, responses.response_batches(loaded, written))
+    assert [found[row] for row in range(len(rows))] == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
     assert max(sizes) == 7
     assert sum(sizes[1:]) == sum(len(row["completion_ids"]) for row in rows)  # the first is the check of the head
 

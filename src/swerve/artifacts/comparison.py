@@ -55,6 +55,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 """What is compared of responses, in the order of tables; each is a field of `Scores`."""
 
 
+FROM_FILE = "from a file"
+"""How responses are said to be chosen that were made elsewhere."""
+
+
 def decoding_name(temperature: float | None) -> str:
     """Return how completions of a temperature were chosen, in words.
 
@@ -154,7 +158,7 @@ class ModelScores(Scores):
         """How the completions were chosen."""
         if self.origin == "model":
             return decoding_name(self.temperature)
-        return "from a file" if self.temperature is None else f"from a file, {decoding_name(self.temperature)}"
+        return FROM_FILE if self.temperature is None else f"{FROM_FILE}, {decoding_name(self.temperature)}"
 
     @property
     def ungraded(self) -> float:

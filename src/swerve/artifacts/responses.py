@@ -110,7 +110,7 @@ EVALUATION_SCHEMA = response_schema(
 """Of `eval/step_*.parquet`: of each problem the greedy completion, whose `temperature` is 0, and the sampled ones."""
 SAMPLES_SCHEMA = response_schema(
     *(*_PROBLEM, "sample", "label", "prompt", "prompt_ids", "completion_ids", "logprobs", "text"),
-    *(*_VERDICT, "finish_reason", "temperature", "seed"),
+    *(*_VERDICT, "finish_reason", "temperature", "seed", "entropy"),
 )
 """Of the files that `swerve sample` writes."""
 RESPONSES_SCHEMA = response_schema(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.console import check_output, one_line, print_result
-from swerve.cli.options import Fields, Json
+from swerve.cli.options import EmbeddingModel, Fields, Json
 from swerve.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ def behaviours(
     lexicon: Annotated[
         Path | None, typer.Option("--lexicon", metavar="FILE", help="Your own words of reflection.")
     ] = None,
-    embedding_model: Annotated[
-        str | None,
-        typer.Option(
-            "--embedding-model", metavar="MODEL", help="Model of sentence-transformers, for cosine diversity."
-        ),
-    ] = None,
+    embedding_model: EmbeddingModel = None,
     fields: Fields = None,
     as_json: Json = False,
 ) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from swerve.cli import sample
 from swerve.cli.console import print_text
-from swerve.cli.options import TABLE_FORMATS, Json, check_format
-from swerve.errors import ConfigError, nearest
+from swerve.cli.options import TABLE_FORMATS, Baseline, EmbeddingModel, Fields, Json, check_format
+from swerve.errors import ArtifactError, ConfigError, nearest
 
 _NUM_SAMPLES = 4
 
@@ -29,9 +29,18 @@ def evaluate(
         typer.Option(
             "--model",
             metavar="[NAME=]MODEL",
-            help="A folder, RUN:LABEL, owner/name#revision; the first is the baseline.",
+            help="A folder, RUN:LABEL or owner/name#revision.",
         ),
     ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rows",
+            metavar="[NAME=]FILE",
+            help="Responses made elsewhere to the same problems, or published accuracies (name, kind, accuracy).",
+        ),
+    ] = None,
+    baseline: Baseline = None,
     task: sample.TaskOption = None,
     data: sample.Data = None,
     split: sample.SplitOption = "heldout",
@@ -50,6 +59,8 @@ def evaluate(
     system: sample.System = None,
     template_args: sample.TemplateArgs = None,
     today: sample.Today = None,
+    embedding_model: EmbeddingModel = None,
+    fields: Fields = None,
     form: Annotated[
         str | None, typer.Option("--format", metavar="|".join(TABLE_FORMATS), help="What is printed.  [default: table]")
     ] = None,
@@ -61,14 +72,16 @@ def evaluate(
 ) -> None:
     """Measure models on the same problems: the checkpoints of a run, or any models (--model), without a run.
 
-    Accuracy by kind of problem, pass@k and differences from the first model, with intervals. Interrupted, the same
-    command continues.
+    Accuracy by kind of problem, pass@k, length, entropy, diversity and more, with intervals and paired differences from
+    the baseline; responses and accuracies from elsewhere (--rows) beside them. Interrupted, the same command continues.
     """
+    from swerve.behaviours.diversity import load_embedder
     from swerve.cli.runs import is_main_process, main_progress
 
     check_format(form)
     given = list(arguments or ())
-    if not models:
+    embed = None if embedding_model is None else load_embedder(embedding_model)
+    if not models and not rows:
         # The checkpoints of a run, to which the options of models do not apply.
         from swerve.cli.pipeline import run_eval
 
@@ -78,14 +91,16 @@ def evaluate(
             what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
             remedy = "give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)"
             raise ConfigError(f"{what}; {remedy}")
-        run_eval(given[0], given[1:], form=form, as_json=as_json)
+        compared = form or ("table" if baseline or embed else None)
+        run_eval(given[0], given[1:], form=compared, baseline=baseline, embed=embed, as_json=as_json)
         return
 
     # Any models, on the problems of a task.
     others, changes = sample.split_arguments(given, task)
     if others:
         raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
-    labelled = sample.resolve_models(models, task)
+    labelled = sample.resolve_models(models, task) if models else {}
+    files = _row_files(rows or ())
     settings = sample.sample_settings(
         task,
         data,
@@ -102,12 +117,43 @@ def evaluate(
     )
     chosen = model_temperatures(temperatures or (), list(labelled))
     from swerve.eval.evaluate_models import evaluate_models
+    from swerve.formats.typed_fields import parse_fields
 
     folder, progress = out or Path(f"eval-{Path(task or data or '').stem}"), main_progress()
-    comparison = evaluate_models(labelled, settings, temperatures=chosen, out=folder, progress=progress)
+    comparison = evaluate_models(
+        labelled,
+        settings,
+        temperatures=chosen,
+        rows=files,
+        fields=parse_fields(fields or ()),
+        baseline=baseline,
+        embed=embed,
+        out=folder,
+        progress=progress,
+    )
     if comparison is not None and is_main_process():
         progress.note(f"samples and tables: {folder}")
         print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
+
+
+def _row_files(options: Sequence[str]) -> dict[str, Path]:
+    """Return the files of `[NAME=]FILE` options by name; without one it is the file's.
+
+    Raises:
+        ConfigError: two have one name.
+        ArtifactError: there is no such file.
+    """
+    files: dict[str, Path] = {}
+    for option in options:
+        name, equals, place = option.partition("=")
+        path = Path(place if equals and not Path(option).exists() else option)
+        if not path.is_file():
+            raise ArtifactError(f"--rows {option}: {path} does not exist; give a file of responses or accuracies")
+        label = name if path != Path(option) else path.name.partition(".")[0]
+        if label in files:
+            raise ConfigError(f"two rows are called '{label}'; give them names, as in --rows late={path}")
+        files[label] = path
+    return files
 
 
 def model_temperatures(options: Sequence[str], labels: Sequence[str]) -> dict[str, tuple[float, ...]]:

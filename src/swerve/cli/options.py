@@ -33,6 +33,14 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),
 ]
+EmbeddingModel = Annotated[
+    str | None,
+    typer.Option("--embedding-model", metavar="MODEL", help="Model of sentence-transformers, for cosine diversity."),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="NAME", help="What the others are compared with.  [default: the first]"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""

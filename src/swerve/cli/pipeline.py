@@ -177,8 +177,16 @@ def _run_stage(
         print_text(describe(run, result))
 
 
-def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool) -> None:
-    """Evaluate the checkpoints of a run that lack an evaluation; `form` is one of a comparison's, or `table`."""
+def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool, **compared: Any) -> None:
+    """Evaluate the checkpoints of a run that lack an evaluation.
+
+    Args:
+        run: its name.
+        overrides: changes for this call.
+        form: one of a comparison's, or `table`; None: a line for each checkpoint.
+        as_json: whether JSON is printed.
+        **compared: how the checkpoints are compared; see `compare_checkpoints`.
+    """
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> list[Evaluation]:
         from swerve.eval import evaluate
@@ -196,7 +204,7 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
         from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
 
-        return comparison_text(compare_checkpoints(run), form)
+        return comparison_text(compare_checkpoints(run, **compared), form)
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 

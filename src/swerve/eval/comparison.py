@@ -158,8 +158,7 @@ def compare(
     # Each other model's differences from the baseline.
     labels = [row.model for row in rows]
     base = labels[0] if baseline is None else baseline
-    if base not in labels:
-        raise ConfigError(f"--baseline '{base}' is none of the models{nearest(base, labels)}; use {', '.join(labels)}")
+    check_baseline(base, labels)
     first: dict[float | None, int] = {}
     for number, row in enumerate(rows):
         if row.model == base:
@@ -176,6 +175,15 @@ def compare(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
     ]
     return Comparison(confidence=confidence, baseline=base, rows=tuple(rows), published=tuple(published))
+
+
+def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:
+    """Raise ConfigError unless a model has the baseline's label, or none is given."""
+    if baseline not in (None, *labels):
+        known = list(dict.fromkeys(labels))
+        raise ConfigError(
+            f"--baseline '{baseline}' is none of the models{nearest(str(baseline), known)}; use {', '.join(known)}"
+        )
 
 
 def measure_differences(before: Values, after: Values, compared_with: str, confidence: float) -> dict[str, Difference]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,16 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
+from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.sampling import SampleSettings
-from swerve.eval.comparison import compare
-from swerve.eval.sampling import SampleJob, run_jobs
+from swerve.errors import ConfigError
+from swerve.eval.comparison import check_baseline, compare
+from swerve.eval.foreign_rows import read_rows
+from swerve.eval.sampling import SampleJob, chosen_problems, run_jobs
 from swerve.formats.comparison_table import FORMATS
-from swerve.progress import Progress
+from swerve.problems import load_family
+from swerve.progress import Progress, SilentProgress
 
 _ENDINGS = {"md": "md", "csv": "csv", "latex": "tex", "json": "json"}
 """Form of the comparison -> ending of its file."""
@@ -28,6 +33,10 @@ def evaluate_models(
     settings: SampleSettings,
     *,
     temperatures: Mapping[str, Sequence[float]] | None = None,
+    rows: Mapping[str, Path] | None = None,
+    fields: Mapping[str, str] | None = None,
+    baseline: str | None = None,
+    embed: Embedder | None = None,
     out: Path,
     progress: Progress | None = None,
 ) -> Comparison | None:
@@ -41,6 +50,10 @@ def evaluate_models(
         settings: problems, sampling and runtime; `num_samples` is taken at each temperature above 0.
         temperatures: of each model by label; 0: greedy, one sample. A model that is not named has 0 and 1, or 0 alone
             where `num_samples` is 1.
+        rows: files of responses made elsewhere, by name, or of published accuracies; see `read_rows`.
+        fields: names of their fields where they differ from those known.
+        baseline: label of the model or row that the others are compared with; by default the first.
+        embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
         out: the folder.
         progress: told what is done; None: nobody.
 
@@ -48,33 +61,62 @@ def evaluate_models(
         The comparison; under torchrun None in all processes but the first.
 
     Raises:
-        SwerveError: see `sample`.
+        ConfigError: two rows have one name, or none is called like the baseline.
+        SwerveError: see `sample` and `read_rows`.
     """
-    default = (0.0,) if settings.num_samples == 1 else (0.0, 1.0)
+    # What was made elsewhere is read first: what is wrong with it is said before anything is sampled.
+    shown = progress or SilentProgress()
+    problems = chosen_problems(settings, shown)
+    foreign = [read_rows(name, path, problems, shown, fields=fields) for name, path in (rows or {}).items()]
+    comparable = [*models, *(label for each in foreign for label in each.labels)]
+    names = [*comparable, *(row.name for each in foreign for row in each.published)]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two rows are called '{twice}'; give them names, as in --rows late=FILE")
+    if not comparable:
+        raise ConfigError("published accuracies stand beside models or responses; give one with --model or --rows")
+    check_baseline(baseline, comparable)
+
     # One file for each model and temperature.
+    default = (0.0,) if settings.num_samples == 1 else (0.0, 1.0)
     jobs = []
     for label, model in models.items():
         for temperature in (temperatures or {}).get(label, default):
             num, name = (1, "greedy") if temperature == 0 else (settings.num_samples, f"t{temperature:g}")
             own = settings.model_copy(update={"temperatures": (temperature,), "num_samples": num})
             jobs.append(SampleJob(label, model, own, out / "samples" / f"{label}-{name}.parquet"))
-    if not run_jobs(jobs, progress):
+    if jobs and not run_jobs(jobs, progress, problems=problems):
         return None
-    comparison = compare([read_samples(job.path).samples for job in jobs])
+    comparison = compare(
+        [
+            *(read_samples(job.path).samples for job in jobs),
+            *(responses for each in foreign for responses in each.graded(shown)),
+        ],
+        baseline=baseline,
+        published=[row for each in foreign for row in each.published],
+        leave_out=() if load_family(settings.task).is_prose else OF_PROSE,
+        embed=embed,
+    )
     for name, form in FORMATS.items():
         write_text(out / f"comparison.{_ENDINGS[name]}", form(comparison))
     return comparison
 
 
-def compare_checkpoints(run: RunDirectory) -> Comparison:
+def compare_checkpoints(run: RunDirectory, *, baseline: str | None = None, embed: Embedder | None = None) -> Comparison:
     """Return the evaluated checkpoints of a run, each compared with the first.
+
+    Args:
+        run: with evaluations.
+        baseline: label of another checkpoint to compare with.
+        embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
 
     Raises:
         ArtifactError: none is evaluated, or a table is damaged.
+        ConfigError: no checkpoint is called like the baseline.
     """
     checkpoints, evaluations = [], read_evaluations(run)
     for evaluation in evaluations:
         responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
         checkpoints.append([replace(response, label=evaluation.checkpoint) for response in responses])
     is_prose = any(evaluation.greedy.reflections for evaluation in evaluations)
-    return compare(checkpoints, leave_out=() if is_prose else OF_PROSE)
+    return compare(checkpoints, baseline=baseline, leave_out=() if is_prose else OF_PROSE, embed=embed)

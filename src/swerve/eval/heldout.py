@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import Any
-
-import torch
 
 from swerve.artifacts.comparison import ModelScores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
@@ -22,13 +21,11 @@ from swerve.artifacts.responses import (
     write_responses,
 )
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.behaviours.measures import OF_PROSE, problem_values
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval.comparison import model_scores
-from swerve.eval.responses import sample_responses
-from swerve.functional import entropy, rows_per_chunk
+from swerve.eval.responses import mean_entropies, response_batches, sample_responses
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.model_folder import LoadedModel, bases_kept, bases_of, load_model, resolve_device
 from swerve.models.runtime import apply_runtime
@@ -43,8 +40,6 @@ from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
 from swerve.types import Problem
 from swerve.world import World, joined_world
-
-_TOKENS_PER_BATCH = 65536
 
 
 def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
@@ -188,9 +183,11 @@ def evaluate_problems(
     if world.size > 1:
         rows = world.dealt_back([[response_row(response) for response in group] for group in responses])
         responses = [[response_from_row(row) for row in group] for group in rows]
-    entropies = _mean_entropies(loaded, [(group[0].prompt_ids, group[0].completion_ids) for group in responses], world)
-    for group, mean in zip(responses, entropies, strict=True):
-        group[0] = replace(group[0], entropy=mean)
+    # The processes share the batches.
+    batches = response_batches(loaded, [group[0] for group in responses])
+    means = world.gather(list(mean_entropies(loaded, world.shard(batches)).items()))
+    for row, mean in chain.from_iterable(means):
+        responses[row][0] = replace(responses[row][0], entropy=mean)
     return responses
 
 
@@ -261,19 +258,3 @@ def write_evaluation(
     )
     evaluation.write(path)
     return evaluation
-
-
-def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], world: World) -> list[float]:
-    """Return the mean entropy (nats) over each completion's positions; the processes share the batches."""
-    means: dict[int, float] = {}
-    pad_id = int(loaded.tokenizer.pad_token_id or 0)
-    head = checked_head(loaded.model)
-    rows = rows_per_chunk(head.vocabulary_size)
-    with torch.inference_mode():
-        for batch in world.shard(token_batches(sequences, pad_id=pad_id, tokens_per_batch=_TOKENS_PER_BATCH)):
-            hidden = completion_hidden(loaded.model, batch.to(loaded.model.device), head)
-            per_token = torch.cat([entropy(head(chunk)) for chunk in hidden.split(rows)]).cpu()
-            for row, values in zip(batch.rows, per_token.split(batch.mask.sum(1).tolist()), strict=True):
-                means[row] = float(values.mean())
-    found = dict(pair for part in world.gather(list(means.items())) for pair in part)
-    return [found[row] for row in range(len(sequences))]

@@ -29,7 +29,7 @@ from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError
-from swerve.eval.responses import sample_responses
+from swerve.eval.responses import mean_entropies, response_batches, sample_responses
 from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
@@ -95,8 +95,15 @@ class SampleJob:
     path: Path
 
 
-def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> bool:
+def run_jobs(
+    jobs: Sequence[SampleJob], progress: Progress | None = None, *, problems: Sequence[Problem] | None = None
+) -> bool:
     """Write the files of jobs, all on the first job's problems and runtime; see `sample`.
+
+    Args:
+        jobs: what is written.
+        progress: told what is done; None: nobody.
+        problems: those that the settings choose, where they are known already.
 
     Returns:
         Whether this is the only process, or the first of several.
@@ -104,7 +111,7 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     # Each model is checked once, and reads the problems in its own way.
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
-    problems = chosen_problems(first, shown)
+    problems = chosen_problems(first, shown) if problems is None else problems
     models: dict[str, _PromptedModel] = {}
     for job in jobs:
         if job.label not in models:
@@ -377,6 +384,8 @@ def _sample_chunks(
         verdicts: list[bool] = []
         for chunk in chunks:
             samples = _sampled(plan, chunk, loaded, engine, task)
+            entropies = mean_entropies(loaded, response_batches(loaded, samples))
+            samples = [replace(sample, entropy=entropies[row]) for row, sample in enumerate(samples)]
             plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
             verdicts += [bool(sample.correct) for sample in samples]
             task.advance(0, right=sum(verdicts) / len(verdicts))

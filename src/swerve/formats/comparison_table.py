@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from swerve.artifacts.comparison import MEASURES, Comparison, Difference, Measure, ModelScores
+from swerve.artifacts.comparison import FROM_FILE, MEASURES, Comparison, Difference, Measure, ModelScores
 from swerve.estimates import Estimate, hundredths, hundredths_interval
 from swerve.formats.text_tables import latex_table, markdown_table
 
@@ -47,7 +47,7 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
         cells += [hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else "" for kind in kinds]
         cells += [hundredths_interval(row.kind_average) if row.kind_average else ""] if kinds else []
         cells.append(hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems))
-        cells += ["" if (rate := row.of_samples(k).pass_at_k) is None else hundredths_interval(rate) for k in ks]
+        cells += [_pass_at_k(row, k) for k in ks]
         cells += [_difference(row, "accuracy"), p_text(row.differences.get("accuracy"))] if compared else []
         cells += [_mean(row, name) for name in shown]
         rows.append([*cells, *([hundredths(row.ungraded)] if failed else [])])
@@ -56,7 +56,8 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
         cells = [published.name, PUBLISHED, ""]
         cells += [hundredths(published.by_kind[kind]) if kind in published.by_kind else "" for kind in kinds]
         cells += ["" if average is None else hundredths(average)] if kinds else []
-        cells.append("" if published.accuracy is None else hundredths(published.accuracy))
+        accuracy = published.average(whole.by_kind) if len(whole.by_kind) == 1 else published.accuracy
+        cells.append("" if accuracy is None else hundredths(accuracy))
         rows.append(cells + [""] * (len(rows[0]) - len(cells)))
     return rows
 
@@ -115,6 +116,12 @@ def number_text(value: float, *, signed: bool = False) -> str:
     return f"{value:{sign}.0f}" if abs(value) >= 1000 else f"{value:{sign}#.3g}".removesuffix(".")
 
 
+def _pass_at_k(row: ModelScores, k: int) -> str:
+    point = row.of_samples(k)
+    few = _of_fewer(point.num_problems, row.num_problems)
+    return "" if point.pass_at_k is None else hundredths_interval(point.pass_at_k) + few
+
+
 def _interval(measure: Measure, estimate: Estimate, *, signed: bool = False) -> str:
     if measure.unit == "share":
         return hundredths_interval(estimate, signed=signed)
@@ -141,7 +148,7 @@ def _difference(row: ModelScores, name: str) -> str:
     if difference is None:
         return ""
     said = _interval(MEASURES[name], difference.estimate, signed=True)
-    if not difference.compared_with.endswith(f" {row.decoding}"):
+    if not difference.compared_with.endswith((f" {row.decoding}", f" {FROM_FILE}")):
         said += f" from {difference.compared_with}"
     return said + _of_fewer(difference.num_problems, row.num_problems)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, as_messages, at_place, without_place
 
@@ -237,7 +237,7 @@ def _convert_batch(record: Record, path: Path) -> dict[str, Any]:
     if not isinstance(choices, list) or not choices:
         error = record.values.get("error")
         said = error.get("code") or error.get("message") if isinstance(error, dict) else error
-        raise ArtifactError(
+        raise NoResponseError(
             f"{record.place}: the request {name!r} has no choices ({said or 'no error is given'}); leave out requests "
             "that failed"
         )
@@ -245,7 +245,7 @@ def _convert_batch(record: Record, path: Path) -> dict[str, Any]:
     for number, choice in enumerate(choices):
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise ArtifactError(f"{record.place}: choice {number} of request {name!r} has no text as content")
+            raise NoResponseError(f"{record.place}: choice {number} of request {name!r} has no text as content")
         more = {key: value for key, value in message.items() if key not in ("role", "content")}
         own = {"sample": choice.get("index", number), "finish_reason": choice.get("finish_reason")}
         responses.append({**more, **own, "response": message["content"]})

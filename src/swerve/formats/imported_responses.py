@@ -22,7 +22,7 @@ from swerve.artifacts.responses import (
     response_from_row,
     response_schema,
 )
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.records import Record, read_records
@@ -42,7 +42,7 @@ _STEP_LABELS = ("first_wrong", "first_wrong_sentence")
 _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
 """Columns of a table of responses that have another name than what is read."""
-_TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed"))
+_TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy"))
 """Columns that are read; the others are of tokens and measurements."""
 _JSON_COLUMNS = ("messages", "parts", "extra", "problem_details")
 
@@ -63,9 +63,17 @@ def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, diale
 
 
 def responses_of(
-    path: Path, records: Sequence[Record], *, fields: Mapping[str, str] | None = None, dialect: str = "auto"
+    path: Path,
+    records: Sequence[Record],
+    *,
+    fields: Mapping[str, str] | None = None,
+    dialect: str = "auto",
+    without: list[str] | None = None,
 ) -> list[Response]:
-    """Return the responses of records that were read from `path`; see `read_responses`."""
+    """Return the responses of records that were read from `path`; see `read_responses`.
+
+    Records without a response are an error, unless there is a list `without` for their places.
+    """
     given = fields or {}
     for name, key in given.items():
         present = sorted({key for record in records for key in record.values})
@@ -86,8 +94,17 @@ def responses_of(
     if layout is TABLE:
         return [_of_table(record, given) for record in records]
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    entries = [entry for record in records for entry in layout.responses(record, path, given)]
-    return [replace(_response(entry, is_csv=is_csv), dialect=layout.name) for entry in entries]
+    responses: list[Response] = []
+    for record in records:
+        try:
+            own = [_response(entry, is_csv=is_csv) for entry in layout.responses(record, path, given)]
+        except NoResponseError:
+            if without is None:
+                raise
+            without.append(record.place)
+        else:
+            responses += [replace(response, dialect=layout.name) for response in own]
+    return responses
 
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:
@@ -129,7 +146,7 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
     ids, asked = entry.ids("completion_ids"), asked_by(entry)
     # A response is a text, or ids after the ids of its prompt.
     if text is None and not ids:
-        raise ArtifactError(
+        raise NoResponseError(
             f"{entry.place} has no response (nor completion_ids); if its field has another name say --field "
             "response=FIELD"
         )
@@ -178,7 +195,7 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
     by_question: dict[str, Response] = {}
     for known in problems.values():
         if known.problem.question:
-            by_question.setdefault(_plain_text(known.problem.question), known)
+            by_question.setdefault(plain_text(known.problem.question), known)
     # Each response takes over what is known of its problem.
     joined: list[Response] = []
     counts: Counter[str] = Counter()
@@ -186,26 +203,27 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
         own = response.problem
         by_id = None if has_made_id(own) else problems.get(own.id)
         user = [text for role, text in own.messages if role == "user"]
-        texts = [_plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
+        texts = [plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
         asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
         counts["gold_damaged"] += bool(response.extra.get("gold_is_damaged"))
         if asked is None:
             joined.append(response)
             continue
         counts["by_question" if by_id is None else "by_id"] += 1
-        questions = {_plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
+        questions = {plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
         if len(questions) > 1 and not has_made_id(own):
             raise ArtifactError(
                 f"{response.place}: the id {own.id!r} belongs to another question in the problems' file; ids must name "
                 "the same problems in both (name another field with --field id=)"
             )
         golds = [own.answer, asked.problem.answer]
-        counts["gold_replaced"] += all(golds) and len(set(map(_plain_text, golds))) > 1
+        counts["gold_replaced"] += all(golds) and len(set(map(plain_text, golds))) > 1
         joined.append(_filled(response, asked))
     return joined, JoinCounts(**counts)
 
 
-def _plain_text(text: str) -> str:
+def plain_text(text: str) -> str:
+    """Return a text with single spaces, by which questions are compared."""
     return " ".join(text.split())
 
 

@@ -1,0 +1,195 @@
+"""Rows of a comparison that were made elsewhere: responses of any file, and accuracies that somebody published."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from swerve.artifacts.comparison import PublishedRow
+from swerve.artifacts.responses import Response
+from swerve.errors import ArtifactError
+from swerve.eval.answer_files import grade_pairs
+from swerve.formats.imported_responses import numbered, plain_text, responses_of
+from swerve.formats.records import Record, read_records
+from swerve.progress import Progress
+from swerve.types import Problem
+
+_PUBLISHED = ("name", "kind", "accuracy")
+ALL = "all"
+"""The kind of a published accuracy over all problems."""
+_SHORTEST_QUOTED = 5
+"""Words of the shortest question that is looked for within a longer prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRows:
+    """What a file adds to a comparison, joined to its problems and not graded yet."""
+
+    path: Path
+    responses: Sequence[Response] = ()
+    """Under the names of their rows; their problems are those of the comparison."""
+    published: Sequence[PublishedRow] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the rows of its responses."""
+        return list(dict.fromkeys(response.label or "" for response in self.responses))
+
+    def graded(self, progress: Progress) -> list[list[Response]]:
+        """Return the responses of each row, judged by the graders of their problems."""
+        pairs = [(response.problem, response.text or "") for response in self.responses]
+        rows: dict[str | None, list[Response]] = {}
+        if not pairs:
+            return []
+        for response, reward in zip(self.responses, grade_pairs(pairs, progress), strict=True):
+            judged = {name: getattr(reward, name) for name in ("status", "answered", "parts", "extracted", "detail")}
+            graded = replace(response, reward=reward.value, correct=reward.is_right, **judged)
+            rows.setdefault(response.label, []).append(graded)
+        return list(rows.values())
+
+
+def read_rows(
+    name: str, path: Path, problems: Sequence[Problem], progress: Progress, *, fields: Mapping[str, str] | None = None
+) -> ForeignRows:
+    """Return the rows of a file: published accuracies where it has `name`, `kind`, `accuracy`, else responses.
+
+    A response belongs to the problem whose question, or prompt as the models are asked, it answers, else to that of its
+    id. What is left out, and how much of the problems the file covers, is noted.
+
+    Args:
+        name: of the row; responses of several labels have a row each, `NAME LABEL`.
+        path: see `read_responses`; a published table may be of any of its formats.
+        problems: of the comparison.
+        progress: told what is left out.
+        fields: names of the file's fields where they differ from those known.
+
+    Raises:
+        ArtifactError: the file is damaged, has nothing on these problems, or an accuracy is no fraction.
+    """
+    records = read_records(path)
+    if set(_PUBLISHED) <= records[0].values.keys():
+        return ForeignRows(path=path, published=_published(path, records, problems, progress))
+    without: list[str] = []
+    responses = numbered(responses_of(path, records, fields=fields, without=without))
+    if not responses:
+        raise ArtifactError(f"{path}: none of its {len(records)} records has a response (the first: {without[0]})")
+
+    # Each response gets its problem as it is here, but for what its own prompt had of the answer.
+    index = _ProblemIndex(problems)
+    joined, others = [], list[Response]()
+    for response in responses:
+        known = index.problem_of(response)
+        if known is None:
+            others.append(response)
+            continue
+        own, messages = response.problem, response.problem.messages or known.messages
+        problem = replace(known, prefix=own.prefix, begun=own.begun, messages=messages)
+        joined.append(replace(response, problem=problem))
+    if not joined:
+        raise ArtifactError(
+            f"{path}: none of its {len(responses)} responses is to one of the {len(problems)} problems, by question or "
+            f"id (such as {others[0].problem.id!r} there, {problems[0].id!r} here); name its fields with --field id= "
+            "or --field problem=, or ask for the file's problems with --data"
+        )
+    labels = {response.label for response in joined}
+    several = len(labels) > 1
+    joined = [
+        replace(response, label=f"{name} {response.label or 'no label'}" if several else name) for response in joined
+    ]
+    for line in _coverage(joined, len(problems), others, without):
+        progress.note(f"{path}: {line}")
+    return ForeignRows(path=path, responses=joined)
+
+
+def _coverage(joined: Sequence[Response], num: int, others: Sequence[Response], without: Sequence[str]) -> list[str]:
+    """Say what a file covers of the problems and what of it is left out; nothing where it is one response each."""
+    lines = []
+    for label in dict.fromkeys(response.label for response in joined):
+        counts = Counter(response.problem.id for response in joined if response.label == label)
+        least, most = min(counts.values()), max(counts.values())
+        if len(counts) < num or most > 1:
+            samples = f"{most}" if least == most else f"{least} to {most}"
+            lines.append(
+                f"'{label}' has responses to {len(counts)} of the {num} problems, {samples} each"
+                + (", and is compared over these" if len(counts) < num else "")
+            )
+    if others:
+        lines.append(f"responses to other problems, left out: {len(others)} (the first: {others[0].place})")
+    if without:
+        lines.append(f"records without a response, left out: {len(without)} (the first: {without[0]})")
+    return lines
+
+
+class _ProblemIndex:
+    """Problems by what they ask, and by id."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        """Keep the problems."""
+        self._by_id = {problem.id: problem for problem in problems}
+        self._by_text: dict[str, Problem] = {}
+        for problem in problems:
+            for text in (problem.question, *(text for role, text in problem.messages if role == "user")):
+                self._by_text.setdefault(plain_text(text), problem)
+        self._found: dict[str, Problem | None] = {}
+
+    def problem_of(self, response: Response) -> Problem | None:
+        """Return the problem that a response answers; None: none of these."""
+        own = response.problem
+        texts = [own.question, response.prompt or "", *(text for role, text in own.messages if role == "user")]
+        for text in map(plain_text, texts):
+            if text not in self._found:
+                self._found[text] = self._by_text.get(text) or self._quoted(text)
+            if (problem := self._found[text]) is not None:
+                return problem
+        # An id is the file's own where another question stands beside it.
+        return None if own.question else self._by_id.get(own.id)
+
+    def _quoted(self, text: str) -> Problem | None:
+        """Return the problem whose question stands in a longer text; None where none or several do."""
+        quoted = [
+            problem
+            for problem in self._by_id.values()
+            if problem.question.count(" ") >= _SHORTEST_QUOTED - 1 and plain_text(problem.question) in text
+        ]
+        return quoted[0] if len(quoted) == 1 else None
+
+
+def _published(
+    path: Path, records: Sequence[Record], problems: Sequence[Problem], progress: Progress
+) -> list[PublishedRow]:
+    """Return published accuracies by kind; a kind may be named by its number alone, as 2 for `2 people`."""
+    kinds = {kind: kind for kind in dict.fromkeys(problem.kind for problem in problems)}
+    numbers = Counter(kind.partition(" ")[0] for kind in kinds)
+    kinds |= {kind.partition(" ")[0]: kind for kind in kinds if numbers[kind.partition(" ")[0]] == 1}
+    rows: dict[str, dict[str, float]] = {}
+    unknown: dict[str, None] = {}
+    for record in records:
+        name, kind, value = (record.values.get(field) for field in _PUBLISHED)
+        try:
+            accuracy = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            accuracy = -1.0
+        if not 0 <= accuracy <= 1 or name is None or kind is None:
+            raise ArtifactError(
+                f"{record.place}: a published accuracy has a name, a kind and a fraction from 0 to 1, got {name!r}, "
+                f"{kind!r}, {value!r}"
+            )
+        known = ALL if str(kind) == ALL else kinds.get(str(kind))
+        if known is None:
+            unknown[str(kind)] = None
+        elif rows.setdefault(str(name), {}).setdefault(known, accuracy) != accuracy:
+            raise ArtifactError(f"{record.place}: {name!r} has two accuracies on {known!r}; give it one")
+    if not rows:
+        raise ArtifactError(
+            f"{path}: no published kind is one of the problems' ({', '.join(dict.fromkeys(kinds.values()))})"
+        )
+    if unknown:
+        progress.note(f"{path}: published kinds that the problems do not have: {', '.join(unknown)}")
+    return [
+        PublishedRow(
+            name=name, by_kind={kind: by_kind[kind] for kind in by_kind if kind != ALL}, accuracy=by_kind.get(ALL)
+        )
+        for name, by_kind in rows.items()
+    ]
