@@ -21,10 +21,6 @@ class Estimate:
         """Return whether the value lies outside the interval; its ends belong to it."""
         return not self.low <= value <= self.high
 
-    def overlaps(self, other: Estimate) -> bool:
-        """Return whether the two intervals share a point."""
-        return self.low <= other.high and other.low <= self.high
-
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate in another unit, for a positive factor."""
         return Estimate(mean=self.mean * factor, low=self.low * factor, high=self.high * factor)
@@ -32,15 +28,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkewedMean(Estimate):
-    """A mean of non-negative values, many small and few large, with what to say instead where it is not reliable."""
+    """A mean of non-negative values, many small and few large; read the median and the fraction above first."""
 
     reliable: bool = True
-    """False: from so few problems the interval may cover the mean in fewer than 90 of 100 cases; read the median."""
+    """False: of lognormal values (sigma up to 2, up to 80% zeros) the interval may cover the mean in fewer than 90 of
+    100 cases. True promises nothing where a few problems are far larger still and none of them was drawn."""
     median: Estimate | None = None
     """Median of the problems' means with its order-statistic interval; null with fewer than six problems, or where so
     many are equal that the interval has no width."""
-    above_zero: Estimate | None = None
-    """Fraction of problems with a mean above 0; Wilson's interval."""
+    above: Estimate | None = None
+    """Fraction of problems with a mean above the threshold."""
+    threshold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -367,19 +367,17 @@ def _pivots(probes: Sequence[Record]) -> str:
 
 
 def _prediction(probes: Sequence[Record]) -> str:
-    """Return each score's rank correlation with the size of the effect, over all positions and where choices differ."""
+    """Return each score's rank correlation with the size of the effect, where the models' choices differ."""
     selectors = [row["selector"] for row in probes[0]["prediction"][0]["selectors"]]
     rows = []
     for selector in selectors:
         cells = []
-        for positions in ("all", "different_tokens"):
-            for probe in probes:
-                scores = first(probe["prediction"], positions=positions)
-                row = first(scores["selectors"], selector=selector) if scores else None
-                cells.append("-" if row is None else shown(row, "spearman:number2"))
+        for probe in probes:
+            scores = first(probe["prediction"], policy="reference")
+            row = first(scores["selectors"], selector=selector) if scores else None
+            cells.append("-" if row is None else shown(row, "spearman:number2"))
         rows.append([selector, *cells])
-    head = ["selector", *_seeds(probes, "all positions, "), *_seeds(probes, "where the models' choices differ, ")]
-    return table(head, rows)
+    return table(["selector", *_seeds(probes)], rows)
 
 
 def _signal(probes: Sequence[Record]) -> str:

@@ -19,7 +19,6 @@ _KEYS = (
     "category",
     "region",
     "policy",
-    "positions",
     "selection",
     "control",
     "direction",
@@ -92,7 +91,7 @@ def _leaf(path: str, value: Any) -> Iterator[Claim]:
         yield Claim(path=path, interval=value, p_value=value.p_value)
     elif isinstance(value, Estimate):
         yield Claim(path=path, interval=value)
-        for name in ("median", "above_zero"):  # what stands beside a mean of few problems
+        for name in ("median", "above"):  # what stands beside a mean of few problems
             yield from _leaf(f"{path}.{name}", getattr(value, name, None))
     elif isinstance(value, McNemarResult):
         yield Claim(path=path, interval=value.difference, p_value=value.p_value)

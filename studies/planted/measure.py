@@ -68,9 +68,6 @@ def _units(draw: Draw, world: World, seed: int) -> dict[str, bool]:
             if num and world.is_null:
                 path = f"causal.policies[{policy.policy}].selections[{one.selection}].decisions.outside: verdict"
                 found[path] = by_lot(one.decisions["outside"] / num, rng)
-    everything = summary.biographies.tokens["all"] if summary.biographies else None
-    if world.name == "drift" and everything and everything.change_points and everything.change_points.share:
-        found["biographies.tokens.all.change_points: verdict"] = by_lot(everything.change_points.share.mean, rng)
     pivots = summary.pivots
     if world.name == "four_tokens" and pivots and pivots.num_pivots:
         found["pivots.num_confirmed: verdict"] = by_lot(pivots.num_confirmed / pivots.num_pivots, rng)

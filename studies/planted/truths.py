@@ -286,7 +286,7 @@ def _nothing(exact: Exact, summary: ProbeSummary) -> Named:
     for name in ("alternative_effect", "checkpoint_minus_alternative"):
         yield f"{path}.selections[spike].different_tokens.{name}", 0.0
     for one in summary.prediction:
-        prediction = f"prediction[{one.policy}, {one.positions}]"
+        prediction = f"prediction[{one.policy}]"
         yield f"{prediction}.mean_square_effect", 0.0
         for selector in one.selectors:
             yield f"{prediction}.selectors[{selector.selector}].spearman", 0.0
@@ -311,7 +311,7 @@ def _tests(exact: Exact, summary: ProbeSummary) -> Iterator[str]:
             yield f"causal.policies[reference].{part}.test.sign_flip"
     for one in summary.prediction:
         for selector in one.selectors:
-            path = f"prediction[{one.policy}, {one.positions}].selectors[{selector.selector}]"
+            path = f"prediction[{one.policy}].selectors[{selector.selector}]"
             yield f"{path}.spearman"
             yield f"{path}.p_adjusted"
     if world.name != "confounded":

@@ -47,7 +47,7 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the tables by the names of their places."""
     seeds = of_kind(records, "seed")
     cross_sampled = [seed["cross_sampling"]["directions"][0] for seed in seeds if seed["cross_sampling"]]
-    predicted = [first(seed["prediction"], positions="all", policy="reference") for seed in seeds if seed["prediction"]]
+    predicted = [first(seed["prediction"], policy="reference") for seed in seeds if seed["prediction"]]
     recovered = [seed["recovery"] for seed in seeds]
     return {
         "selectors: models": _models(seeds),
@@ -139,7 +139,7 @@ def _pooled(seeds: Sequence[Record], selection: str, *, over_spike: bool = False
                 effects.append(row[column] - base)
                 clusters.append(f"{seed['seed']} {row[0]}")
     bounds = (-2.0, 2.0) if over_spike else (-1.0, 1.0)
-    estimate = mean_interval(effects, clusters=clusters, bounds=bounds, rare=True) if effects else None
+    estimate = mean_interval(effects, clusters=clusters, bounds=bounds) if effects else None
     return None if estimate is None else asdict(estimate)
 
 

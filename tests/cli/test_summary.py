@@ -131,8 +131,9 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "  sft-500: accuracy 47.0% [42.1, 51.9]\n"
         "  dpo-8: accuracy 46.2% [41.4, 51.2], mean reward of samples 45.0% [43.0, 47.0]\n"
         "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
-        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right.\n"
-        "Mean divergence: not measured.\n"
+        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right (dpo-8 on another try: not known "
+        "from one completion each).\n"
+        "Divergence: not measured.\n"
         "Where JS falls in 200 rollouts, beside chance, the entropy of dpo-8 and 3 noise models (17 to 19 times the "
         "norm of what training changed)\n"
         "  Top spike on the first wrong token: 80.5% [74.4, 85.4] (chance 2.6%, entropy 90.0%, noise 0.0%): more than "
@@ -151,7 +152,14 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
 
 def test_all_problems_that_turned_right_are_called_all(probe_lines: Any) -> None:
     turned = {**PROBE, "num_reference_wrong_final_right": 215}
-    assert probe_lines(turned)[0] == "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets all 215 of those right."
+    assert probe_lines(turned)[0] == (
+        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets all 215 of those right (dpo-8 on another try: not known from "
+        "one completion each)."
+    )
+    by_itself = {**turned, "turned_by_itself": estimate(20.5, 14.0, 27.25)}
+    for selection, how in (("greedy", "single samples"), ("split", "another draw of its samples")):
+        line = probe_lines({**by_itself, "selection": selection})[0]
+        assert line.endswith(f"215 of those right (dpo-8 itself, by {how}: 20.5 [14.0, 27.2]).")
 
 
 def test_what_was_not_measured_is_said(probe_lines: Any) -> None:
@@ -169,7 +177,7 @@ def test_what_was_not_measured_is_said(probe_lines: Any) -> None:
     }
     assert probe_lines(empty) == [
         "Problems that dpo-8 gets wrong and rl-80 gets right: not measured.",
-        "Mean divergence: not measured.",
+        "Divergence: not measured.",
         "Where the divergence falls: not measured.",
         "Causal test: not measured.",
         "Note: few",
@@ -224,6 +232,7 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
         "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": estimate(23.14, 0.0, 1.0)}}}},
         "pivots": {"gap": 0.2, "num_pivots": 9, "num_rollouts": 20, "num_confirmed": 8, "on_spike": {"share": share}},
         "cross_sampling": {
+            "num_problems": 40,
             "directions": [
                 {
                     "direction": "reference_into_checkpoint",
@@ -234,24 +243,25 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
                         {"selector": "random", "points": [{"budget": 0.02, "accuracy": estimate(0.89, 0.0, 1.0)}]},
                     ],
                 }
-            ]
+            ],
         },
     }
     lines = probe_lines(probe)
-    assert lines[0].endswith(" Accuracy over all: +54.8 points [+49.6, +59.4], McNemar p 2.4e-66.")
+    assert lines[0].endswith(" Accuracy over all: +54.8 points [+49.6, +59.4], McNemar p < 0.001.")
     assert lines[1] == (
-        "Mean JS divergence, nats per token: rl-80 against dpo-8 0.008, dpo-8 against sft-500 1.1e-05, noise 2e-17."
+        "JS divergence, nats per token, 200 rollouts: rl-80 against dpo-8 mean 0.008 [0, 1]; dpo-8 against sft-500 "
+        "mean 1.1e-05 [0, 1]; noise 2e-17."
     )
     assert lines[2] == "By stage, from dpo-8: early 0.002 nats."
     assert (
         "Spikes by zscore: on wrong tokens: precision 50.0% [40.0, 60.0], recall 50.0% [40.0, 60.0]; "
-        "23.1 per 1,000 tokens of the model against itself."
+        "23 [0, 1] per 1,000 tokens of the model against itself."
     ) in lines
     assert lines[-2:] == [
         "Pivotal tokens: 9 in 20 rollouts, 8 with a jump of 20.0% or more confirmed by fresh continuations; on spikes "
         "50.0% [40.0, 60.0].",
-        "Cross-sampling, dpo-8 into rl-80: accuracy 90.0% -> 51.0% with all tokens; with 2.0% of them, chosen by "
-        "js 49.0%, random 89.0%.",
+        "Cross-sampling, dpo-8 into rl-80, 40 problems: accuracy 90.0% [0.0, 100.0] -> 51.0% [0.0, 100.0] with all "
+        "tokens; with 2.0% of them, chosen by js 49.0% [0.0, 100.0], random 89.0% [0.0, 100.0].",
     ]
     counts = {"num_positions": 20, "num_different": 16}
     matched = {"selection": "matched", **counts, "effect": share, "alternative_effect": estimate(-0.09, -0.1, 0.0)}

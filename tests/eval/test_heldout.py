@@ -242,7 +242,7 @@ def test_summary_of_literal_rows():
     assert greedy.accuracy.mean == 0.75
     assert sampled.mean_reward.mean == 0.5
     _, never = _summary(*[row("a", False, 0.0)] * 30)
-    high = 2.04523**2 / (30 + 2.04523**2)  # Wilson with t
+    high = 1 - 0.025 ** (1 / 30)  # of 0 of 30
     assert asdict(never.mean_reward) == pytest.approx({"mean": 0.0, "low": 0.0, "high": high}, rel=1e-4)
     assert asdict(greedy.num_tokens) == pytest.approx(
         {"mean": 10.0, "low": 10 * 0.05**0.25, "high": 10 * (2 - 0.05**0.25)}

@@ -432,7 +432,7 @@ def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_
     assert summary is not None
     assert (summary.reference, summary.final, summary.baseline) == ("base", "sft-60", None)
     assert {one.selection for one in summary.causal.selections} >= {"spike", "entropy", "first_wrong"}
-    (predicted,) = [one for one in summary.prediction if one.positions == "all"]
+    (predicted,) = summary.prediction
     assert predicted.num_positions == sum(
-        one.num_positions for one in summary.causal.selections if one.selection in ("spike", "matched", "random")
+        one.num_different for one in summary.causal.selections if one.selection in ("spike", "matched", "random")
     )

@@ -39,17 +39,29 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
             "p_value": 2.4e-60,
         },
         "reselected": rate(0.7, 0.04),
+        "turned_by_itself": {"mean": 24.5, "low": 18.0, "high": 31.0},
         "pairs": [
             *(
-                {"checkpoint": after, "reference": before, **means(0.001 * (index + 1))}
+                {
+                    "checkpoint": after,
+                    "reference": before,
+                    **means(0.001 * (index + 1)),
+                    "behind": None if after == final else estimate(0.001 * (len(checkpoints) - 2 - index), 0.0015),
+                }
                 for index, (before, after) in enumerate(pairwise(checkpoints))
             ),
-            {"checkpoint": reference, "reference": "sft-500", **means(0.0005)},
+            {"checkpoint": reference, "reference": "sft-500", **means(0.0005), "behind": estimate(0.0076, 0.001)},
         ],
         "populations": [
             population("reference_wrong_final_right", reference, 200, 0, final, 0.0081),
-            population("reference_right", reference, 100, 100, final, 0.0002),
-            population("checkpoint_right", final, 90, 90, final, 0.0083),
+            {
+                **population("reference_right", reference, 100, 100, final, 0.0002),
+                "above_headline": estimate(-0.0079, 0.001),
+            },
+            {
+                **population("checkpoint_right", final, 90, 90, final, 0.0083),
+                "above_headline": estimate(0.0002, 0.001),
+            },
         ],
         "null": {"num_tokens": 23600, "false_discoveries": {name: null_figures() for name in DIVERGENCES}},
         "recovery": recovery(final),
@@ -97,7 +109,7 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
             for name, value in (("correct", -0.61), ("difficulty", 0.47), ("length", 0.0))
         ],
         "training_signal": [signal(checkpoints[0], reference), signal(final, reference)],
-        "prediction": [prediction("all", 0.6, 0.001), prediction("different_tokens", 0.04, 0.2)],
+        "prediction": [prediction("reference", 0.6, 0.001), prediction("checkpoint", 0.04, 0.2)],
         "cross_sampling": {
             "num_problems": 100,
             "num_samples": 1,
@@ -268,7 +280,7 @@ def biographies(checkpoints: Sequence[str]) -> dict[str, Any]:
             "onset_steps": [{"step": 510 + index, "num_tokens": onset} for index, onset in enumerate(onsets)],
             "share_reversed": rate(0.05, 0.02),
             "median_linearity": 0.957,
-            "change_points": {"share": rate(0.03, 0.01)},
+            "jumps": {"share": rate(0.03, 0.01)},
         }
 
     return {
@@ -280,6 +292,7 @@ def biographies(checkpoints: Sequence[str]) -> dict[str, Any]:
             "wrong_steps": group(258, 250, (0, 1, 195, 50, 4, 0, 0, 0)),
             "others": group(11742, 30, (0, 0, 5, 0, 0, 5, 10, 10)),
         },
+        "wrong_above_others": estimate(0.966, 0.004),
     }
 
 
@@ -317,10 +330,9 @@ def signal(checkpoint: str, reference: str) -> dict[str, Any]:
     }
 
 
-def prediction(positions: str, correlation: float, p_value: float) -> dict[str, Any]:
+def prediction(policy: str, correlation: float, p_value: float) -> dict[str, Any]:
     return {
-        "policy": "reference",
-        "positions": positions,
+        "policy": policy,
         "num_positions": 297,
         "mean_square_effect": estimate(0.04, 0.02),
         "selectors": [
@@ -396,7 +408,8 @@ def pivots() -> dict[str, Any]:
 
 def attribution(model: str, recent: float) -> dict[str, Any]:
     def one(score: float, uniform: float, num: int = 40) -> dict[str, Any]:
-        return {"num_spots": num, "score": estimate(score, 0.02), "uniform": uniform}
+        more = estimate(score - uniform, 0.02)
+        return {"num_spots": num, "score": estimate(score, 0.02), "uniform": uniform, "above_uniform": more}
 
     return {
         "model": model,

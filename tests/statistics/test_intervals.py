@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from scipy.stats import binom, binomtest
 
 from swerve.estimates import Estimate
 from swerve.statistics import (
+    accuracy_interval,
     difference_interval,
     draw_difference,
     mean_interval,
@@ -26,22 +27,25 @@ from swerve.statistics.jackknife import jackknife_interval
 from tests.cases import each
 
 
-def test_wilson_interval_against_the_closed_form():
-    n, p, z = 50, 0.9, 1.959963984540054
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert asdict(share(45, 50)) == {
-        "mean": 0.9,
-        "low": pytest.approx(centre - half, abs=1e-9),
-        "high": pytest.approx(centre + half, abs=1e-9),
-    }
+def test_ends_of_a_share_leave_a_fortieth_of_the_binomial():
+    estimate = share(45, 50)
+    assert binom.sf(44, 50, estimate.low) == pytest.approx(0.025)
+    assert binom.cdf(45, 50, estimate.high) == pytest.approx(0.025)
+
+
+@each("rate", [0.5, 0.9, 0.98, 0.99, 0.999])
+@each("num", [15, 100])
+def test_a_share_is_covered_as_often_as_it_says_by_enumeration(rate, num):
+    held = [right for right in range(num + 1) if not share(right, num).excludes(rate)]
+    assert binom.pmf(held, num, rate).sum() >= 0.95
 
 
 @each(("right", "num"), [(0, 7), (7, 7), (3, 7), (1, 1), (499, 1000)])
 @each("confidence", [0.5, 0.95, 0.998])
-def test_wilson_interval_is_scipys(right, num, confidence):
-    low, high = binomtest(right, num).proportion_ci(confidence_level=confidence, method="wilson")
-    assert share(right, num, confidence=confidence) == Estimate(mean=right / num, low=low, high=high)
+def test_the_interval_of_a_share_is_scipys(right, num, confidence):
+    low, high = binomtest(right, num).proportion_ci(confidence_level=confidence, method="exact")
+    expected = Estimate(mean=right / num, low=low, high=high)
+    assert asdict(share(right, num, confidence=confidence)) == pytest.approx(asdict(expected), abs=1e-9)
 
 
 @pytest.mark.parametrize("right", [-1, 8])
@@ -73,16 +77,35 @@ def test_accuracy_of_several_rollouts_adds_a_problem_at_either_bound():
     assert solved.low < 0.6
 
 
-def test_one_rollout_per_problem_has_wilsons_interval_with_t():
+def test_one_rollout_per_problem_has_the_interval_of_a_share():
     found = mean_interval([1, 0, 1, 1], bounds=(0.0, 1.0))
-    for end in (found.low, found.high):
-        assert abs(0.75 - end) / math.sqrt(end * (1 - end) / 4) == pytest.approx(stats.t.ppf(0.975, 3))
-    many = mean_interval(np.arange(4000) % 4 > 0, bounds=(0.0, 1.0))
-    assert (many.low, many.high) == pytest.approx((share(3000, 4000).low, share(3000, 4000).high), abs=1e-5)
-    scaled = mean_interval([3, 1, 3, 3], bounds=(1.0, 3.0))
-    assert (scaled.low, scaled.high) == pytest.approx((1 + 2 * found.low, 1 + 2 * found.high))
+    assert found == share(3, 4) == accuracy_interval([[True], [False], [True], [True]])
     twice = mean_interval([1, 1, 0, 0, 1, 1, 1, 1], clusters=[*"aabbccdd"], bounds=(0.0, 1.0))
     assert twice == found
+
+
+def test_every_problem_counts_once_in_an_accuracy_however_many_samples_it_has():
+    right = [[True], [False] * 8, [True, False], [True]]
+    assert accuracy_interval(right) == mean_interval([1.0, 0.0, 0.5, 1.0], bounds=(0.0, 1.0))
+
+
+def test_a_difference_is_padded_at_the_bounds_of_the_measure_not_at_the_farthest_value():
+    values = [0.0, 0.1, 0.0, -0.1, 0.05]
+    padded = [*values, -1.0, 1.0]
+    low, high = stats.t.interval(0.95, 6, np.mean(padded), stats.sem(padded))
+    assert asdict(mean_interval(values, bounds=(-1.0, 1.0))) == pytest.approx({"mean": 0.01, "low": low, "high": high})
+
+
+def test_what_no_value_comes_near_only_cuts_off():
+    values = [0.1, 0.4, 2.0]
+    free = mean_interval(values, bounds=(0.0, math.inf))
+    assert mean_interval(values, bounds=(0.0, 100.0), padded=False) == free
+    assert mean_interval(values, bounds=(0.0, 2.0), padded=False) == replace(free, high=2.0)
+    single = float(np.float32(math.log(2)))  # beyond ln 2 by rounding
+    assert mean_interval([single] * 3, bounds=(0.0, math.log(2)), padded=False).high == single
+    assert skewed_mean_interval([0.0, 0.1, 0.6], most=math.log(2)).high == math.log(2)
+    change = mean_interval([0.1, 2.0], bounds=(-3.0, 3.0), padded=False)
+    assert (change.low, change.high) == (-3.0, 3.0)
 
 
 def test_copies_within_a_cluster_add_no_certainty():
@@ -142,9 +165,10 @@ def test_a_skewed_mean_says_whether_it_is_reliable_and_what_to_read_instead():
     few = skewed_mean_interval([0.0] * 45 + [1.0, 2.0, 3.0, 4.0, 5.0])
     assert not few.reliable
     assert few.median is None  # its interval is 0 to 0
-    assert few.above_zero == share(5, 50)
+    assert few.above == share(5, 50)
+    assert skewed_mean_interval([0.0] * 45 + [1.0, 2.0, 3.0, 4.0, 5.0], threshold=2.0).above == share(3, 50)
     two = skewed_mean_interval([1.0, 2.0, 7.0, 8.0, 9.0, 3.0], clusters=[*"aabbbc"])
-    assert (two.median, two.above_zero) == (None, share(3, 3))
+    assert (two.median, two.above) == (None, share(3, 3))
     with pytest.raises(ValueError, match="values must be from 0.0 to inf, got -1.0 to 1.0"):
         skewed_mean_interval([1.0, -1.0])
 

@@ -6,11 +6,12 @@ import itertools
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.statistics.pass_at_k import majority_at_k, pass_at_k, pass_hat_k, sampling_curve
+from swerve.statistics.pass_at_k import chance_of_turning, majority_at_k, pass_at_k, pass_hat_k, sampling_curve
 
 
 @st.composite
@@ -118,3 +119,24 @@ def test_no_majority_where_answers_were_not_recorded():
     (entry,) = sampling_curve([{"answers": [None], "right": [True]}])
     assert entry.majority_at_k is None
     assert entry.pass_at_k.mean == 1.0
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (3, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("right", range(6))
+def test_the_chance_of_turning_by_enumeration(right, sizes):
+    """Every way to draw m samples and m' others of five; a tie is decided by a coin."""
+    verdicts = [1] * right + [0] * (5 - right)
+    first, second = sizes
+
+    def is_right(drawn):
+        return {-1: 0.0, 0: 0.5, 1: 1.0}[np.sign(2 * sum(drawn) - len(drawn))]
+
+    chances = [
+        (1 - is_right(order[:first])) * is_right(order[first : first + second])
+        for order in itertools.permutations(verdicts)
+    ]
+    assert chance_of_turning(5, right, sizes) == pytest.approx(np.mean(chances))
+
+
+def test_too_few_samples_do_not_say_how_often_a_problem_turns():
+    assert (chance_of_turning(1, 1), chance_of_turning(3, 2, (2, 2)), chance_of_turning(0, 0)) == (None, None, None)

@@ -88,7 +88,7 @@ class Difference(Record):
 class Scores(Record):
     """What a model makes of some problems at one temperature: means over problems, of the mean over its responses.
 
-    Intervals are over problems: Wilson's for fractions where each problem has one response, else t intervals. What was
+    Intervals are over problems: exact for fractions where each problem has one response, else t intervals. What was
     not measured is null; `num_measured` says of how many problems a measure is known, where that is not all of them.
     """
 

@@ -154,11 +154,11 @@ class PredictionSelector(Record):
 
 
 class Prediction(Record):
-    """Whether scores rank positions by the size of their effect, under one policy."""
+    """Whether scores rank positions by the size of their effect, under one policy, where the models' tokens differ."""
 
     policy: Literal["reference", "checkpoint"]
-    positions: Literal["all", "different_tokens"]
     num_positions: int
+    """Positions at which the checkpoint chooses another token than the rollout's own: elsewhere the effect is 0."""
     mean_square_effect: Estimate | None
     """Mean of these products: the squared effect without the noise of sampling; 0 without effects."""
     selectors: tuple[PredictionSelector, ...]
@@ -275,6 +275,7 @@ class AttributionScore(Record):
     score: Estimate | None
     uniform: float | None
     """What equal scores would give."""
+    above_uniform: Estimate | None = None
 
 
 class Attribution(Record):

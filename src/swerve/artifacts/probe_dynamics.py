@@ -20,25 +20,22 @@ class OnsetStep(Record):
     num_tokens: int
 
 
-class ChangePointStep(Record):
-    """Tokens whose log-probability changed at one step."""
+class JumpStep(Record):
+    """Tokens whose log-probability jumped at one step."""
 
     step: int
     num_tokens: int
-    median_low: float
-    """Median first step that the data do not exclude."""
-    median_high: float
     median_size: float
     """Nats."""
 
 
-class ChangePointCounts(Record):
-    """Tokens with a change point, more of a step than random walks make, that a line does not explain as well."""
+class JumpCounts(Record):
+    """Tokens that two levels explain better than a line; descriptive: many walks and smooth curves look like it too."""
 
     num_tokens: int
     share: Estimate | None
-    """Of the tokens that moved; to be read against 1 - `confidence`, the share of random walks that show one."""
-    by_step: tuple[ChangePointStep, ...]
+    """Of the tokens that moved."""
+    by_step: tuple[JumpStep, ...]
 
 
 class TokenBiographies(Record):
@@ -53,9 +50,7 @@ class TokenBiographies(Record):
     mean_reversals: Estimate | None
     median_linearity: float | None
     """R^2 of a straight line in training steps."""
-    share_line_better: Estimate | None
-    """Fraction that a line explains at least as well as one change."""
-    change_points: ChangePointCounts | None
+    jumps: JumpCounts | None
     """Null with fewer than 4 points."""
 
 
@@ -68,8 +63,9 @@ class BiographySummary(Record):
     """A token has left the reference while its log-probability differs by more (nats)."""
     noise: float
     """Changes up to this size (nats) are noise."""
-    confidence: float
     tokens: Mapping[Literal["all", "wrong_steps", "others"], TokenBiographies]
+    wrong_above_others: Estimate | None
+    """`share_moved` of wrong steps minus that of the others."""
 
 
 class WrongStepMoves(Record):

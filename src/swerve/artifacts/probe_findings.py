@@ -61,6 +61,9 @@ class DivergenceMeans(Record):
     """Of the checkpoint."""
     entropy_ref: Estimate | None
     """Of the reference."""
+    behind: Estimate | None = None
+    """Only of `pairs`, of the headline divergence: by how much its mean is below that of the neighbouring checkpoints
+    that differ most or, for the reference against its baseline, of the final checkpoint; paired over problems."""
 
     def of(self, divergence: Divergence) -> SkewedMean | None:
         """Return the mean of one divergence."""
@@ -78,6 +81,8 @@ class Population(Record):
     num_tokens: int
     num_correct: int
     divergences: tuple[DivergenceMeans, ...]
+    above_headline: Estimate | None = None
+    """Mean headline divergence of the final checkpoint on these minus that on the headline population, by problem."""
 
 
 class SpikeHits(Record):

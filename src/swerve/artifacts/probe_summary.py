@@ -89,6 +89,8 @@ class Selected(Record):
     final_accuracy: Estimate | None = None
     accuracy_difference: Estimate | None = None
     """Mean over problems of the difference of these fractions, final minus reference: paired."""
+    p_value: float | None = None
+    """Of no difference: sign flips over problems, McNemar's mid-p with one sample of each."""
 
 
 class Compared(Record):
@@ -113,7 +115,11 @@ class Compared(Record):
     tie_seed: int | None = None
     """Of these draws."""
     mcnemar: McNemarResult | None
-    """Greedy accuracies of reference and final over all problems."""
+    """Greedy accuracies of reference and final over all problems, or accuracies of one sample each; null where files
+    have several samples of a problem, whose accuracies are in `selected`."""
+    turned_by_itself: Estimate | None = None
+    """Problems that the reference set against itself would get wrong and right: the same selection on samples of its
+    own, drawn apart. With `greedy`, of single sampled completions. Null where a problem has too few samples."""
     reselected: Estimate | None
     """Fraction of the selected rollouts that another draw would select again."""
     responses: Responses | None = None

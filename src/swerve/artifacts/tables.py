@@ -128,10 +128,8 @@ BIOGRAPHIES_SCHEMA = pa.schema(
         ("num_reversals", pa.int32()),
         ("linearity", pa.float32()),  # R^2 of log-prob against step; null: constant
         ("slope", pa.float32()),  # nats a step
-        ("change_step", pa.int32()),  # most likely change point; null: no change beyond noise
-        ("change_low", pa.int32()),  # ends of its interval
-        ("change_high", pa.int32()),
-        ("change_size", pa.float32()),  # nats
+        ("jump_step", pa.int32()),  # first step of the second of two levels; null: a line explains as much
+        ("jump_size", pa.float32()),  # nats
     ]
 )
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from operator import itemgetter
+from statistics import fmean
 from typing import Any, get_args
 
 from swerve.artifacts.responses import Response
@@ -23,18 +24,20 @@ from swerve.behaviours.response_format import RESPONSE_FORMATS, DummyThinking
 from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, default_lexicon, samples_of
 from swerve.behaviours.signs import SIGNS
 from swerve.statistics.intervals import mean_interval, ratio_interval
-from swerve.statistics.jackknife import UNBOUNDED, Bounds
+from swerve.statistics.jackknife import Bounds
 
 Figure = dict[str, Any] | None
 """A mean with the ends of its interval over problems, as `estimates.Estimate` has them; None: not measured."""
-_SHARE = (0.0, 1.0)
+_SHARE, _AT_LEAST_0 = (0.0, 1.0), (0.0, math.inf)
 
 
-def _mean(pairs: Iterable[tuple[str, float | None]], bounds: Bounds = UNBOUNDED) -> Figure:
-    """Return the mean of values, each with its problem, without those that are not known."""
-    known = [(problem, float(value)) for problem, value in pairs if value is not None]
-    clusters = [problem for problem, _ in known]
-    estimate = mean_interval([value for _, value in known], clusters=clusters, bounds=bounds)
+def _mean(pairs: Iterable[tuple[str, float | None]], bounds: Bounds = _AT_LEAST_0) -> Figure:
+    """Return the mean over problems of each problem's mean of values, without those that are not known."""
+    known: dict[str, list[float]] = {}
+    for problem, value in pairs:
+        if value is not None:
+            known.setdefault(problem, []).append(float(value))
+    estimate = mean_interval([fmean(values) for values in known.values()], bounds=bounds)
     return None if estimate is None else asdict(estimate)
 
 
@@ -83,7 +86,7 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
     def mean(value: Callable[[Row], float | None], bounds: Bounds = _SHARE) -> Figure:
         return _mean([(row["problem_id"], value(row)) for row in rows], bounds)
 
-    def of(column: str, bounds: Bounds = UNBOUNDED) -> Figure:
+    def of(column: str, bounds: Bounds = _AT_LEAST_0) -> Figure:
         return mean(itemgetter(column), bounds)
 
     def dummy(reason: str) -> Figure:
@@ -145,7 +148,7 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     several = [(problem, group) for (problem, _), group in groups.items() if len(group) > 1]
     answers_are_recorded = any(response.extracted is not None for _, group in several for response in group)
 
-    def mean(function: Callable[[list[Response]], float | None], bounds: Bounds = UNBOUNDED) -> Figure:
+    def mean(function: Callable[[list[Response]], float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
         return _mean([(problem, function(group)) for problem, group in several], bounds)
 
     def of_texts(function: Callable[[list[str]], float | None], bounds: Bounds = _SHARE) -> Figure:

@@ -27,10 +27,6 @@ def format_percent(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{hundredths(value)}%"
 
 
-def _mean(estimate: Estimate | None) -> str:
-    return format_percent(None if estimate is None else estimate.mean)
-
-
 def _interval(estimate: Estimate | None) -> str:
     return NOT_MEASURED if estimate is None else hundredths_interval(estimate, "%")
 
@@ -124,8 +120,18 @@ def _flip_line(probe: ProbeSummary) -> str:
         return f"Problems that {reference} gets wrong and {final} gets right: {NOT_MEASURED}."
     return (
         f"Of {probe.num_problems} problems {reference} gets {wrong} wrong; {final} gets "
-        f"{'all ' if flipped == wrong else ''}{flipped} of those right.{_change(probe)}{_chosen(probe)}"
+        f"{'all ' if flipped == wrong else ''}{flipped} of those right{_by_itself(probe)}.{_change(probe)}"
+        f"{_chosen(probe)}"
     )
+
+
+def _by_itself(probe: ProbeSummary) -> str:
+    """Return how many problems the reference alone would turn: regression to the mean."""
+    turned = probe.turned_by_itself
+    if turned is None:
+        return f" ({probe.reference} on another try: not known from one completion each)"
+    how = "single samples" if probe.selection == "greedy" else "another draw of its samples"
+    return f" ({probe.reference} itself, by {how}: {turned.mean:.1f} [{turned.low:.1f}, {turned.high:.1f}])"
 
 
 def _chosen(probe: ProbeSummary) -> str:
@@ -139,17 +145,20 @@ def _chosen(probe: ProbeSummary) -> str:
 
 
 def _change(probe: ProbeSummary) -> str:
-    test = probe.mcnemar
-    if test is None:
+    test, selected = probe.mcnemar, probe.selected
+    difference, p_value, how = (None, None, "") if test is None else (test.difference, test.p_value, "McNemar p")
+    if selected is not None:
+        difference, p_value, how = selected.accuracy_difference, selected.p_value, "of all samples, p"
+    if difference is None:
         return ""
-    p_value = NOT_MEASURED if test.p_value is None else f"{test.p_value:.2g}"
-    return f" Accuracy over all: {_points(test.difference)}, McNemar p {p_value}."
+    said = NOT_MEASURED if p_value is None else "< 0.001" if p_value < 0.001 else f"{p_value:.2g}"
+    return f" Accuracy over all: {_points(difference)}, {how} {said}."
 
 
 def _stage_line(probe: ProbeSummary) -> list[str]:
     means = [(stage.checkpoint, stage.of(probe.divergence)) for stage in probe.stages]
-    texts = [f"{name} {mean.mean:.2g}{_unreliable(mean)}" for name, mean in means if mean is not None]
-    return [f"By stage, from {probe.reference}: {', '.join(texts)} nats."] if texts else []
+    texts = [f"{name} {_nats(mean)}" for name, mean in means if mean is not None]
+    return [f"By stage, from {probe.reference}: {'; '.join(texts)} nats."] if texts else []
 
 
 def _divergence_line(probe: ProbeSummary) -> str:
@@ -157,21 +166,30 @@ def _divergence_line(probe: ProbeSummary) -> str:
     final = probe.at_final(probe.divergences)
     pairs = [*([] if final is None else [final]), *(pair for pair in probe.pairs if pair.reference == probe.baseline)]
     means = [
-        f"{pair.checkpoint} against {pair.reference} {mean.mean:.2g}{_unreliable(mean)}"
+        f"{pair.checkpoint} against {pair.reference} {_nats(mean)}"
         for pair in pairs
         if (mean := pair.of(probe.divergence)) is not None
     ]
     if not means:
-        return f"Mean divergence: {NOT_MEASURED}."
+        return f"Divergence: {NOT_MEASURED}."
     if probe.noise_floor is not None and probe.divergence in probe.noise_floor:
         means.append(f"noise {probe.noise_floor[probe.divergence].mean:.1g}")
-    return f"Mean {DIVERGENCE_NAMES[probe.divergence]} divergence, nats per token: {', '.join(means)}."
+    over = f"{probe.num_rollouts} rollouts"
+    return f"{DIVERGENCE_NAMES[probe.divergence]} divergence, nats per token, {over}: {'; '.join(means)}."
 
 
-def _unreliable(mean: SkewedMean) -> str:
-    if mean.reliable:
-        return ""
-    return " (not reliable)" if mean.median is None else f" (not reliable; median {mean.median.mean:.2g})"
+def _nats(mean: SkewedMean) -> str:
+    """Return a mean divergence, after what no rare tail can move."""
+    parts = [f"mean {_ends(mean)}{'' if mean.reliable else ', not reliable'}"]
+    if mean.above is not None:
+        parts.insert(0, f"above {mean.threshold:g} in {_interval(mean.above)} of problems")
+    if mean.median is not None:
+        parts.insert(0, f"median {_ends(mean.median)}")
+    return ", ".join(parts)
+
+
+def _ends(estimate: Estimate) -> str:
+    return f"{estimate.mean:.2g} [{estimate.low:.2g}, {estimate.high:.2g}]"
 
 
 def _claim_lines(probe: ProbeSummary) -> Iterator[str]:
@@ -204,7 +222,7 @@ def _recovery_line(probe: ProbeSummary) -> list[str]:
     if rule is not None:
         parts.append(f"on wrong tokens: precision {_interval(rule.precision)}, recall {_interval(rule.recall)}")
     if null is not None and null.per_1000_tokens is not None:
-        parts.append(f"{null.per_1000_tokens.mean:.1f} per 1,000 tokens of the model against itself")
+        parts.append(f"{_ends(null.per_1000_tokens)} per 1,000 tokens of the model against itself")
     return [f"Spikes by {probe.spike_method}: {'; '.join(parts)}."] if parts else []
 
 
@@ -259,14 +277,18 @@ def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
 
 def _crossing_lines(probe: ProbeSummary) -> Iterator[str]:
     """Say what taking the other model's token at few places does to accuracy."""
-    for direction in () if probe.cross_sampling is None else probe.cross_sampling.directions:
+    crossing = probe.cross_sampling
+    if crossing is None:
+        return
+    for direction in crossing.directions:
         models = probe.reference, probe.final
         base, other = models if direction.direction == "checkpoint_into_reference" else models[::-1]
         first = [(selector.selector, selector.points[0]) for selector in direction.selectors if selector.points]
-        chosen = ", ".join(f"{name} {_mean(point.accuracy)}" for name, point in first)
+        chosen = ", ".join(f"{name} {_interval(point.accuracy)}" for name, point in first)
         yield (
-            f"Cross-sampling, {other} into {base}: accuracy {_mean(direction.base)} -> {_mean(direction.other)} with "
-            f"all tokens; with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
+            f"Cross-sampling, {other} into {base}, {crossing.num_problems} problems: accuracy "
+            f"{_interval(direction.base)} -> {_interval(direction.other)} with all tokens; with "
+            f"{format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
         )
 
 

@@ -26,7 +26,7 @@ from swerve.rewards import grade_all, known_graders
 from swerve.rewards.checks import outside_policies
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
-from swerve.statistics.intervals import mean_interval, share
+from swerve.statistics.intervals import accuracy_interval
 from swerve.types import Problem, Reward
 from swerve.version import __version__
 
@@ -326,11 +326,10 @@ def grading_summary(
     """Return how many records are right, with the interval, and the counts of values, statuses and failures."""
     graded = [reward.value for reward in rewards if reward.value is not None]
     right = sum(reward.is_right for reward in rewards)
-    # The interval is over problems.
-    ids = [problem.id for problem, _ in pairs]
-    fraction = share(right, len(ids))
-    if len(set(ids)) < len(ids):
-        fraction = mean_interval([float(reward.is_right) for reward in rewards], clusters=ids, bounds=(0.0, 1.0))
+    # A problem counts once, however many records it has.
+    by_problem: dict[str, list[bool]] = {}
+    for (problem, _), reward in zip(pairs, rewards, strict=True):
+        by_problem.setdefault(problem.id, []).append(reward.is_right)
     return {
         "file": str(file),
         "grader": task.grader,
@@ -338,7 +337,7 @@ def grading_summary(
         "graders": dict(Counter(problem.grader or problem.family for problem, _ in pairs)),
         "num_records": len(rewards),
         "num_right": right,
-        "right": fraction,
+        "right": accuracy_interval(list(by_problem.values())),
         "mean_value": sum(graded) / len(graded) if graded else None,
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),

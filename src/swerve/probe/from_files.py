@@ -30,7 +30,8 @@ from swerve.probe.rollouts.samples import choose_rollouts
 from swerve.probe.rollouts.selection import Selection
 from swerve.problems import load_family
 from swerve.rewards.checks import has_grader
-from swerve.statistics.intervals import accuracy_interval, mean_interval
+from swerve.statistics.hypothesis_tests import paired_difference
+from swerve.statistics.intervals import accuracy_interval
 from swerve.types import Prompt
 
 _HEADLINES = ("imported_wrong", "imported", "imported_right")
@@ -168,7 +169,8 @@ def _selected(
     both_right, only_reference_right, only_final_right, both_wrong = selection.table
     confidence = recipe.eval.confidence
     before, after = (_right_by_problem(samples, selection.problem_ids) for samples in (reference, final))
-    changes = [fmean(late) - fmean(early) for early, late in zip(before, after, strict=True)]
+    fractions = [[fmean(samples) for samples in right] for right in (before, after)]
+    difference, p_value = paired_difference(*fractions, confidence=confidence, bounds=(-1.0, 1.0))
     return Selected(
         name=recipe.select,
         where=recipe.where,
@@ -181,7 +183,8 @@ def _selected(
         num_unshared=selection.num_unshared,
         reference_accuracy=accuracy_interval(before, confidence=confidence),
         final_accuracy=accuracy_interval(after, confidence=confidence),
-        accuracy_difference=mean_interval(changes, confidence=confidence, bounds=(-1.0, 1.0)),
+        accuracy_difference=difference,
+        p_value=p_value,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,12 @@ Array = NDArray[np.float64]
 
 Mask = NDArray[np.bool_]
 
+NOTABLE = 0.01
+"""Nats per token: beside a mean divergence stands the fraction of problems whose own is larger."""
+
+MOST: Mapping[str, float] = {"js": math.log(2)}
+"""Largest value of a divergence, where there is one."""
+
 
 def mean_if_any(values: Sequence[float]) -> float | None:
     """Return the mean of some values; None if there are none."""
@@ -41,20 +48,29 @@ class Intervals:
     """
 
     confidence: float = 0.95
+    max_entropy: float = math.inf
+    """ln V, nats."""
 
     def mean(
-        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: Bounds = UNBOUNDED, rare: bool = False
+        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: Bounds = UNBOUNDED, padded: bool = True
     ) -> Estimate | None:
         """Return the mean of values with its t interval; None of nothing. Of the rest see `mean_interval`."""
         if not np.isfinite(values).all():
             return None
-        return mean_interval(values, clusters=clusters, bounds=bounds, rare=rare, confidence=self.confidence)
+        return mean_interval(values, clusters=clusters, bounds=bounds, padded=padded, confidence=self.confidence)
 
-    def skewed_mean(self, values: ArrayLike, clusters: Clusters | None = None) -> SkewedMean | None:
-        """Return the mean of values that are not negative, many small and few large (`skewed_mean_interval`)."""
+    def entropy(self, values: ArrayLike, clusters: Clusters, *, is_change: bool = False) -> Estimate | None:
+        """Return the mean of entropies, or of their changes (nats)."""
+        bounds = (-self.max_entropy if is_change else 0.0, self.max_entropy)
+        return self.mean(values, clusters, bounds=bounds, padded=False)
+
+    def skewed_mean(
+        self, values: ArrayLike, clusters: Clusters | None = None, *, most: float = math.inf
+    ) -> SkewedMean | None:
+        """Return the mean of nats that are not negative, many small and few large (`skewed_mean_interval`)."""
         if not np.isfinite(values).all():
             return None
-        return skewed_mean_interval(values, clusters=clusters, confidence=self.confidence)
+        return skewed_mean_interval(values, clusters=clusters, confidence=self.confidence, most=most, threshold=NOTABLE)
 
     def share(self, marks: ArrayLike, clusters: Clusters | None = None) -> Estimate | None:
         """Return the share of marked rows; None of nothing.
@@ -90,9 +106,13 @@ class TokenIntervals:
         """Return the mean of the values inside; None of nothing, and where one is infinite."""
         return self.intervals.mean(values[inside], self.problems[inside], bounds=bounds)
 
-    def skewed_mean(self, values: NDArray[Any], inside: Mask) -> SkewedMean | None:
+    def entropy(self, values: NDArray[Any], inside: Mask, *, is_change: bool = False) -> Estimate | None:
+        """Return the mean inside of entropies, or of their changes (nats)."""
+        return self.intervals.entropy(values[inside], self.problems[inside], is_change=is_change)
+
+    def skewed_mean(self, values: NDArray[Any], inside: Mask, *, most: float = math.inf) -> SkewedMean | None:
         """Return the mean inside of values that are not negative, many small and few large."""
-        return self.intervals.skewed_mean(values[inside], self.problems[inside])
+        return self.intervals.skewed_mean(values[inside], self.problems[inside], most=most)
 
     def share(self, marks: NDArray[np.bool_], inside: Mask | None = None) -> Estimate | None:
         """Return the share of marked tokens among those inside, or among all."""
@@ -119,11 +139,14 @@ class TokenIntervals:
         confidence = self.intervals.confidence
         return statistic_interval(function, columns, clusters=self.problems, confidence=confidence, bounds=bounds)
 
-    def ratio_difference(self, *columns: NDArray[Any]) -> Estimate | None:
+    def share_difference(self, *columns: NDArray[Any], bounds: Bounds = (-1.0, 1.0)) -> Estimate | None:
         """Return the ratio of the sums of two columns minus that of two others; None where one does not exist."""
-        return self.statistic(lambda sums: divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3]), columns)
+        function = lambda sums: divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3])  # noqa: E731
+        return self.statistic(function, columns, bounds)
 
-    def mean_difference(self, values: NDArray[Any], first: Mask, second: Mask) -> Estimate | None:
+    def mean_difference(
+        self, values: NDArray[Any], first: Mask, second: Mask, *, bounds: Bounds = UNBOUNDED
+    ) -> Estimate | None:
         """Return the mean over the first tokens minus the mean over the second; None where either are missing."""
         columns = [column for mask in (first, second) for column in (np.where(mask, values, 0.0), 1.0 * mask)]
-        return self.ratio_difference(*columns)
+        return self.share_difference(*columns, bounds=bounds)

@@ -125,6 +125,7 @@ def compare_selected(
 ) -> Compared:
     """Return the same where rollouts were selected by what both models get right."""
     is_split, confidence = selection.rule == "split", recipe.eval.confidence
+    turned = mean_interval(selection.turned, confidence=confidence, bounds=(0.0, 1.0))
     return compare(
         recipe,
         weights_sha256=weights_sha256,
@@ -134,7 +135,11 @@ def compare_selected(
         selection=selection.rule,
         num_ties=selection.num_ties if is_split else None,
         tie_seed=recipe.tie_seed if is_split else None,
-        mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=confidence),
+        # Several samples from files have another accuracy than the verdicts that sort problems: `Selected` has it.
+        mcnemar=None
+        if is_split and selected is not None
+        else mcnemar(selection.reference_right, selection.final_right, confidence=confidence),
+        turned_by_itself=turned and turned.scaled(len(selection.problem_ids)),
         reselected=mean_interval(selection.reselected, confidence=confidence, bounds=(0.0, 1.0)),
         selected=selected,
     )

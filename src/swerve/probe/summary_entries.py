@@ -19,7 +19,7 @@ from swerve.artifacts.probe_findings import (
 )
 from swerve.artifacts.probe_summary import Measured, ProbeSummary
 from swerve.config import ProbeConfig
-from swerve.probe.engine.measured import Measurement, Measurements
+from swerve.probe.engine.measured import Measurement, Measurements, Pair
 from swerve.probe.findings.biography import (
     Biographies,
     biographies,
@@ -39,10 +39,10 @@ from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
+from swerve.probe.intervals import MOST
 from swerve.probe.plan import ProbePlan
 from swerve.statistics.clusters import membership
 
-_AT_LEAST_0 = (0.0, math.inf)
 _FLOOR_FACTOR = 10.0
 _MOSTLY_SAME = 0.9
 
@@ -94,8 +94,8 @@ def findings(
         spike_densities=spike_densities(headline, spikes, divergence=divergence),
         divergences=divergence_means(headline),
         stages=divergence_means(grouped(headline, plan.recipe.checkpoints_of_stages)),
-        pairs=divergence_means(other_pairs),
-        populations=_populations(everything),
+        pairs=_paired(other_pairs, headline.pair(plan.final), baseline=plan.recipe.baseline, divergence=divergence),
+        populations=_populations(everything, plan),
         categories=category_shares(headline, spikes, divergence=divergence),
         regions=region_shares(headline, spikes),
         style=style_shares(headline, divergence=divergence),
@@ -125,10 +125,34 @@ def _biographies(plan: ProbePlan, headline: Measurements, move_noise: float) -> 
     return biographies(headline, steps, start_step=first, noise=move_noise)
 
 
-def _populations(everything: Measurements) -> tuple[Population, ...]:
-    """Return the size of each population and the checkpoints' mean divergences on it."""
+def _paired(
+    data: Measurements, final: Pair, *, baseline: str | None, divergence: Divergence
+) -> tuple[DivergenceMeans, ...]:
+    """Return the mean divergences of other pairs, each with how far it is behind what it is set against."""
+    means, tokens = divergence_means(data), data.over
+    neighbours = [entry for entry in means if entry.reference != baseline]
+    largest = max(neighbours, key=lambda entry: mean.mean if (mean := entry.of(divergence)) else -1.0, default=None)
+    entries = []
+    for entry, pair in zip(means, data.pairs(), strict=True):
+        against = final if entry.reference == baseline else data.pair(largest.checkpoint) if largest else None
+        behind = None
+        if against is not None and entry is not largest:
+            with np.errstate(invalid="ignore"):  # infinite ones have no difference
+                difference = against.nats(divergence) - pair.nats(divergence)
+            behind = tokens.mean(difference, tokens.everywhere)
+        entries.append(entry.model_copy(update={"behind": behind}))
+    return tuple(entries)
+
+
+def _populations(everything: Measurements, plan: ProbePlan) -> tuple[Population, ...]:
+    """Return the size of each population, the checkpoints' mean divergences on it, and how the final one's differs."""
+    values, tokens = everything.pair(plan.final).nats(plan.recipe.probe.divergence), everything.over
+    of_tokens = np.repeat([str(sequence.population) for sequence in everything.sequences], everything.lengths)
     populations = []
     for name in dict.fromkeys(sequence.population for sequence in everything.sequences):
+        above = None
+        if name != plan.population:
+            above = tokens.mean_difference(values, of_tokens == name, of_tokens == plan.population)
         part = everything.select(lambda sequence, name=name: sequence.population == name)  # type: ignore[misc]
         populations.append(
             Population(
@@ -138,6 +162,7 @@ def _populations(everything: Measurements) -> tuple[Population, ...]:
                 num_tokens=len(part.categories),
                 num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
                 divergences=divergence_means(part),
+                above_headline=above,
             )
         )
     return tuple(populations)
@@ -171,9 +196,12 @@ def divergence_means(data: Measurements) -> tuple[DivergenceMeans, ...]:
         DivergenceMeans(
             checkpoint=checkpoint,
             reference=reference,
-            **{name: data.intervals.skewed_mean(data.columns[name][index], problems) for name in DIVERGENCES},
-            entropy=data.intervals.mean(data.columns["entropy"][index], problems, bounds=_AT_LEAST_0),
-            entropy_ref=data.intervals.mean(data.columns["entropy_ref"][index], problems, bounds=_AT_LEAST_0),
+            **{
+                name: data.intervals.skewed_mean(data.columns[name][index], problems, most=MOST.get(name, math.inf))
+                for name in DIVERGENCES
+            },
+            entropy=data.intervals.entropy(data.columns["entropy"][index], problems),
+            entropy_ref=data.intervals.entropy(data.columns["entropy_ref"][index], problems),
         )
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
     )

@@ -53,26 +53,25 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def number_interval(value: Estimate | None, digits: int = 3) -> str:
-    """Return a number with its interval; beside a mean that is not reliable, what to read instead.
+    """Return a number with its interval; of many small and few large values first what no rare tail can move.
 
     >>> number_interval(Estimate(mean=0.012, low=0.011, high=0.013))
     '0.0120 (0.0110 to 0.0130)'
-    >>> median = Estimate(mean=0.001, low=0.0, high=0.002)
-    >>> number_interval(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median))
-    '0.200 (0.100 to 0.900), mean not reliable; median 0.00100 (0 to 0.00200)'
+    >>> median, above = Estimate(mean=0.001, low=0.0, high=0.002), Estimate(mean=0.1, low=0.05, high=0.2)
+    >>> number_interval(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median, above=above))
+    'median 0.00100 (0 to 0.00200), above 0 in 10.0% (5.0 to 20.0) of problems, mean 0.200 (0.100 to 0.900), not...'
     """
     if value is None:
         return NOT_MEASURED
     text = f"{_real(value.mean, digits)} ({_real(value.low, digits)} to {_real(value.high, digits)})"
-    return text + (_instead(value, digits) if isinstance(value, SkewedMean) and not value.reliable else "")
-
-
-def _instead(value: SkewedMean, digits: int) -> str:
+    if not isinstance(value, SkewedMean) or (value.reliable and value.above is None):
+        return text
+    parts = [f"mean {text}", *([] if value.reliable else ["not reliable"])]
+    if value.above is not None:
+        parts.insert(0, f"above {number(value.threshold, 1)} in {percent_interval(value.above)} of problems")
     if value.median is not None:
-        return f", mean not reliable; median {number_interval(value.median, digits)}"
-    if value.above_zero is not None:
-        return f", mean not reliable; above 0 in {percent_interval(value.above_zero)} of the problems"
-    return ", mean not reliable"
+        parts.insert(0, f"median {number_interval(value.median, digits)}")
+    return ", ".join(parts)
 
 
 def _real(value: float, digits: int, *, plus: bool = False) -> str:
@@ -180,26 +179,31 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def compared(value: Estimate, level: Estimate | float, *, above: str = "above", below: str = "below") -> str:
-    """Return the word for where an estimate lies: two intervals that overlap are not distinguishable.
+def compared(value: Estimate, level: float, *, above: str = "above", below: str = "below") -> str:
+    """Return the word for where an estimate lies, of which a level inside its interval is not distinguishable.
+
+    Two estimates from the same problems are compared by the interval of their paired difference, with 0.
 
     >>> value = Estimate(mean=0.5, low=0.4, high=0.6)
-    >>> compared(value, 0.3), compared(value, 0.9, below="less than"), compared(value, value)
+    >>> compared(value, 0.3), compared(value, 0.9, below="less than"), compared(value, 0.45)
     ('above', 'less than', 'not distinguishable from')
     """
-    other = level if isinstance(level, Estimate) else Estimate(mean=level, low=level, high=level)
-    if value.overlaps(other):
+    if not value.excludes(level):
         return SAME
-    return above if value.mean > other.mean else below
+    return above if value.mean > level else below
 
 
-def change(before: Estimate, after: Estimate, *, at: tuple[str, str]) -> str:
+def change(before: Estimate, after: Estimate, difference: Estimate | None, *, at: tuple[str, str]) -> str:
     """Return what a fraction did between two checkpoints, as the end of a sentence.
 
-    >>> change(Estimate(mean=0.5, low=0.4, high=0.6), Estimate(mean=0.9, low=0.8, high=1), at=("sft-5", "rl-80"))
-    'rose from 50.0% (40.0 to 60.0) at sft-5 to 90.0% (80.0 to 100.0) at rl-80.'
+    >>> change(Estimate(mean=0.5, low=0.4, high=0.6), Estimate(mean=0.9, low=0.8, high=1),
+    ...        Estimate(mean=0.4, low=0.25, high=0.5), at=("sft-5", "rl-80"))
+    'rose from 50.0% (40.0 to 60.0) at sft-5 to 90.0% (80.0 to 100.0) at rl-80, by +40.0 (+25.0 to +50.0) points.'
     """
     first, last = f"{percent_interval(before)} at {at[0]}", f"{percent_interval(after)} at {at[1]}"
-    if before.overlaps(after):
-        return f"was {first} and {last}: the intervals overlap, so no change is shown."
-    return f"{'rose' if after.mean > before.mean else 'fell'} from {first} to {last}."
+    if difference is None:
+        return f"was {first} and {last}; their difference was not measured."
+    by = f"{points_interval(difference)} points"
+    if not difference.excludes(0):
+        return f"was {first} and {last}, a difference of {by}, so no change is shown."
+    return f"{'rose' if difference.mean > 0 else 'fell'} from {first} to {last}, by {by}."

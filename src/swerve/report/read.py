@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, read_responses, response_schema
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,
@@ -21,6 +21,9 @@ from swerve.artifacts.tables import (
     read_table,
 )
 from swerve.errors import ArtifactError
+from swerve.estimates import Estimate
+from swerve.statistics.hypothesis_tests import paired_difference
+from swerve.statistics.pass_at_k import pass_at_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,10 @@ class ReportInputs:
     tables: ProbeTables | None
     final_completions: Mapping[str, Response]
     """What the final checkpoint writes greedily, by problem id."""
+    greedy_change: Estimate | None = None
+    """Greedy accuracy of the final checkpoint minus that of the reference, over the same problems."""
+    pass_change: Estimate | None = None
+    """The same of pass@k, at the largest k."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -115,7 +122,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
             responses = _responses(run, evaluation, "text", "extracted")
             greedy = [response for response in responses if response.temperature == 0]
             final_completions = {response.problem.id: response for response in greedy}
-    return ReportInputs(
+    inputs = ReportInputs(
         run_name=run.path.resolve().name,
         provenance=provenance,
         config_text=run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None,
@@ -125,6 +132,31 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         tables=None if summary is None else _read_tables(run, summary),
         final_completions=final_completions,
     )
+    return _with_changes(run, inputs)
+
+
+def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
+    """Return the same with the paired differences of the final checkpoint from the reference."""
+    first, last, k = inputs.reference, inputs.final, largest_k(inputs.evaluations)
+    if first is None or last is None or first is last or last.confidence is None:
+        return inputs
+    groups = [_responses(run, evaluation, "correct") for evaluation in (first, last)]
+    greedy, sampled = (
+        [by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
+         for responses in groups]
+        for is_greedy in (True, False)
+    )  # fmt: skip
+    right = [[bool(group[name][0].correct) for name in greedy[0]] for group in greedy]
+    greedy_change, _ = paired_difference(*right, confidence=last.confidence, bounds=(-1.0, 1.0))
+
+    # Of problems with k samples and more of both.
+    both = [name for name in sampled[0] if k and all(len(group.get(name, ())) >= k for group in sampled)]
+    before, after = (
+        [pass_at_k(len(group[name]), sum(bool(sample.correct) for sample in group[name]), k) for name in both]
+        for group in sampled
+    )
+    pass_change, _ = paired_difference(before, after, confidence=last.confidence, bounds=(-1.0, 1.0))
+    return replace(inputs, greedy_change=greedy_change, pass_change=pass_change)
 
 
 def missing_inputs(run: RunDirectory) -> list[str]:

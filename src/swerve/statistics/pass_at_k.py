@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy.stats import binom, hypergeom
 
 from swerve.estimates import Estimate, SamplingCurve
 from swerve.statistics.intervals import mean_interval
@@ -140,6 +141,33 @@ def _weight_won(
             next_right[taken:, tied:] += factor * (before_right + share * tied * before_weight)
         weight, right = next_weight, next_right
     return float((right[k, 1:] / np.arange(1, right.shape[1])).sum())
+
+
+@functools.cache
+def chance_of_turning(num_samples: int, num_right: int, sizes: tuple[int, int] = (1, 1)) -> float | None:
+    """Return how probable most of some samples are wrong and most of others right, though nothing has changed.
+
+        sum over a, b of P(a) P(b | a) wrong(a) right(b),   a ~ H(n, c, m), b ~ H(n - m, c - a, m')
+
+    with H hypergeometric: over all ways to draw m samples and m' others of the n, of which c are right; as many right
+    as wrong count half. It is unbiased for two draws of one model, which turn a problem by regression to the mean. None
+    with fewer than m + m' samples.
+
+    >>> chance_of_turning(4, 2), chance_of_turning(4, 2, (2, 2)), chance_of_turning(1, 1)
+    (0.333..., 0.333..., None)
+    """
+    first, second = sizes
+    if first + second > num_samples:
+        return None
+    _check(num_samples, num_right, 1)
+    total = 0.0
+    for early in range(max(0, first - num_samples + num_right), min(first, num_right) + 1):
+        wrong = (1 - np.sign(2 * early - first)) / 2
+        late = np.arange(second + 1)
+        right = (1 + np.sign(2 * late - second)) / 2
+        chances = hypergeom.pmf(late, num_samples - first, num_right - early, second)
+        total += float(hypergeom.pmf(early, num_samples, num_right, first) * wrong * (chances @ right))
+    return total
 
 
 class SampledProblem(TypedDict):

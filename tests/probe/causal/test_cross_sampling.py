@@ -263,7 +263,7 @@ def test_summary_of_literal_rows() -> None:
     assert summary is not None
     (direction,) = summary.directions
     assert direction.base.mean == 0.2
-    assert direction.base.low == pytest.approx(0.0476, abs=1e-4)  # 2 of 10: Wilson with t
+    assert direction.base.low == pytest.approx(0.0252, abs=1e-4)  # 2 of 10: Clopper and Pearson
     assert direction.other.mean == 1.0
     assert direction.gap.mean == pytest.approx(0.8)
     assert direction.largest_common_share == pytest.approx(0.2)

@@ -47,39 +47,34 @@ def test_scores_are_ranked_against_the_product_of_the_halves(effect) -> None:
     effects = [effect(0, 3, 3), effect(1, -2, -2), effect(2, 5, 0), effect(3, 4, -1)]
     assert [one.squared_effect for one in effects] == pytest.approx([0.09, 0.04, 0.0, -0.04])
     assert [one.effect for one in effects] == pytest.approx([0.3, -0.2, 0.25, 0.15])  # |effect| ranks them otherwise
-    everywhere, different = predicted(effects, {"js": [9, 8, 2, 1], "rank": [1, 2, 8, 9], "half": [9, 1, 8, 2]})
-    assert (everywhere.positions, different.positions) == ("all", "different_tokens")
-    assert everywhere.num_positions == 4
-    assert everywhere.mean_square_effect.mean == pytest.approx(0.09 / 4)
-    assert [one.selector for one in everywhere.selectors] == ["js", "rank", "half"]
-    assert [one.spearman.mean for one in everywhere.selectors] == pytest.approx([1.0, -1.0, 0.4])
-    adjusted = benjamini_hochberg([one.spearman.p_value for one in everywhere.selectors])
-    assert [one.p_adjusted for one in everywhere.selectors] == adjusted
+    (ranked,) = predicted(effects, {"js": [9, 8, 2, 1], "rank": [1, 2, 8, 9], "half": [9, 1, 8, 2]})
+    assert ranked.num_positions == 4
+    assert ranked.mean_square_effect.mean == pytest.approx(0.09 / 4)
+    assert [one.selector for one in ranked.selectors] == ["js", "rank", "half"]
+    assert [one.spearman.mean for one in ranked.selectors] == pytest.approx([1.0, -1.0, 0.4])
+    adjusted = benjamini_hochberg([one.spearman.p_value for one in ranked.selectors])
+    assert [one.p_adjusted for one in ranked.selectors] == adjusted
 
 
-def test_a_position_counts_once_a_policy_and_the_same_token_apart(effect) -> None:
+def test_a_position_counts_once_a_policy_and_not_with_the_same_token(effect) -> None:
     effects = [
         effect(0, 4, 4),
         effect(0, 4, 4),
         effect(0, 0, 0, same=True, position=5),
         effect(1, 1, 1),
+        effect(2, 2, 2),
         effect(1, 5, 5, policy="checkpoint"),
     ]
-    scores = {"js": [3.0, 0.0, 1.0, 2.0, 5.0]}
-    found = {(one.policy, one.positions): one for one in predicted(effects, scores)}
-    assert {key: one.num_positions for key, one in found.items()} == {
-        ("reference", "all"): 3,
-        ("reference", "different_tokens"): 2,
-        ("checkpoint", "all"): 1,
-        ("checkpoint", "different_tokens"): 1,
-    }
-    assert found["reference", "all"].selectors[0].spearman.mean == pytest.approx(1.0)
-    assert found["checkpoint", "all"].selectors[0] == PredictionSelector(selector="js", spearman=None, p_adjusted=None)
+    scores = {"js": [3.0, 0.0, 9.0, 1.0, 2.0, 5.0]}
+    by_policy = {one.policy: one for one in predicted(effects, scores)}
+    assert {key: one.num_positions for key, one in by_policy.items()} == {"reference": 3, "checkpoint": 1}
+    assert by_policy["reference"].selectors[0].spearman.mean == pytest.approx(1.0)  # 9 is of the same token
+    assert by_policy["checkpoint"].selectors == (PredictionSelector(selector="js", spearman=None, p_adjusted=None),)
 
 
 def test_infinite_scores_rank_highest(effect) -> None:
     effects = [effect(0, 3, 3), effect(1, 0, 0), effect(2, 1, 1), effect(3, 0, 0)]
-    (found, _) = predicted(effects, {"kl_forward": [np.inf, 0.1, 5.0, 0.1]})
+    (found,) = predicted(effects, {"kl_forward": [np.inf, 0.1, 5.0, 0.1]})
     assert found.selectors[0].spearman.mean == pytest.approx(1.0)
     dump_json(found)
 
@@ -88,8 +83,8 @@ def test_nothing_measured_and_wrong_lengths(effect) -> None:
     assert predicted([], {"js": []}) == ()
     with pytest.raises(ValueError, match="'js' needs a score for each of 1"):
         predicted([effect(0, 1, 1)], {"js": []})
-    _, different = predicted([effect(0, 0, 0, same=True)], {"js": [0.1]})
-    assert (different.num_positions, different.mean_square_effect, different.selectors[0].spearman) == (0, None, None)
+    (same,) = predicted([effect(0, 0, 0, same=True)], {"js": [0.1]})
+    assert (same.num_positions, same.mean_square_effect, same.selectors[0].spearman) == (0, None, None)
 
 
 def test_halves_are_of_the_first_look_and_need_two_continuations(effect) -> None:
@@ -102,7 +97,7 @@ def test_halves_are_of_the_first_look_and_need_two_continuations(effect) -> None
     for outcome in (single, unknown):
         without = replace(one, position=1, outcomes={"reference": outcome, "checkpoint": outcome})
         assert without.squared_effect is None
-        assert [found.num_positions for found in predicted([without, one], {"js": [1.0, 2.0]})] == [1, 1]
+        assert [found.num_positions for found in predicted([without, one], {"js": [1.0, 2.0]})] == [1]
 
 
 def binary_entropy(p: np.ndarray) -> np.ndarray:
@@ -142,7 +137,7 @@ def test_uncertainty_predicts_nothing_where_there_is_no_effect(toys) -> None:
     rejected, correlations = [], []
     for _ in range(draws):
         effects, scores = simulated(toys, rng, num, size=0.0)
-        (found, _) = summarise_prediction(effects, {"entropy": scores["entropy"]}, intervals=Intervals())
+        (found,) = summarise_prediction(effects, {"entropy": scores["entropy"]}, intervals=Intervals())
         rejected.append(found.selectors[0].spearman.p_value <= 0.05)
         correlations.append(found.selectors[0].spearman.mean)
     assert np.mean(rejected) <= 0.065 + 3 * np.sqrt(0.05 * 0.95 / draws)
@@ -154,7 +149,7 @@ def test_real_effects_are_found_and_those_of_noise_are_not_what_is_found(toys) -
     power, sizes = [], []
     for _ in range(20):
         effects, scores = simulated(toys, rng, 150, size=0.5)
-        (found, _) = predicted(effects, scores)
+        (found,) = predicted(effects, scores)
         by_name = {one.selector: one.spearman for one in found.selectors}
         power.append(by_name["knows"].p_value <= 0.05)
         sizes.append(by_name["knows"].mean)

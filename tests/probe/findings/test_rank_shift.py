@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import pytest
@@ -97,7 +98,9 @@ def test_style_shares_from_the_texts() -> None:
     assert asdict(entry.share_divergence) == pytest.approx(asdict(ratio_interval([4, 0.5], [10, 2])))
     # Without the first problem 0.25 - 0.5, without the second 0.4 - 0.4, and one degree of freedom.
     mean, reach = 4.5 / 12 - 3 / 7, 0.125 * stats.t.ppf(0.975, 1)
-    assert asdict(entry.excess) == pytest.approx({"mean": mean, "low": mean - reach, "high": mean + reach})
+    z, away = math.atanh(mean), reach / (1 - mean**2)  # between -1 and 1 on Fisher's z
+    ends = {"low": math.tanh(z - away), "high": math.tanh(z + away)}
+    assert asdict(entry.excess) == pytest.approx({"mean": mean, **ends})
 
 
 def test_no_divergence_has_no_share() -> None:

@@ -252,8 +252,8 @@ def test_false_discoveries_of_a_null_pair() -> None:
     assert 20 < zscore.low < zscore.mean < zscore.high < 60  # however small the noise is
     none = found["absolute"]
     assert none.num_spikes == 0
-    wilson = 1.959963984540054**2 / (20 + 1.959963984540054**2)  # upper end of 0 of 20 problems
-    assert asdict(none.per_1000_tokens) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 1000 * wilson * 20 / 2000})
+    end = 1 - 0.025 ** (1 / 20)  # of 0 of 20 problems
+    assert asdict(none.per_1000_tokens) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 1000 * end * 20 / 2000})
     assert found["percentile"].num_spikes == found["calibrated"].num_spikes == 0
 
 

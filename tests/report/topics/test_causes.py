@@ -15,9 +15,10 @@ RANDOM = {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high"
 
 def test_the_sentences_on_causes(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Cause"][2:] == (
-        "Over all positions tested, JS goes best with the size of the effect: rank correlation +0.600 (+0.540 to "
-        "+0.660), not distinguishable from entropy of reference.",
-        "Among those where the two models' tokens differ, no score is shown to go with the size of the effect.",
+        "At the 297 swapped positions where the two models' tokens differ, JS and entropy of reference go with the "
+        "size of the effect (of 2 scores, p adjusted for their number; rank correlation 0.590 to 0.600).",
+        "At the 297 swapped positions where the two models' tokens differ, continued by the checkpoint, none of 2 "
+        "scores is shown to go with the size of the effect.",
         "Along 20 rollouts 9 single tokens change the success by 20.0% or more where they were found; for 8 of them "
         "fresh continuations exclude a smaller change (on average at most 0.45 of these change it by less); 88.9% "
         "(68.9 to 100.0) of them have a spike (by chance 1.9%). In 6 of the rollouts the success falls for good at a "
@@ -63,16 +64,16 @@ def test_a_headline_that_was_not_measured_is_not_replaced_by_another_contrast(in
     assert said[1].startswith("Put in place of the rollout's own at the top spike, the token of rl-80 changes")
     same = {"selection": "spike", "num_positions": 20, "effect": None}
     assert told({"causal": {"selections": [same]}})["Cause"] == said[:1]
-    for spike, value, own in (
-        (spikes(0.2, 0.4), "+30.0 points", "+87.4 points"),
-        (same, "not measured", "not measured"),
+    for spike, value, ends, own in (
+        (spikes(0.2, 0.4), "+30.0 points", "+20.0 to +40.0, 38 positions; ", "+87.4 (+82.5 to +91.6)"),
+        (same, "not measured", "", "not measured"),
     ):
         (tile,) = [
             one
             for one in all_tiles(inputs_of(summary={"causal": {"selections": [spike]}}))
             if one.caption.startswith("Token")
         ]
-        assert (tile.value, tile.detail) == (value, f"against the rollout's own {own}")
+        assert (tile.value, tile.detail) == (value, f"{ends}against the rollout's own {own}")
 
 
 def test_the_effect_against_the_rollouts_own_token_stands_beside_its_controls(told: Any) -> None:
@@ -88,21 +89,36 @@ def test_the_effect_against_the_rollouts_own_token_stands_beside_its_controls(to
     assert second == (
         "Put in place of the rollout's own at the top spike, the token of rl-80 changes the success of dpo-8 by +87.4 "
         "(+82.5 to +91.6) points, the third token by +60.0 (+50.0 to +70.0); at matched positions by 0.0 (-3.0 to "
-        "+3.0) (the same token at 10 of 40), at random positions by +1.1 (-0.4 to +2.9)."
+        "+3.0) (the same token at 10 of 40); at random positions by +1.1 (-0.4 to +2.9)."
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "ending"),
+    [
+        (0.01, ", which is +5.0 (+1.0 to +9.0) below the spike"),
+        (-0.01, ", which is +4.0 (-1.0 to +9.0) below the spike, so the spike is not distinguishable from them"),
+    ],
+)
 @pytest.mark.parametrize("control", ["matched", "random"])
-def test_an_effect_that_a_control_has_too_is_not_claimed(control: str, told: Any) -> None:
-    large = {"selection": control, "effect": {"mean": 0.8, "low": 0.7, "high": 0.83}}
-    said = told({"causal": {"selections": [SPIKE, large]}})["Cause"][1]
-    assert said.endswith("; the intervals overlap, so the spike is not shown to differ.")
+def test_a_control_is_set_against_the_spike_by_their_paired_difference(
+    control: str, low: float, ending: str, told: Any
+) -> None:
+    selections = [SPIKE, {"selection": control, "effect": {"mean": 0.8, "low": 0.7, "high": 0.83}}]
+    difference = {"mean": (low + 0.09) / 2, "low": low, "high": 0.09}
+    policy = {
+        "policy": "reference",
+        "selections": selections,
+        "differences": [{"control": control, "difference": difference}],
+    }
+    said = told({"causal": {"selections": selections, "policies": [policy]}})["Cause"][1]
+    assert f"at {control} positions by +80.0 (+70.0 to +83.0){ending}" in said
 
 
 def test_what_was_not_measured_beside_an_effect_is_said(told: Any) -> None:
     same = {"selection": "matched", "num_positions": 40, "effect": None}
     assert told({"causal": {"selections": [SPIKE, same]}})["Cause"][1].endswith(
-        "; at matched positions it was not measured, as both models choose the same token, random positions were not "
+        "; at matched positions it was not measured, as both models choose the same token; random positions were not "
         "measured."
     )
 
@@ -122,10 +138,10 @@ def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None
     ]
     rho = {"mean": 0.9, "low": 0.8, "high": 1.0, "p_value": 0.001, "num_clusters": 50}
     score = {"selector": "js", "spearman": rho, "p_adjusted": 0.001}
-    prediction = [{"policy": "checkpoint", "positions": "all", "selectors": [score]}]
+    prediction = [{"policy": "checkpoint", "num_positions": 15, "selectors": [score]}]
     summary = {"causal": {"selections": selections, "policies": policies}, "prediction": prediction}
     assert told(summary)["Cause"][2].startswith(
-        "Where the checkpoint continues: over all positions tested, JS goes best"
+        "At the 15 swapped positions where the two models' tokens differ, continued by the checkpoint, JS goes with"
     )
     (causes,) = [one for one in all_sections(inputs_of(summary=summary)) if one.id == "causes"]
     assert [one.title for one in causes.panels[:2]] == [
@@ -150,11 +166,14 @@ def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None
 
 
 def test_a_correlation_that_does_not_outlast_the_number_of_scores_is_not_claimed(told: Any) -> None:
-    def said(mean: float, p_adjusted: float) -> str:
+    def said(mean: float, p_adjusted: float, num: int = 40) -> str:
         rho = {"mean": mean, "low": mean - 0.2, "high": mean + 0.2, "p_value": 0.02, "num_clusters": 50}
         scores = [{"selector": "js", "spearman": rho, "p_adjusted": p_adjusted}]
-        return told({"prediction": [{"policy": "reference", "positions": "all", "selectors": scores}]})["Cause"][2]
+        entry = {"policy": "reference", "num_positions": num, "selectors": scores}
+        return next(iter(told({"prediction": [entry]})["Cause"][2:]), "")
 
-    assert said(0.3, 0.16) == "Over all positions tested, no score is shown to go with the size of the effect."
-    assert said(0.3, 0.04).startswith("Over all positions tested, JS goes best with the size of the effect: rank")
+    where = "At the 40 swapped positions where the two models' tokens differ, "
+    assert said(0.3, 0.16) == f"{where}none of 1 scores is shown to go with the size of the effect."
+    assert said(0.3, 0.04).startswith(f"{where}JS goes with the size of the effect (of 1 scores, p adjusted")
+    assert said(0.3, 0.04, num=14) == ""
     assert said(-0.3, 0.04).endswith("; JS goes with smaller effects.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -214,23 +216,23 @@ def summarise_attribution(
     entries = []
     for (model, method), part in groups.items():
         # Of each kind of score: the problem, the score and the uniform one of every spot that has it.
-        kinds: dict[str, list[tuple[str, float, float]]] = {kind: [] for kind in get_args(_ScoreKind)}
+        kinds: dict[_ScoreKind, list[tuple[str, float, float]]] = {kind: [] for kind in get_args(_ScoreKind)}
         for row in part:
             sequence = by_id[row["sequence_id"]]
             for kind, (score, uniform) in _spot_scores(row, sequence).items():
                 kinds[kind].append((sequence.problem.id, score, uniform))
-        scores = {
-            kind: AttributionScore(
+        scores: dict[str, AttributionScore] = {}
+        for kind, measured in kinds.items():
+            problems = [problem for problem, *_ in measured]
+            own, excess = [score for _, score, _ in measured], [score - uniform for _, score, uniform in measured]
+            most = math.inf if kind == "distance" else 1.0
+            mean = partial(mean_interval, clusters=problems, confidence=confidence, padded=False)
+            scores[kind] = AttributionScore(
                 num_spots=len(measured),
-                score=mean_interval(
-                    [score for _, score, _ in measured],
-                    clusters=[problem for problem, *_ in measured],
-                    confidence=confidence,
-                ),
+                score=mean(own, bounds=(0.0, most)),
                 uniform=sum(uniform for *_, uniform in measured) / len(measured) if measured else None,
+                above_uniform=mean(excess, bounds=(-most, most)),
             )
-            for kind, measured in kinds.items()
-        }
         entries.append(Attribution(model=model, method=method, num_spots=len(part), **scores))
     return tuple(entries)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ class _Summariser:
             if name == "effect" and not num_different:
                 measured = []
             values = [item.value(arm) - item.value(other) for item in measured]
-            effects[name] = self.intervals.mean(values, _problems(measured), bounds=(-1.0, 1.0), rare=True)
+            effects[name] = self.intervals.mean(values, _problems(measured), bounds=(-1.0, 1.0))
         return SwapEffects(num_different=num_different, **effects)
 
     def decisions(self, items: Sequence[Intervention]) -> dict[Decision, int]:
@@ -242,9 +242,10 @@ def summarise_prediction(
     (`benchmarks.coverage`); a score that knows real effects (0 to .5) has a correlation of .5 and is found in all.
 
     A position counts once for each policy however often it was selected; several looks leave only the first, whose
-    number of continuations is fixed. Where the checkpoint chooses the rollout's own token the product is exactly 0
-    (`positions: all` has these, `different_tokens` has not). Noise in the products draws every correlation towards 0,
-    so that values of different numbers of continuations cannot be compared.
+    number of continuations is fixed. Positions where the checkpoint chooses the rollout's own token are left out: the
+    effect is 0 there by definition, and most scores say whether the tokens are the same, so that they would predict it.
+    Noise in the products draws every correlation towards 0, so that values of different numbers of continuations cannot
+    be compared.
 
     Args:
         interventions: with their outcomes; those without halves are left out.
@@ -264,30 +265,26 @@ def summarise_prediction(
         # However often a position was selected it counts once for the policy.
         first: dict[tuple[int, int], int] = {}
         for index, item in enumerate(interventions):
-            if item.policy == policy and products[index] is not None:
+            if item.policy == policy and products[index] is not None and not item.same_token:
                 first.setdefault((item.sequence.sequence_id, item.position), index)
         rows = list(first.values())
-        different = [index for index in rows if not interventions[index].same_token]
-        kinds: dict[Literal["all", "different_tokens"], list[int]] = {"all": rows, "different_tokens": different}
-        for positions, chosen in kinds.items():
-            sizes = np.array([products[index] for index in chosen], dtype=np.float64)
-            problems = _problems([interventions[index] for index in chosen])
-            correlations = []
-            for values in scores.values():
-                # A rank correlation needs numbers: the largest finite one stands for what is infinite.
-                finite = np.nan_to_num(np.asarray(values, dtype=np.float64)[chosen])
-                correlations.append(spearman(finite, sizes, clusters=problems, confidence=intervals.confidence))
-            adjusted = benjamini_hochberg([found.p_value if found else None for found in correlations])
-            entries.append(
-                Prediction(
-                    policy=policy,
-                    positions=positions,
-                    num_positions=len(chosen),
-                    mean_square_effect=intervals.mean(sizes, problems, bounds=(-1.0, 1.0)),
-                    selectors=tuple(
-                        PredictionSelector(selector=name, spearman=correlation, p_adjusted=p_value)
-                        for name, correlation, p_value in zip(scores, correlations, adjusted, strict=True)
-                    ),
-                )
+        sizes = np.array([products[index] for index in rows], dtype=np.float64)
+        problems = _problems([interventions[index] for index in rows])
+        correlations = []
+        for values in scores.values():
+            # A rank correlation needs numbers: the largest finite one stands for what is infinite.
+            finite = np.nan_to_num(np.asarray(values, dtype=np.float64)[rows])
+            correlations.append(spearman(finite, sizes, clusters=problems, confidence=intervals.confidence))
+        adjusted = benjamini_hochberg([entry.p_value if entry else None for entry in correlations])
+        entries.append(
+            Prediction(
+                policy=policy,
+                num_positions=len(rows),
+                mean_square_effect=intervals.mean(sizes, problems, bounds=(-1.0, 1.0)),
+                selectors=tuple(
+                    PredictionSelector(selector=name, spearman=correlation, p_adjusted=p_value)
+                    for name, correlation, p_value in zip(scores, correlations, adjusted, strict=True)
+                ),
             )
+        )
     return tuple(entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,7 +297,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
     assert measured.noise is not None, "asked for above"
     pairs = replace(
         stack_measurements(plan.sequences, measured.stats, categories),
-        intervals=Intervals(confidence=plan.confidence),
+        intervals=Intervals(confidence=plan.confidence, max_entropy=math.log(min(measured.vocabulary_sizes.values()))),
     )
     headline = pairs.select(lambda sequence: sequence.population == plan.population)
     last = headline.pair(plan.final)

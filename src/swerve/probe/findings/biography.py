@@ -1,10 +1,9 @@
 """Biographies: what became of each token's log-probability over the checkpoints of a stage.
 
 A series is the log-probability (nats) of one realised token at K checkpoints. Onset: when it left the reference for
-good. Reversals: how often it turned. Linearity: how well a straight line in training steps fits. Change point: where a
-constant became another constant, with an interval, where it is more of a step than random walks make: what a training
-does to a token at one checkpoint stays, so that trajectories wander and no series of training is noise around a
-constant. A slow drift has a best split too, in its middle, but there the line fits better (`share_line_better`).
+good. Reversals: how often it turned. Linearity: how well a straight line in training steps fits. Jump: where two
+levels fit better than that line, the best place between them. A jump is descriptive: noise, a walk and a curve that
+levels off have a best place too, and a few checkpoints cannot tell them from a step.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import f as f_distribution
 
 from swerve.artifacts.probe_dynamics import (
     BiographySummary,
-    ChangePointCounts,
-    ChangePointStep,
+    JumpCounts,
+    JumpStep,
     OnsetStep,
     TokenBiographies,
 )
@@ -47,9 +44,7 @@ class Biographies:
     threshold: float
     """Nats: a token has left the reference while |logprob - logprob_ref| is above it."""
     noise: float
-    """Nats: changes up to this size are no reversal and no change point."""
-    confidence: float
-    """Of the intervals of change points."""
+    """Nats: changes up to this size are no reversal and no jump."""
     steps: tuple[int, ...]
     """Of the K checkpoints."""
     onset: Ints
@@ -59,15 +54,12 @@ class Biographies:
     """Nats a step."""
     linearity: Floats
     """R^2 of the line."""
-    changes: ChangePoints
-    """Of the series: with a start, point 0 is the start and point i the (i-1)-th checkpoint."""
+    jumps: Ints
+    """First point after the jump: with a start, point 0 is the start and point i the (i-1)-th checkpoint."""
+    sizes: Floats
+    """Nats: mean after the jump minus mean before it."""
     times: tuple[int, ...]
     """Step of each point of the series: the steps, after 0 where the start is a point."""
-
-    @property
-    def line_better(self) -> Mask:
-        """Whether a line explains a series at least as well as the two means of its best split do."""
-        return self.linearity >= self.changes.share
 
 
 def biographies(
@@ -89,7 +81,7 @@ def biographies(
     """
     if not 0 <= noise < math.inf:
         raise ValueError(f"the noise floor is a finite number of nats, at least 0; got {noise}")
-    floor, confidence = _FLOOR_FACTOR * noise, data.intervals.confidence
+    floor = _FLOOR_FACTOR * noise
     threshold = max(floor, _MIN_THRESHOLD)
     times = tuple(steps) if start_step is None else (start_step, *steps)
     if len(steps) != len(data.checkpoints) or any(step >= after for step, after in pairwise(times)):
@@ -104,16 +96,19 @@ def biographies(
     kept, base = np.where(finite, series, 0.0), np.where(finite, reference, 0.0)
     points = kept if start_step is None else np.concatenate([base[:1], kept])
     slope, linearity = line_fit(points, times)
+    splits, sizes, explained = best_splits(points)
+    # The comparison is false where a series is constant and nothing is explained.
+    has_jump = finite & (explained > linearity) & (np.abs(sizes) > floor)
     return Biographies(
         threshold=threshold,
         noise=floor,
-        confidence=confidence,
         steps=tuple(steps),
         onset=np.where(finite, onsets(kept - base, threshold=threshold), -1),
         reversals=num_reversals(points, noise=floor),
         slope=np.where(finite, slope, np.nan),
         linearity=linearity,
-        changes=change_points(points, times=times, noise=floor, confidence=confidence),
+        jumps=np.where(has_jump, splits, -1),
+        sizes=np.where(has_jump, sizes, np.nan),
         times=times,
     )
 
@@ -121,7 +116,7 @@ def biographies(
 def biography_rows(data: Measurements, histories: Biographies) -> list[dict[str, Any]]:
     """Return the rows of `biographies.parquet`, by sequence and position."""
     ids = np.array([sequence.sequence_id for sequence in data.sequences], dtype=np.int64)[data.sequence_index]
-    changes, steps, times = histories.changes, (*histories.steps, None), (*histories.times, None)  # index -1 is None
+    steps, times = (*histories.steps, None), (*histories.times, None)  # index -1 is None
     columns = {
         "sequence_id": ids.tolist(),
         "position": data.positions.tolist(),
@@ -129,10 +124,8 @@ def biography_rows(data: Measurements, histories: Biographies) -> list[dict[str,
         "num_reversals": histories.reversals.tolist(),
         "linearity": _known(histories.linearity),
         "slope": _known(histories.slope),
-        "change_step": [times[index] for index in changes.index.tolist()],
-        "change_low": [times[index] for index in changes.low.tolist()],
-        "change_high": [times[index] for index in changes.high.tolist()],
-        "change_size": _known(changes.size),
+        "jump_step": [times[index] for index in histories.jumps.tolist()],
+        "jump_size": _known(histories.sizes),
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -144,11 +137,10 @@ def _known(values: Floats) -> list[float | None]:
 def summarise_biographies(data: Measurements, histories: Biographies) -> BiographySummary:
     """Summarise the biographies of all tokens, of those known to be wrong, and of the others beside them.
 
-    `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
-    given for tokens that left the reference for good (`num_moved`): what the others do is noise. `change_points` has
-    the tokens with a change point that a line does not explain as well (`share_line_better` do), counted by its step,
-    with the median ends of its intervals; up to 1 - confidence of tokens that wander have one by chance. It is null
-    with fewer than 4 points, of which none could be found.
+    `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and jumps are given for
+    tokens that left the reference for good (`num_moved`): what the others do is noise. `jumps` has the tokens that two
+    levels explain better than a line, counted by the step of the jump: descriptive, without a test. It is null with
+    fewer than 4 points.
 
     Args:
         data: the measurements the biographies were made of.
@@ -166,8 +158,8 @@ def summarise_biographies(data: Measurements, histories: Biographies) -> Biograp
         steps=histories.steps,
         threshold=histories.threshold,
         noise=histories.noise,
-        confidence=histories.confidence,
         tokens={name: _token_biographies(histories, inside, tokens) for name, inside in groups.items()},
+        wrong_above_others=tokens.mean_difference(histories.onset >= 0, wrong, groups["others"], bounds=(-1.0, 1.0)),
     )
 
 
@@ -185,36 +177,23 @@ def _token_biographies(histories: Biographies, inside: Mask, tokens: TokenInterv
         share_reversed=tokens.share(histories.reversals > 0, moved),
         mean_reversals=tokens.mean(histories.reversals, moved, bounds=(0.0, math.inf)),
         median_linearity=float(np.median(linear)) if linear.size else None,
-        share_line_better=tokens.share(histories.line_better, has_line & np.isfinite(histories.changes.share)),
-        change_points=_change_points(histories, moved, tokens) if len(histories.times) >= MIN_POINTS else None,
+        jumps=_jump_counts(histories, moved, tokens) if len(histories.times) >= MIN_POINTS else None,
     )
 
 
-def _change_points(histories: Biographies, moved: Mask, tokens: TokenIntervals) -> ChangePointCounts:
-    """Count the change points that a line does not explain as well, by their step."""
-    changes, times = histories.changes, np.array(histories.times, dtype=np.int64)
-    changed = moved & (changes.index >= 0) & ~histories.line_better
+def _jump_counts(histories: Biographies, moved: Mask, tokens: TokenIntervals) -> JumpCounts:
+    """Count the tokens that jump, by the step of the jump."""
+    jumped = moved & (histories.jumps >= 0)
     by_step = []
-    for index in np.unique(changes.index[changed]).tolist():
-        here = changed & (changes.index == index)
-        by_step.append(
-            ChangePointStep(
-                step=int(times[index]),
-                num_tokens=int(here.sum()),
-                median_low=float(np.median(times[changes.low[here]])),
-                median_high=float(np.median(times[changes.high[here]])),
-                median_size=float(np.median(changes.size[here])),
-            )
-        )
-    return ChangePointCounts(num_tokens=int(changed.sum()), share=tokens.share(changed, moved), by_step=tuple(by_step))
+    for index in np.unique(histories.jumps[jumped]).tolist():
+        here = jumped & (histories.jumps == index)
+        size = float(np.median(histories.sizes[here]))
+        by_step.append(JumpStep(step=histories.times[index], num_tokens=int(here.sum()), median_size=size))
+    return JumpCounts(num_tokens=int(jumped.sum()), share=tokens.share(jumped, moved), by_step=tuple(by_step))
 
 
 MIN_POINTS = 4
-"""A shorter series has no change point."""
-
-_NUM_SIMULATED = 20_000
-
-_DRIFTS = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0)  # more makes a line
+"""A shorter series has no jump."""
 
 
 def onsets(moves: ArrayLike, *, threshold: float) -> Ints:
@@ -278,113 +257,33 @@ def line_fit(series: ArrayLike, steps: Sequence[int]) -> tuple[Floats, Floats]:
     return np.where(moved, covered / spread, 0.0), np.minimum(share, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePoints:
-    """The change point of each of N series; -1 and NaN for a series without one."""
-
-    index: Ints
-    """The first point after the change: 1 .. K-1."""
-    low: Ints
-    """First and last point that the data do not exclude."""
-    high: Ints
-    size: Floats
-    """Mean after the change minus mean before it."""
-    share: Floats
-    """R^2 of the two means; given for every series that is not constant, also without a change."""
-
-
-def change_points(
-    series: ArrayLike, *, times: Sequence[int] | None = None, noise: float = 0.0, confidence: float = 0.95
-) -> ChangePoints:
-    """Fit one shift of the mean to each of N series by least squares and keep it where random walks show none so clear.
+def best_splits(series: ArrayLike) -> tuple[Ints, Floats, Floats]:
+    """Return, for each of N series, the place of the best two levels, their difference and their R^2.
 
         RSS(c) = sum_{i<c} (y_i - mean_{i<c})^2 + sum_{i>=c} (y_i - mean_{i>=c})^2,   c* = argmin RSS(c)
-        G = K ln(RSS_0 / RSS(c*)),   shift  <=>  G > null_gain   and   |size| > noise
-        interval = { c : K ln(RSS(c) / RSS(c*)) <= K ln(1 + F / (K - 3)) }, given by its ends,   F ~ F(1, K - 3)
 
-    with `null_gain` what a share `confidence` of random walks over the same checkpoints stay below, with or without a
-    drift. Simulated at confidence .95 with K = 5 to 20 a shift is found in 3 to 5% of walks (steps of equal size or in
-    proportion to training), 5% of drifting ones, 2 to 5% of AR(1) series with .95, 1 to 4% with .5 at K = 8 and 5, and
-    2% or less of white noise. What is left is the power for clear steps: with K = 8 and white noise, steps in the
-    middle of 3, 4, 6 and 8 standard deviations of it are found in 12, 30, 75 and 97%, with K = 5 steps of 10 in 90%.
-    The interval is that of the profile likelihood under equal Gaussian noise, at the small-sample form of its
-    chi-square level with one degree of freedom (which it approaches as K grows). It holds the true place of such steps
-    in 95% of those found at a size of 3, 99% at 4, all at 6 and more; in a walk there is no place to hold. Sources:
-    Hinkley, Biometrika 57 (1970); Worsley, Journal of the American Statistical Association 74 (1979).
+    The place is the first point of the second level, the difference its mean minus the mean before it. R^2 is NaN where
+    a series is constant; with fewer than 4 points nothing is fitted: -1 and NaN. It says nothing of what chance makes:
+    of random walks it explains most too. Source: Hinkley, Biometrika 57 (1970).
 
     Args:
-        series: `[K, N]`; with fewer than 4 points nothing is found. A series with a value that is not finite has none.
-        times: training step of each point, increasing; None: equally spaced.
-        noise: shifts of at most this size are none; the noise also bounds RSS / K below by noise^2.
-        confidence: of the interval; 1 - confidence is the share of random walks that show a shift.
+        series: `[K, N]`, finite.
 
-    >>> found = change_points([[0.0], [0.1], [0.0], [2.1], [2.0], [2.0]])
-    >>> found.index.tolist(), found.low.tolist(), found.high.tolist(), found.size.round(2).tolist()
-    ([3], [3], [3], [2.0])
+    >>> place, size, share = best_splits([[0.0], [0.1], [0.0], [2.1], [2.0], [2.0]])
+    >>> place.tolist(), size.round(2).tolist(), share.round(3).tolist()
+    ([3], [2.0], [0.998])
     """
     values = np.asarray(series, dtype=np.float64)
     num_points, num_series = values.shape
-    finite = np.isfinite(values).all(axis=0)
     if num_points < MIN_POINTS:
-        nowhere, nothing = np.full(num_series, -1, dtype=np.int64), np.full(num_series, np.nan)
-        return ChangePoints(index=nowhere, low=nowhere, high=nowhere, size=nothing, share=nothing)
-    values = np.where(finite, values, 0.0)
-    total, rests, sizes = _split_fits(values - values.mean(axis=0))
-    moved = np.ptp(values, axis=0) > 0
-    best = rests.argmin(axis=0)
-    columns = np.arange(num_series)
-    least, size = rests[best, columns], sizes[best, columns]
-    # Exact fits have no spread left; rounding errors of the sums are not a spread either.
-    smallest = np.maximum(num_points * noise**2, 1e-12 * total) + np.finfo(np.float64).tiny
-    gain = num_points * (np.log(np.maximum(total, smallest)) - np.log(np.maximum(least, smallest)))
-    needed = null_gain(tuple(range(num_points) if times is None else times), confidence=confidence)
-    shifted = finite & moved & (gain > needed) & (np.abs(size) > noise)
-    distance = num_points * (np.log(np.maximum(rests, smallest)) - np.log(np.maximum(least, smallest)))
-    inside = distance <= num_points * np.log1p(f_distribution.ppf(confidence, 1, num_points - 3) / (num_points - 3))
-    low, high = inside.argmax(axis=0), num_points - 2 - inside[::-1].argmax(axis=0)
-    share = np.divide(total - least, total, out=np.full(num_series, np.nan), where=moved & finite)
-    return ChangePoints(
-        index=np.where(shifted, best + 1, -1),
-        low=np.where(shifted, low + 1, -1),
-        high=np.where(shifted, high + 1, -1),
-        size=np.where(shifted, size, np.nan),
-        share=share,
-    )
-
-
-@cache
-def null_gain(times: tuple[int, ...], *, confidence: float) -> float:
-    """Return the gain G of a mean shift that a share `confidence` of Gaussian random walks over these times stay below.
-
-    The largest figure of walks that step alike from point to point or with a variance in proportion to the time between
-    points, without a drift and with one of up to three standard deviations of the whole walk. G does not depend on
-    start or scale, so that one simulation of each (20,000 series, seed 0) serves all.
-
-    >>> 16 < null_gain(tuple(range(8)), confidence=0.95) < 20
-    True
-    """
-    spans = np.diff(np.array(times, dtype=np.float64))[:, None]
-    noise = np.random.default_rng(0).standard_normal((len(spans), _NUM_SIMULATED))
-    gains = []
-    for variances in (np.ones_like(spans), spans):
-        for drift in _DRIFTS:
-            steps = np.sqrt(variances) * noise + drift * variances / np.sqrt(variances.sum())
-            walks = np.concatenate([np.zeros((1, _NUM_SIMULATED)), np.cumsum(steps, axis=0)])
-            total, rests, _ = _split_fits(walks - walks.mean(axis=0))
-            gains.append(np.quantile(len(times) * np.log(total / rests.min(axis=0)), confidence))
-    return float(max(gains))
-
-
-def _split_fits(centred: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the sum of squares of each centred series `[N]`, and of each split of it the rest and the size `[K-1, N]`.
-
-    Row c - 1 is the split before point c: with S the sum of the first c of K centred values, the means are S / c and
-    -S / (K - c), and the rest is what they leave, total - S^2 K / (c (K - c)).
-    """
-    num_points = len(centred)
+        return (np.full(num_series, -1, dtype=np.int64), *np.full((2, num_series), np.nan))
+    # With S the sum of the first c of K centred values, the two means leave total - S^2 K / (c (K - c)).
+    centred = values - values.mean(axis=0)
     before = np.cumsum(centred, axis=0)[:-1]
     counts = np.arange(1, num_points, dtype=np.float64)[:, None]
-    total = (centred**2).sum(axis=0)
-    rests = np.maximum(total - before**2 * num_points / (counts * (num_points - counts)), 0.0)
+    explained = before**2 * num_points / (counts * (num_points - counts))
     sizes = -before / (num_points - counts) - before / counts
-    return total, rests, sizes
+    best, columns = explained.argmax(axis=0), np.arange(num_series)
+    total, moved = (centred**2).sum(axis=0), np.ptp(values, axis=0) > 0
+    share = np.divide(explained[best, columns], total, out=np.full(num_series, np.nan), where=moved)
+    return best + 1, sizes[best, columns], np.minimum(share, 1.0)

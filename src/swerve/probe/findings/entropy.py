@@ -29,8 +29,6 @@ from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.intervals import TokenIntervals
 from swerve.statistics import Estimate
 
-_AT_LEAST_0 = (0.0, math.inf)
-
 
 def checkpoint_entropies(data: Measurements, *, vocabulary_size: int) -> tuple[CheckpointEntropy, ...]:
     """Return each checkpoint's mean entropy, the reference's, and the change, in all and by region and category.
@@ -76,9 +74,9 @@ def checkpoint_entropies(data: Measurements, *, vocabulary_size: int) -> tuple[C
 def _entropy_means(pair: Pair, tokens: TokenIntervals, inside: NDArray[np.bool_]) -> dict[str, Estimate | None]:
     own, reference = pair.nats("entropy"), pair.nats("entropy_ref")
     return {
-        "entropy": tokens.mean(own, inside, bounds=_AT_LEAST_0),
-        "entropy_ref": tokens.mean(reference, inside, bounds=_AT_LEAST_0),
-        "change": tokens.mean(own - reference, inside),
+        "entropy": tokens.entropy(own, inside),
+        "entropy_ref": tokens.entropy(reference, inside),
+        "change": tokens.entropy(own - reference, inside, is_change=True),
     }
 
 

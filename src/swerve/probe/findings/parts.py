@@ -9,6 +9,7 @@ writer's own rank is 1 throughout; on sampled text some of a shift is the draw's
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
@@ -32,6 +33,7 @@ from swerve.artifacts.probe_findings import (
 from swerve.probe.engine.measured import Measurements, Pair
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import spike_rate
+from swerve.probe.intervals import MOST
 from swerve.probe.rollouts.token_categories import token_styles
 
 REGIONS: tuple[Region, ...] = get_args(Region)
@@ -83,7 +85,10 @@ def region_shares(data: Measurements, spikes: SpikeTable) -> tuple[RegionShare, 
                     region=region,
                     num_tokens=int(inside.sum()),
                     share_tokens=_rate(inside),
-                    mean={name: tokens.skewed_mean(values, inside) for name, values in columns.items()},
+                    mean={
+                        name: tokens.skewed_mean(values, inside, most=MOST.get(name, math.inf))
+                        for name, values in columns.items()
+                    },
                     share_divergence={name: tokens.share_of(values, inside) for name, values in columns.items()},
                     num_spikes={name: int(mask[inside].sum()) for name, mask in masks.items()},
                     spike_rate={name: _rate(mask[inside]) for name, mask in masks.items()},
@@ -163,7 +168,10 @@ def category_shares(data: Measurements, spikes: SpikeTable, *, divergence: Diver
                     category=category,
                     num_tokens=int(inside.sum()),
                     share_tokens=float(inside.mean()),
-                    mean={name: tokens.skewed_mean(pair.columns[name], inside) for name in DIVERGENCES},
+                    mean={
+                        name: tokens.skewed_mean(pair.columns[name], inside, most=MOST.get(name, math.inf))
+                        for name in DIVERGENCES
+                    },
                     share_divergence=share_divergence.mean if share_divergence else None,
                     share_divergence_interval=share_divergence,
                     num_spikes=int(mask[inside].sum()),
@@ -301,7 +309,7 @@ def style_shares(data: Measurements, *, divergence: Divergence) -> tuple[StyleSh
                 num_style_tokens=int(style.sum()),
                 share_tokens=tokens.share_of(np.ones(style.size), style),
                 share_divergence=tokens.share_of(values, style),
-                excess=tokens.ratio_difference(on_style, values, 1.0 * style, np.ones(style.size)),
+                excess=tokens.share_difference(on_style, values, 1.0 * style, np.ones(style.size)),
             )
         )
     return tuple(shares)

@@ -103,8 +103,8 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
     """Return how often the highest divergence of a rollout falls on a wrong step, and on the first one, against chance.
 
     Only rollouts with a known wrong step count (`num_rollouts`). Chance is the expected share if the position were
-    drawn uniformly from the rollout's own positions. Intervals are over problems, Wilson's where there is one
-    rollout per problem.
+    drawn uniformly from the rollout's own positions. Intervals are over problems, exact where there is one rollout
+    per problem.
     """
     # What chance gives depends on the rollouts alone.
     marked = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong]

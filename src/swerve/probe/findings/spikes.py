@@ -259,7 +259,7 @@ def null_false_discoveries(
 
     `calibrated` is not tested on the values it is calibrated with: the sequences of even index calibrate for those of
     odd index and the other way round. Where a method finds none, the upper end of the interval is that of one spike in
-    each cluster that may have any (Wilson, from none of the clusters).
+    each cluster that may have any (from none of the clusters, by `share`).
 
     Args:
         series: the divergence of the null pair at each position of each sequence, nats.
@@ -290,7 +290,7 @@ def spike_rate(
 ) -> SpikeRate:
     """Return the spikes per 1,000 tokens, with an interval over clusters.
 
-    Without any spike the upper end is that of one in each cluster that may have some (Wilson, from none of them).
+    Without any spike the upper end is that of one in each cluster that may have some (from none of them, by `share`).
 
     Args:
         counts: spikes of each sequence.

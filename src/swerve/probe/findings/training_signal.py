@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_dynamics import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.intervals import Array, Mask, TokenIntervals
+from swerve.probe.intervals import MOST, Array, Mask, TokenIntervals
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
 from swerve.statistics.intervals import divided
@@ -66,6 +66,7 @@ def training_signals(
                 tokens=tokens,
                 over=over,
                 divergence=pair.nats(divergence),
+                most=MOST.get(divergence, math.inf),
                 move=np.where(np.abs(moves) <= noise, 0.0, moves),
                 seen=(tokens.step > steps.get(pair.reference, -1)) & (tokens.step <= steps[pair.checkpoint]),
             )
@@ -120,6 +121,8 @@ class _Exposure:
     tokens: _Tokens
     over: TokenIntervals
     divergence: Array
+    most: float
+    """Largest possible divergence."""
     move: Array
     seen: Mask
 
@@ -151,7 +154,7 @@ class _Exposure:
             divergence={
                 name: SignalTokens(
                     num_tokens=int(mask.sum()),
-                    mean=self.over.skewed_mean(self.divergence, mask),
+                    mean=self.over.skewed_mean(self.divergence, mask, most=self.most),
                     mean_abs_move=self.over.skewed_mean(np.abs(self.move), mask),
                 )
                 for name, mask in classes.items()
@@ -232,7 +235,7 @@ class _Exposure:
                     last_step=int(part[-1]),
                     share_seen=float(self.seen[here].mean()),
                     num_tokens=int(here.sum()),
-                    mean=self.over.skewed_mean(self.divergence, here),
+                    mean=self.over.skewed_mean(self.divergence, here, most=self.most),
                     above_chance=direction.above_chance if direction else None,
                 )
             )

@@ -13,7 +13,7 @@ from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.probe.rollouts.selection import Selection, select
+from swerve.probe.rollouts.selection import Selection, select, turned_by_itself
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.rollout.groups import completion_text
@@ -108,6 +108,7 @@ def select_rollouts(
         reference_right=tuple(bool(response.correct) for response in before.values()),
         final_right=tuple(bool(after[name].correct) for name in before),
         reselected=tuple(reselected),
+        turned=selection.turned or turned_by_itself(samples[0], (1, 1)),
     )
 
 

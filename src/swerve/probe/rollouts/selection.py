@@ -11,6 +11,7 @@ from swerve.artifacts.responses import Response
 from swerve.config import PopulationName, ProbeConfig
 from swerve.probe.recipe import SELECTIONS, SelectionName
 from swerve.seeds import derive_seed
+from swerve.statistics.pass_at_k import chance_of_turning
 
 POPULATION: SelectionName = "reference_wrong_final_right"
 """The population of the headline metrics, unless another is asked for."""
@@ -50,6 +51,9 @@ class Selection:
     """Problems that only one of the models was asked, which are left out."""
     reselected: tuple[float, ...] = ()
     """Of each problem that greedy decoding selects: how probable another draw of the sampled completions selects it."""
+    turned: tuple[float, ...] = ()
+    """Of each problem: how probable the reference alone, drawn twice, would have it wrong and right. Empty where a
+    problem has too few samples to tell."""
 
     @property
     def table(self) -> tuple[int, int, int, int]:
@@ -126,7 +130,25 @@ def select(
         num_reference_wrong_final_right=cells.count((False, True)),
         rule=rules[0],
         num_ties=sum(verdict.tied for of_model in verdicts.values() for verdict in of_model),
+        turned=turned_by_itself(reference, [1 if rule != "split" else None for rule in rules]),
     )
+
+
+def turned_by_itself(reference: Mapping[str, Sequence[Response]], deciding: Sequence[int | None]) -> tuple[float, ...]:
+    """Return the chance that each problem turns though nothing changed; empty where samples are too few to tell.
+
+    Args:
+        reference: samples of the reference by problem.
+        deciding: how many samples decide, first of those that have it wrong, then right; None: half of them.
+    """
+    chances = []
+    for samples in reference.values():
+        first, second = (len(samples) // 2 if num is None else num for num in deciding)
+        chance = chance_of_turning(len(samples), sum(bool(sample.correct) for sample in samples), (first, second))
+        if chance is None:
+            return ()
+        chances.append(chance)
+    return tuple(chances)
 
 
 def _verdict(samples: Sequence[Response], rule: Rule, coin: tuple[int, str, str]) -> _Verdict:

@@ -29,6 +29,7 @@ from swerve.report.format import (
     compared,
     count,
     listed,
+    number,
     p_value,
     percent,
     points,
@@ -82,61 +83,58 @@ def _effect(summary: ProbeSummary) -> str:
     )
     if spike.alternative_effect is not None:
         sentence += f", the third token by {points_interval(spike.alternative_effect)}"
-    controls = [(name, summary.causal.selection(name)) for name in _CONTROLS]
-    overlaps = any(
-        control is not None and control.effect is not None and spike.effect.overlaps(control.effect)
-        for _, control in controls
-    )
-    verdict = "; the intervals overlap, so the spike is not shown to differ" if overlaps else ""
-    return f"{sentence}; {', '.join(_control(name, control) for name, control in controls)}{verdict}."
+    return f"{sentence}; {'; '.join(_control(name, summary.causal) for name in _CONTROLS)}."
 
 
 _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
 
-def _control(name: SwapPositions, control: SwapSelection | None) -> str:
+def _control(name: SwapPositions, swaps: Swaps) -> str:
+    """Say what the same swap does at control positions, and by how much less, paired over problems."""
+    control = swaps.selection(name)
     if control is None:
         return f"{name} positions were not measured"
     if control.effect is None:
         return f"at {name} positions it was not measured, as both models choose the same token"
     same = control.num_positions - control.num_different
     trivial = f" (the same token at {count(same)} of {count(control.num_positions)})" if same else ""
-    return f"at {name} positions by {points_interval(control.effect)}{trivial}"
+    said = f"at {name} positions by {points_interval(control.effect)}{trivial}"
+    pairs = [entry for policy in swaps.by_policy[:1] for entry in policy.differences if entry.control == name]
+    if not pairs or (difference := pairs[0].difference) is None:
+        return said
+    shown = "" if difference.excludes(0) else ", so the spike is not distinguishable from them"
+    return f"{said}, which is {points_interval(difference)} below the spike{shown}"
 
 
-_POSITIONS = {"all": "all positions", "different_tokens": "positions where the tokens differ"}
-_TESTED = {"all": "Over all positions tested", "different_tokens": "Among those where the two models' tokens differ"}
+_LEAST_POSITIONS = 15
+"""With fewer, a rank correlation that is not shown says nothing."""
 
 
 def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
-    if all(selector.spearman is None for selector in entry.selectors):
+    measured = [selector for selector in entry.selectors if selector.spearman is not None]
+    if not measured or entry.num_positions < _LEAST_POSITIONS:
         return ""
     ranks = [
         (selector_word(selector.selector), selector.spearman)
-        for selector in entry.selectors
+        for selector in measured
         if selector.spearman is not None and selector.p_adjusted is not None and selector.p_adjusted <= rate
     ]
 
-    # Scores whose interval is above or below zero, the strongest first.
-    where = _TESTED[entry.positions]
+    # Scores whose interval is above or below zero; the best of several has no interval of its own.
+    where = f"At the {count(entry.num_positions)} swapped positions where the two models' tokens differ"
     if entry.policy == "checkpoint":
-        where = f"Where the checkpoint continues: {where[:1].lower()}{where[1:]}"
-    above = sorted(((name, rho) for name, rho in ranks if rho.low > 0), key=lambda rank: -rank[1].mean)
+        where += ", continued by the checkpoint"
+    above = [(name, rho.mean) for name, rho in ranks if rho.low > 0]
     below = [name for name, rho in ranks if rho.high < 0]
     against = f"; {listed(below)} {'goes' if len(below) == 1 else 'go'} with smaller effects" if below else ""
     if not above:
-        return f"{where}, no score is shown to go with the size of the effect{against}."
-
-    # Where the intervals overlap, no score is called the best alone.
-    best, most = above[0]
-    tied = [name for name, rho in above[1:] if rho.overlaps(most)]
-    also = f", {SAME} {listed(tied)}" if tied else ""
-    lower = len(above) - 1 - len(tied)
-    more = f"; {count(lower)} more {'does' if lower == 1 else 'do'} too" if lower else ""
+        return f"{where}, none of {count(len(measured))} scores is shown to go with the size of the effect{against}."
+    goes, least = "goes" if len(above) == 1 else "go", min(mean for _, mean in above)
+    upto = f" to {number(max(mean for _, mean in above))}" if len(above) > 1 else ""
     return (
-        f"{where}, {best} goes best with the size of the effect: rank correlation {signed_interval(most)}{also}{more}"
-        f"{against}."
+        f"{where}, {listed([name for name, _ in above])} {goes} with the size of the effect (of {count(len(measured))} "
+        f"scores, p adjusted for their number; rank correlation {number(least)}{upto}){against}."
     )
 
 
@@ -145,9 +143,11 @@ def _tile(inputs: ReportInputs) -> Tile:
     if spike is None:
         detail = "responses from elsewhere" if inputs.is_imported else "run swerve probe"
         return Tile(caption=caption, value=NOT_MEASURED, detail=detail)
-    value = NOT_MEASURED if spike.headline is None else f"{points(spike.headline.mean)} points"
-    own = NOT_MEASURED if spike.effect is None else f"{points(spike.effect.mean)} points"
-    return Tile(caption=caption, value=value, detail=f"against the rollout's own {own}")
+    own = f"against the rollout's own {points_interval(spike.effect)}"
+    if spike.headline is None:
+        return Tile(caption=caption, value=NOT_MEASURED, detail=own)
+    ends = f"{points(spike.headline.low)} to {points(spike.headline.high)}, {count(spike.num_different)} positions"
+    return Tile(caption=caption, value=f"{points(spike.headline.mean)} points", detail=f"{ends}; {own}")
 
 
 def _section(inputs: ReportInputs) -> Section | None:
@@ -261,14 +261,13 @@ def _difference_table(differences: Sequence[SwapDifference], *, id: str) -> Tabl
 def _prediction_panels(summary: ProbeSummary) -> Iterator[Panel | None]:
     several = len({entry.policy for entry in summary.prediction}) > 1
     for index, entry in enumerate(summary.prediction):
-        where = _POSITIONS[entry.positions]
-        by = f", continued by {continuing_model(entry.policy, summary)}" if several else ""
+        by = f" {continuing_model(entry.policy, summary)} continues" if several else ""
         yield panel(
-            f"Does the score predict the effect? {where[:1].upper()}{where[1:]}{by}",
+            f"Does the score predict the effect?{by}",
             DotPlot(rows=tuple(_prediction_rows(entry)), ends=CORRELATION_ENDS, around_zero=True),
             _prediction_table(entry, id=f"prediction-{index}"),
             note="Rank correlation of each score with the size of the effect at "
-            f"{count(entry.num_positions)} positions, "
+            f"{count(entry.num_positions)} positions where the two models' tokens differ (it is 0 elsewhere), "
             "measured as the product of the effects in two independent halves of the continuations: noise alone gives "
             f"0, the line. The mean of these products is {signed_interval(entry.mean_square_effect)}.",
         )

@@ -13,7 +13,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart, Curve, stages
 from swerve.report.draw.figures import COLOURS, GREY, Drawing, numbers, set_title, side_by_side
 from swerve.report.draw.panels import Panel, Table, panel
-from swerve.report.format import SAME, compared, listed, number, number_interval, signed_interval
+from swerve.report.format import SAME, compared, count, listed, number, number_interval, signed_interval
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import FigureSpec, Topic, of_chart, of_probe
@@ -46,12 +46,13 @@ def _baseline(summary: ProbeSummary) -> str:
     after = summary.final_divergence
     if pair is None or before is None or after is None:
         return ""
-    verdict = compared(before, after, above="more than the stage changed", below="less than the stage changed")
-    if verdict == SAME:
-        verdict = "the intervals overlap, so the stage is not shown to have changed more"
+    verdict = "the two were not compared"
+    if pair.behind is not None:
+        words = compared(pair.behind, 0.0, above="less than", below="more than")
+        verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
     return (
-        f"Before the stage, {pair.checkpoint} differed from {pair.reference} by a mean {divergence_name(summary)} of "
-        f"{number_interval(before)} nats, {verdict}: {summary.final} differs from {summary.reference} by "
+        f"Before the stage, {pair.checkpoint} differed from {pair.reference} by {number_interval(before)} nats "
+        f"({divergence_name(summary)}), {verdict}: {summary.final} differs from {summary.reference} by "
         f"{number_interval(after)}."
     )
 
@@ -60,13 +61,16 @@ def _largest_pair(summary: ProbeSummary) -> str:
     pairs = [(pair, mean) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
     if len(pairs) < 2:
         return ""
-    (pair, most), (second, next_most) = sorted(pairs, key=lambda entry: -entry[1].mean)[:2]
-    tie = ""
-    if most.overlaps(next_most):
-        tie = f", though its interval overlaps that of {second.reference} to {second.checkpoint}"
+    pair, most = max(pairs, key=lambda entry: entry[1].mean)
+    ties = [
+        f"{other.reference} to {other.checkpoint}"
+        for other, _ in pairs
+        if other is not pair and not (other.behind is not None and other.behind.excludes(0))
+    ]
+    tie = f" ({SAME} {listed(ties)}, paired over problems)" if ties else ""
     return (
-        f"Between neighbouring checkpoints most changed from {pair.reference} to {pair.checkpoint}, by "
-        f"{number_interval(most)}{tie}."
+        f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {pair.reference} to "
+        f"{pair.checkpoint}{tie}, by {number_interval(most)}."
     )
 
 

@@ -48,6 +48,7 @@ def _measured(inputs: ReportInputs) -> _Accuracies | None:
             labels=(first.checkpoint, last.checkpoint),
             first=first.greedy.accuracy,
             last=last.greedy.accuracy,
+            difference=inputs.greedy_change,
         )
 
     # Without evaluations, the samples that rollouts were selected from.
@@ -68,12 +69,7 @@ def _accuracy(inputs: ReportInputs) -> str:
     measured = _measured(inputs)
     if measured is None:
         return "Accuracy was not measured."
-    said = change(measured.first, measured.last, at=measured.labels)
-    if measured.difference is not None:
-        values = zip((measured.first, measured.last), measured.labels, strict=True)
-        said = " and ".join(f"{percent_interval(value)} at {label}" for value, label in values)
-        shown = "" if measured.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
-        said = f"is {said}, a difference of {points_interval(measured.difference)} points{shown}."
+    said = change(measured.first, measured.last, measured.difference, at=measured.labels)
     return f"On {measured.problems}, {measured.name} {said}"
 
 
@@ -86,7 +82,7 @@ def _samples(inputs: ReportInputs) -> str:
     before, after = (evaluation.sampled.of_samples(k).pass_at_k for evaluation in (first, last))
     if before is None or after is None:
         return ""
-    said = change(before, after, at=(first.checkpoint, last.checkpoint))
+    said = change(before, after, inputs.pass_change, at=(first.checkpoint, last.checkpoint))
     return f"The chance that one of {k} samples is right (pass@{k}) {said}"
 
 
@@ -96,10 +92,11 @@ def _tile(inputs: ReportInputs) -> Tile:
         detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
         return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
     first, last = measured.labels
+    by = "" if measured.difference is None else f"{points_interval(measured.difference)} points, "
     return Tile(
         caption=f"{measured.name[:1].upper()}{measured.name[1:]}",
         value=f"{percent(measured.first.mean)} → {percent(measured.last.mean)}",
-        detail=f"{first} to {last}, {measured.problems}",
+        detail=f"{first} to {last}, {by}{measured.problems}",
     )
 
 

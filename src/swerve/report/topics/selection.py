@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary, Responses, Selected
-from swerve.estimates import Estimate
 from swerve.report.draw.panels import Panel, Section, Table, panel, section
 from swerve.report.format import (
     NOT_MEASURED,
-    SAME,
     compared,
     count,
     listed,
@@ -20,6 +18,7 @@ from swerve.report.format import (
     percent_interval,
     points_interval,
     quoted,
+    signed_interval,
 )
 from swerve.report.names import divergence_name, population_title
 from swerve.report.read import ReportInputs
@@ -40,16 +39,26 @@ def _population(summary: ProbeSummary) -> str:
     every = "all " if changed == wrong else ""
     if summary.selected is not None:
         title = quoted(population_title(summary.population, summary))
+        by = " by most of its deciding samples" if summary.selection == "split" else ""
         return (
-            f"Of {count(summary.num_problems)} problems {summary.reference} gets {count(wrong)} wrong, and "
-            f"{summary.final} gets {every}{count(changed)} of those right; {count(summary.num_rollouts)} rollouts "
-            f"{title} were compared token by token."
+            f"Of {count(summary.num_problems)} problems {summary.reference} gets {count(wrong)} wrong{by}, and "
+            f"{summary.final} gets {every}{count(changed)} of those right{_by_itself(summary)}; "
+            f"{count(summary.num_rollouts)} rollouts {title} were compared token by token."
         )
     return (
         f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
-        f"{every}{count(changed)} right; {count(summary.num_rollouts)} of these wrong rollouts of {summary.reference} "
-        "were compared token by token."
+        f"{every}{count(changed)} right{_by_itself(summary)}; {count(summary.num_rollouts)} of these wrong rollouts of "
+        f"{summary.reference} were compared token by token."
     )
+
+
+def _by_itself(summary: ProbeSummary) -> str:
+    """Say how many problems the reference alone would turn: regression to the mean."""
+    turned = summary.turned_by_itself
+    if turned is None:
+        return f" (how many {summary.reference} itself would on another try cannot be known from one completion each)"
+    how = "single samples" if summary.selection == "greedy" else "another draw of its samples"
+    return f" (by {how} {summary.reference} itself would turn {number_interval(turned)})"
 
 
 def _imported(summary: ProbeSummary) -> str:
@@ -80,25 +89,20 @@ def _mcnemar(summary: ProbeSummary) -> str:
 
 def _populations(summary: ProbeSummary) -> str:
     """Compare the headline population's divergence with those of the others."""
-    means: dict[str, Estimate] = {}
+    others = []
     for population in summary.populations:
-        entry = summary.at_final(population.divergences)
-        mean = None if entry is None else entry.of(summary.divergence)
-        if mean is not None:
-            means[population.population] = mean
-    own = means.pop(summary.population, None)
-    if own is None or not means:
+        above = population.above_headline
+        if above is not None:
+            word = compared(above, 0.0, above="higher", below="lower").removesuffix(" from")
+            title = quoted(population_title(population.population, summary))
+            others.append(f"{word} on {title} ({signed_interval(above)})")
+    own = summary.final_divergence
+    if own is None or not others:
         return ""
-    others = [_against(mean, own, quoted(population_title(name, summary))) for name, mean in means.items()]
     return (
-        f"Mean {divergence_name(summary)} of {summary.final} is {number_interval(own)} nats on these rollouts; it is "
-        f"{listed(others)}."
+        f"{divergence_name(summary)} of {summary.final} is {number_interval(own)} nats per token on these rollouts; "
+        f"its mean is {listed(others)}."
     )
-
-
-def _against(mean: Estimate, own: Estimate, population: str) -> str:
-    word = compared(mean, own, above="higher", below="lower")
-    return f"{'not distinguishable' if word == SAME else word} on {population}, at {number_interval(mean)}"
 
 
 def _tile(inputs: ReportInputs) -> Tile:
@@ -112,7 +116,7 @@ def _tile(inputs: ReportInputs) -> Tile:
     return Tile(
         caption="Wrong before, right after",
         value=count(summary.num_reference_wrong_final_right),
-        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong",
+        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong{_by_itself(summary)}",
     )
 
 

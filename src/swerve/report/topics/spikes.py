@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeDensity, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean
 from swerve.report.draw.curves import Chart, Curve, Level
 from swerve.report.draw.figures import (
     COLOURS,
@@ -39,7 +39,6 @@ from swerve.report.draw.panels import (
 )
 from swerve.report.format import (
     NOT_MEASURED,
-    SAME,
     claim_words,
     count,
     listed,
@@ -107,12 +106,13 @@ def _selectors(summary: ProbeSummary) -> str:
     above = [(name, auc) for name, auc in areas if auc.low > 0.5]
     if not above:
         return "No score ranks the known wrong steps above chance."
-    best, most = max(above, key=lambda area: area[1].mean)
-    tied = [selector_word(name) for name, auc in above if name != best and auc.overlaps(most)]
-    also = f", {SAME} {listed(tied)}" if tied else ""
+    # The best of several has no interval of its own.
+    ranked = sorted(areas, key=lambda area: area[1].mean)
+    (least, low), (most, high) = ranked[0], ranked[-1]
     return (
-        f"Of {count(len(areas))} scores, {count(len(above))} rank the known wrong steps above chance; the highest AUC "
-        f"is that of {selector_word(best)}, {number_interval(most)}{also}."
+        f"Each by an interval of its own, {count(len(above))} of {count(len(areas))} scores rank the known wrong steps "
+        f"above chance; AUCs are {number(low.mean)} ({selector_word(least)}) to {number(high.mean)} "
+        f"({selector_word(most)})."
     )
 
 
@@ -156,7 +156,7 @@ def _tile(inputs: ReportInputs) -> Tile:
     return Tile(
         caption=caption,
         value=percent(hit.mean),
-        detail=f"{percent(hit.low)[:-1]} to {percent(hit.high)[:-1]}; {beside}",
+        detail=f"{percent(hit.low)[:-1]} to {percent(hit.high)[:-1]}, {count(hits.num_rollouts)} rollouts; {beside}",
     )
 
 
@@ -165,7 +165,13 @@ def _divergence_tile(summary: ProbeSummary) -> Tile:
     mean = summary.final_divergence
     value, detail = NOT_MEASURED, "run swerve probe"
     if mean is not None:
-        value, detail = number(mean.mean), f"{number(mean.low)} to {number(mean.high)} nats per token"
+        # The median first, which no rare problem can move.
+        middle, also = mean, ""
+        if isinstance(mean, SkewedMean) and mean.median is not None:
+            middle, also = mean.median, f"; mean {number(mean.mean)} ({number(mean.low)} to {number(mean.high)})"
+        ends = f"{'median, ' if also else ''}{number(middle.low)} to {number(middle.high)}"
+        num = count(summary.num_rollout_problems or summary.num_rollouts)
+        value, detail = number(middle.mean), f"{ends}{also} nats per token, {num} problems"
     return Tile(caption=f"{divergence_name(summary)} from {summary.reference}", value=value, detail=detail)
 
 

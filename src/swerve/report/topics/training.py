@@ -12,7 +12,6 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.figures import Drawing, Row, legend_beside, paired_bars, set_title
 from swerve.report.draw.panels import Bar, BarPlot, Panel, Section, Table, panel, section
 from swerve.report.format import (
-    SAME,
     compared,
     count,
     number,
@@ -21,6 +20,7 @@ from swerve.report.format import (
     p_words,
     percent,
     percent_interval,
+    points_interval,
     signed_interval,
 )
 from swerve.report.names import CORRELATES, divergence_name, named
@@ -58,12 +58,14 @@ def _onset(summary: ProbeSummary) -> str:
     if "wrong_steps" not in tokens or "others" not in tokens:
         return ""
     wrong, others = tokens["wrong_steps"].share_moved, tokens["others"].share_moved
-    if wrong is None or others is None:
+    more = None if summary.biographies is None else summary.biographies.wrong_above_others
+    if wrong is None or others is None or more is None:
         return ""
-    verdict = SAME if wrong.overlaps(others) else "against"
+    verdict = compared(more, 0.0, above="more than", below="less than")
     return (
-        f"{percent_interval(wrong)} of the wrong steps left the reference for good, {verdict} "
-        f"{percent_interval(others)} of the tokens beside them{_most_onsets(summary)}."
+        f"{percent_interval(wrong)} of the wrong steps left the reference for good, {verdict} the "
+        f"{percent_interval(others)} of the tokens beside them (by {points_interval(more)} points)"
+        f"{_most_onsets(summary)}."
     )
 
 
@@ -90,13 +92,13 @@ def _signal(summary: ProbeSummary) -> str:
 
 
 def _attribution(entry: Attribution) -> str:
-    score, uniform = entry.recent.score, entry.recent.uniform
-    if score is None or uniform is None:
+    score, excess = entry.recent.score, entry.recent.above_uniform
+    if score is None or excess is None:
         return ""
-    verdict = compared(score, uniform, above="more than", below="less than")
+    verdict = compared(excess, 0.0, above="more than", below="less than")
     return (
         f"At {count(entry.num_spots)} spikes the last 5 tokens have {percent_interval(score)} of the attribution of "
-        f"{entry.model}, {verdict} if all counted alike ({percent(uniform)})."
+        f"{entry.model}, {verdict} if all counted alike ({percent(entry.recent.uniform)})."
     )
 
 
@@ -206,7 +208,7 @@ def _biography_panel(summary: ProbeSummary) -> Panel | None:
             percent_interval(group.share_moved),
             percent_interval(group.share_reversed),
             number(group.median_linearity),
-            percent_interval(None if group.change_points is None else group.change_points.share),
+            percent_interval(None if group.jumps is None else group.jumps.share),
         )
         for name, group in groups
         if group.num_tokens
@@ -217,9 +219,8 @@ def _biography_panel(summary: ProbeSummary) -> Panel | None:
         Table(
             id="biographies",
             caption="Biographies of tokens",
-            note="Turned back, linearity and jumps are of the tokens that moved. A jump is a change point that a line "
-            f"does not explain as well, and clearer than {percent(biographies.confidence)} of random walks show: so "
-            f"many jumps as {percent(1 - biographies.confidence)} mean nothing.",
+            note="Turned back, linearity and jumps are of the tokens that moved. A jump is descriptive: two levels "
+            "explain the token better than a line does, as they do many walks and curves that level off.",
             header=("Tokens", "Number", "Moved for good", "Turned back", "Linearity", "Jumps"),
             rows=rows,
         ),
