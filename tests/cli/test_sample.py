@@ -229,7 +229,8 @@ def test_rows_from_elsewhere_stand_in_the_table(swerve: Swerve, model: str, tmp_
     for more, said in {
         ("--rows", "openai.jsonl"): "two rows are called 'openai'; give them names, as in --rows late=openai.jsonl",
         ("--baseline", "b"): "--baseline 'b' is none of the models",
-        ("--rows", "a=gone.jsonl"): "--rows a=gone.jsonl: gone.jsonl does not exist",
+        ("--rows", "a=gone.jsonl"): "--rows a=gone.jsonl: gone.jsonl does not exist; give a file of responses or "
+        "accuracies, or a published table (k_and_k)",
     }.items():
         status, out, err = swerve("eval", "--model", f"openai2={model}", *given, *more)
         assert (status, out) == (2 if "gone" not in said else 1, "")

@@ -12,7 +12,8 @@ import pytest
 from swerve.artifacts.comparison import PublishedRow
 from swerve.errors import ArtifactError
 from swerve.eval.comparison import compare
-from swerve.eval.foreign_rows import ForeignRows, read_rows
+from swerve.eval.foreign_rows import SHIPPED, ForeignRows, read_rows
+from swerve.problems.knights.k_and_k import KAndK, KAndKTask
 from swerve.progress import SilentProgress
 from swerve.types import Problem
 from tests.builders import Notes
@@ -114,6 +115,19 @@ def test_a_file_about_other_problems_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path / "a.jsonl", [{"id": "p2", "question": "Who are you?", "response": "me"}])
     with pytest.raises(ArtifactError, match=r"none of its 1 responses is to one of the 3 problems, by question or id"):
         _read(path)
+
+
+def test_the_shipped_table_of_knights_and_knaves_has_the_averages_of_its_columns() -> None:
+    task = KAndKTask(people=(2, 3, 4, 5, 6, 7, 8), num_heldout=7)
+    problems = KAndK(task).problems("heldout", seed=0)
+    found = read_rows("k_and_k", SHIPPED / "k_and_k.csv", problems, SilentProgress())
+    averages = {
+        row.name: (row.accuracy, row.average([f"{num} people" for num in range(2, 9)])) for row in found.published
+    }
+    assert len(averages) == 11
+    assert averages["7B GRPO 420"] == (0.92, pytest.approx(0.92, abs=0.005))
+    for stated, computed in averages.values():
+        assert computed == pytest.approx(stated, abs=0.0051)
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])

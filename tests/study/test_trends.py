@@ -75,12 +75,14 @@ def test_a_difference_is_shown_by_its_interval_over_seeds(measured) -> None:
     assert (higher.num_runs, higher.num_shown) == (3, None)
 
 
-def test_tokens_at_equal_accuracy_are_read_where_a_run_first_reaches_it(measured) -> None:
-    base = measured("base", 0, "10", {"accuracy": {0: 0.2, 10: 0.6, 20: 0.8}, "length": {0: 100, 10: 200, 20: 300}})
-    spo = measured("spo", 0, "10", {"accuracy": {0: 0.4, 10: 0.6, 20: 0.5}, "length": {0: 80, 10: 120, 20: 500}})
-    # From .4 to .6 the baseline goes from 150 to 200 tokens, the other from 80 to 120: 175 against 100 on average.
-    assert tokens_at_equal_accuracy(base, spo) == pytest.approx(-75)
-    assert tokens_at_equal_accuracy(spo, base) == pytest.approx(75)
+def test_tokens_at_equal_accuracy_are_the_fewest_that_reach_it(measured) -> None:
+    base = measured("base", 0, "10", {"accuracy": {0: 0.2, 10: 0.6, 20: 0.8}, "length": {0: 100, 10: 200, 20: 150}})
+    spo = measured("spo", 0, "10", {"accuracy": {0: 0.4, 10: 0.6, 20: 0.5}, "length": {0: 80, 10: 120, 20: 100}})
+    # Levels from .4 to .6: the baseline's last point has 150 at all; the other 80 at .4, 100 to .5, 120 above.
+    levels = np.linspace(0.4, 0.6, 20)
+    own = [80 if level <= 0.4 else 100 if level <= 0.5 else 120 for level in levels]
+    assert tokens_at_equal_accuracy(base, spo) == pytest.approx(np.mean(own) - 150)
+    assert tokens_at_equal_accuracy(spo, base) == pytest.approx(150 - np.mean(own))
     late = measured("spo", 0, "10", {"accuracy": {0: 0.9, 10: 0.95}, "length": {0: 80, 10: 120}})
     assert tokens_at_equal_accuracy(base, late) is None
     assert tokens_at_equal_accuracy(base, measured("spo", 0, "10")) is None

@@ -63,7 +63,7 @@ TOKENS_AT_EQUAL_ACCURACY = "tokens_at_equal_accuracy"
 PAIR_MEASURES: Mapping[str, Measure] = MappingProxyType(
     {TOKENS_AT_EQUAL_ACCURACY: Measure(title="tokens at equal accuracy", unit="tokens")}
 )
-"""Of two runs of one seed: mean tokens of greedy answers where both first reach an accuracy, less the baseline's."""
+"""Of two runs of one seed: the fewest mean tokens of greedy answers with an accuracy, less the baseline's."""
 
 Trend = Literal[
     "rises", "falls", "up_then_down", "down_then_up", "steady", "not_rising", "higher", "lower", "no_difference_shown"

@@ -37,7 +37,8 @@ def evaluate(
         typer.Option(
             "--rows",
             metavar="[NAME=]FILE",
-            help="Responses made elsewhere to the same problems, or published accuracies (name, kind, accuracy).",
+            help="Responses made elsewhere to the same problems, or published accuracies (name, kind, accuracy); "
+            "k_and_k: those of the studies of knights and knaves.",
         ),
     ] = None,
     baseline: Baseline = None,
@@ -137,19 +138,26 @@ def evaluate(
 
 
 def _row_files(options: Sequence[str]) -> dict[str, Path]:
-    """Return the files of `[NAME=]FILE` options by name; without one it is the file's.
+    """Return the files of `[NAME=]FILE` options by name; without one it is the file's, or that of a shipped table.
 
     Raises:
         ConfigError: two have one name.
         ArtifactError: there is no such file.
     """
+    from swerve.eval.foreign_rows import SHIPPED
+
     files: dict[str, Path] = {}
     for option in options:
         name, equals, place = option.partition("=")
         path = Path(place if equals and not Path(option).exists() else option)
+        shipped = SHIPPED / f"{option}.csv"
+        path = shipped if not path.exists() and shipped.is_file() else path
         if not path.is_file():
-            raise ArtifactError(f"--rows {option}: {path} does not exist; give a file of responses or accuracies")
-        label = name if path != Path(option) else path.name.partition(".")[0]
+            raise ArtifactError(
+                f"--rows {option}: {path} does not exist; give a file of responses or accuracies, or a published table "
+                f"({', '.join(sorted(table.stem for table in SHIPPED.iterdir()))})"
+            )
+        label = name if path == Path(place) and equals else path.name.partition(".")[0]
         if label in files:
             raise ConfigError(f"two rows are called '{label}'; give them names, as in --rows late={path}")
         files[label] = path

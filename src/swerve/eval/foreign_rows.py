@@ -17,6 +17,8 @@ from swerve.progress import Progress
 from swerve.types import Problem
 
 _PUBLISHED = ("name", "kind", "accuracy")
+SHIPPED = Path(__file__).parent / "published"
+"""Tables of published accuracies that come with swerve: `k_and_k.csv`."""
 ALL = "all"
 """The kind of a published accuracy over all problems."""
 _SHORTEST_QUOTED = 5

@@ -414,7 +414,7 @@ def _charts(study: Study) -> Iterator[Chart]:
         yield Chart(
             id=f"study-{metric.replace('_', '-')}",
             title=sentence_case(measure.title),
-            unit=_CHART_UNITS[measure.unit],
+            unit="loss" if metric == "loss" else _CHART_UNITS[measure.unit],
             labels=tuple(f"step {step}" for step in steps),
             steps=tuple(steps),
             x_title="global step",

@@ -27,7 +27,6 @@ _SHAPES: Mapping[Trend, tuple[ShapeName, ...]] = {
     "steady": ("steady",),
     "not_rising": ("steady", "falls"),
 }
-_LEVELS = 20
 
 
 def expected_trends(
@@ -116,30 +115,26 @@ def _interval(values: Sequence[float], confidence: float) -> Estimate | None:
 
 
 def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
-    """Return how many more tokens the answers of a run have than the baseline's where both first reach an accuracy.
+    """Return how many more tokens than the baseline's a run's answers need for the same accuracy.
 
-    The mean over 20 accuracies, evenly from the higher of the two at the start to the lower of the two best; between
-    evaluations accuracy and length are taken to change evenly. None: there is no accuracy that both come through.
+    The fewest mean tokens of an evaluation with at least an accuracy, averaged over 20 accuracies, evenly from the
+    higher of the two first ones to the lower of the two best. None: the two have no accuracy in common.
     """
-    paths = []
+    points = []
     for measured in (baseline, run):
         accuracies, lengths = measured.curves.get("accuracy", {}), measured.curves.get("length", {})
-        steps = [step for step in accuracies if step in lengths]
-        paths.append(([accuracies[step] for step in steps], [lengths[step] for step in steps]))
-    if not all(accuracies for accuracies, _ in paths):
+        points.append([(accuracies[step], lengths[step]) for step in accuracies if step in lengths])
+    if not all(points):
         return None
-    low = max(accuracies[0] for accuracies, _ in paths)
-    high = min(max(accuracies) for accuracies, _ in paths)
+    low, high = max(own[0][0] for own in points), min(max(own)[0] for own in points)
     if high <= low:
         return None
-    levels = np.linspace(low, high, _LEVELS)
-    first, second = (fmean(_tokens_at(level, *path) for level in levels) for path in paths)
+    first, second = (
+        fmean(min(tokens for accuracy, tokens in own if accuracy >= level - 1e-12) for level in _levels(low, high))
+        for own in points
+    )
     return second - first
 
 
-def _tokens_at(level: float, accuracies: Sequence[float], lengths: Sequence[float]) -> float:
-    """Return the length where a curve first reaches an accuracy."""
-    at = next(at for at, accuracy in enumerate(accuracies) if accuracy >= level - 1e-12)
-    if at == 0:
-        return lengths[0]
-    return float(np.interp(level, accuracies[at - 1 : at + 1], lengths[at - 1 : at + 1]))
+def _levels(low: float, high: float) -> list[float]:
+    return [low + (high - low) * place / 19 for place in range(20)]

@@ -11,7 +11,7 @@ function cssVariable(name) {
 
 function readable(value, unit) {
   if (unit === "share" || unit === "rate") return percent(value);
-  if (unit === "reward") return value.toFixed(3);
+  if (unit === "reward" || unit === "loss") return value.toFixed(3);
   return unit === "nats" ? nats(value) : value.toFixed(2);
 }
 

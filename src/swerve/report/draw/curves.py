@@ -9,7 +9,7 @@ from typing import Literal
 from swerve.artifacts.evaluation import Evaluation
 from swerve.estimates import Estimate
 
-Unit = Literal["share", "rate", "nats", "tokens", "reward", "per_1000_words", "per_1000_tokens", "difficulty"]
+Unit = Literal["share", "rate", "nats", "tokens", "reward", "loss", "per_1000_words", "per_1000_tokens", "difficulty"]
 """What the y axis counts; of a `share` it runs to 100%, of a `rate` as far as the curves do."""
 
 UNIT_TITLES: Mapping[Unit, str] = {
@@ -18,6 +18,7 @@ UNIT_TITLES: Mapping[Unit, str] = {
     "nats": "nats per token",
     "tokens": "tokens",
     "reward": "mean reward",
+    "loss": "loss",
     "per_1000_words": "per 1,000 words",
     "per_1000_tokens": "spikes per 1,000 tokens",
     "difficulty": "difficulty",
