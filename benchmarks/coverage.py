@@ -18,8 +18,9 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from benchmarks.process import print_line
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean
 from swerve.statistics import (
+    accuracy_interval,
     auc_difference,
     auc_interval,
     draw_difference,
@@ -58,7 +59,20 @@ class Cell:
 def cells(sizes: tuple[int, ...] = SIZES) -> Iterator[Cell]:
     """Yield every cell: methods, families, numbers of problems."""
     for num in sizes:
-        for make in (_accuracy, _wilson, _differences, _paired, _ratios, _aucs, _skewed, _tests, _correlations, _nulls):
+        for make in (
+            _accuracy,
+            _share,
+            _unequal,
+            _differences,
+            _paired,
+            _ratios,
+            _aucs,
+            _skewed,
+            _rare_tail,
+            _tests,
+            _correlations,
+            _nulls,
+        ):
             yield from make(num)
 
 
@@ -79,7 +93,7 @@ _ROLLOUTS = (
 
 
 def _accuracy(num: int) -> Iterator[Cell]:
-    for rate in (0.02, 0.1, 0.5, 0.9, 0.98):
+    for rate in (0.02, 0.1, 0.5, 0.9, 0.98, 0.99):
         for rollouts, alike, words in _ROLLOUTS:
 
             def once(
@@ -88,17 +102,30 @@ def _accuracy(num: int) -> Iterator[Cell]:
                 values = rng.binomial(rollouts, _rates(rng, rate, alike, num)) / rollouts
                 return _holds(mean_interval(values, bounds=(0.0, 1.0)), rate)
 
-            bar = 0.92 if rollouts == 1 else 0.93  # Wilson's
+            bar = 0.95 if rollouts == 1 else 0.93
             yield Cell(method="accuracy", family=f"{words}, {rate:.2f}", num_problems=num, bar=bar, once=once)
 
 
-def _wilson(num: int) -> Iterator[Cell]:
-    for rate in (0.02, 0.1, 0.5, 0.9, 0.98):
+def _unequal(num: int) -> Iterator[Cell]:
+    """Eight rollouts of a problem that is mostly failed, one of others: the mean over rollouts is another figure."""
+    for rate in (0.5, 0.9, 0.98):
+
+        def once(rng: Rng, rate: float = rate) -> bool | None:
+            rates = _rates(rng, rate, 0.5, num)
+            right = [rng.random(8 if own < 0.5 else 1) < own for own in rates]
+            return _holds(accuracy_interval([samples.tolist() for samples in right]), rate)
+
+        family = f"8 rollouts of problems mostly failed, else 1, {rate:.2f}"
+        yield Cell(method="unequal rollouts", family=family, num_problems=num, bar=0.93, once=once)
+
+
+def _share(num: int) -> Iterator[Cell]:
+    for rate in (0.02, 0.1, 0.5, 0.9, 0.98, 0.99):
 
         def once(rng: Rng, rate: float = rate) -> bool | None:
             return _holds(share(int(rng.binomial(num, rate)), num), rate)
 
-        yield Cell(method="Wilson", family=f"1 rollout, {rate:.2f}", num_problems=num, bar=0.92, once=once)
+        yield Cell(method="share", family=f"1 rollout, {rate:.2f}", num_problems=num, bar=0.95, once=once)
 
 
 def _differences(num: int) -> Iterator[Cell]:
@@ -119,6 +146,13 @@ def _differences(num: int) -> Iterator[Cell]:
 
             family = f"{words}, {first:.2f} and {second:.2f}"
             yield Cell(method="difference of means", family=family, num_problems=num, bar=0.93, once=once)
+
+    def rare(rng: Rng) -> bool | None:
+        changes = np.where(rng.random(num) < 0.02, 1.0, rng.normal(0.0, 0.02, num)).clip(-1.0, 1.0)
+        return _holds(mean_interval(changes, bounds=(-1.0, 1.0)), 0.02)
+
+    family = "2% of the problems change wholly, the others hardly"
+    yield Cell(method="difference of means", family=family, num_problems=num, bar=0.93, once=rare)
     for name, draw in (
         ("normal", Rng.standard_normal),
         ("t with 3 degrees", lambda rng, size: rng.standard_t(3, size)),
@@ -224,6 +258,34 @@ def _skewed(num: int) -> Iterator[Cell]:
             family = f"lognormal, sigma {sigma}, {zeros:.0%} zeros"
             yield Cell(method="skewed mean, reliable", family=family, num_problems=num, bar=0.90, once=reliable)
             yield Cell(method="skewed mean, all", family=family, num_problems=num, bar=0.0, once=every)
+
+
+def _rare_tail(num: int) -> Iterator[Cell]:
+    """Values of which 2% are fifty times as large: no sample without one shows them."""
+
+    def found(rng: Rng) -> SkewedMean:
+        values = np.exp(0.5 * rng.standard_normal(num)) * np.where(rng.random(num) < 0.02, 50.0, 1.0)
+        estimate = skewed_mean_interval(values, threshold=1.0)
+        assert estimate is not None
+        return estimate
+
+    def mean(rng: Rng) -> bool | None:
+        estimate = found(rng)
+        return _holds(estimate, math.exp(0.125) * 1.98) if estimate.reliable else None
+
+    def median(rng: Rng) -> bool | None:
+        return _holds(found(rng).median, math.exp(0.5 * float(ndtri(0.5 / 0.98))))
+
+    def above(rng: Rng) -> bool | None:
+        return _holds(found(rng).above, 0.51)
+
+    for method, once in (
+        ("mean, rare tail", mean),
+        ("median, rare tail", median),
+        ("fraction above, rare tail", above),
+    ):
+        bar = 0.0 if once is mean else 0.93
+        yield Cell(method=method, family="2% fifty times as large", num_problems=num, bar=bar, once=once)
 
 
 def _tests(num: int) -> Iterator[Cell]:

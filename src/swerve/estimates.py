@@ -132,3 +132,22 @@ def hundredths_interval(estimate: Estimate, unit: str = "", *, signed: bool = Fa
     """
     mean, low, high = (hundredths(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
     return f"{mean}{unit} [{low}, {high}]"
+
+
+def false_by_chance(num: int, confidence: float | None) -> str:
+    """Return what a number of intervals implies for how many of them miss what they are of; empty of none.
+
+    >>> false_by_chance(212, 0.95)
+    'Of 212 different intervals at 95% about 11 may miss by chance; with planted truths 2.5 to 4.0% did, here 5 to 8.'
+    """
+    if not num or confidence is None:
+        return ""
+    expected = round(num * (1 - confidence))
+    said = f"Of {num:,} different intervals at {100 * confidence:g}% about {expected} may miss by chance"
+    (low, high), (few, many) = (100 * rate for rate in _MISSED), (round(num * rate) for rate in _MISSED)
+    simulated = f"; with planted truths {low:.1f} to {high:.1f}% did, here {few} to {many}"
+    return f"{said}{simulated if confidence == _SIMULATED_AT else ''}."
+
+
+_SIMULATED_AT, _MISSED = 0.95, (0.025, 0.040)
+"""How many intervals of whole summaries missed, by world (`studies/planted`)."""

@@ -44,6 +44,7 @@ def claim(figure: str, of: str, part: str, **nulls: tuple[float, float, float]) 
 
 CHANCE, ENTROPY, NOISE = (0.026, 0.7, 0.8), (0.9, -0.2, 0.0), (0.0, 0.7, 0.9)
 PROBE: dict[str, Any] = {
+    "confidence": 0.95,
     "noise_models": {"target": 0.008, "scales": [17.0, 19.4, 18.0], "means": [0.008, 0.0081, 0.0079]},
     "claims": [
         claim("top", "first_wrong", "", chance=CHANCE, entropy=ENTROPY, noise=NOISE),
@@ -145,6 +146,8 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "not measured; against the rollout's own\n"
         "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
         "  at random positions: success 20.0% -> 19.4%, -0.6 points [-2.0, +0.8]\n"
+        "Note: of 15 different intervals at 95% about 1 may miss by chance; with planted truths 2.5 to 4.0% did, here 0 to "
+        "1.\n"
         "Wall time: 1 min 35 s.\n"
         "Report: runs/demo/report/index.html\n"
     )
@@ -187,7 +190,7 @@ def test_what_was_not_measured_is_said(probe_lines: Any) -> None:
 
 def test_data_cannot_break_the_lines(probe_lines: Any) -> None:
     hostile = {**PROBE, "notes": ["[/bold]\x1b[2J\nSecond"], "spikes": [], "causal": None}
-    assert probe_lines(hostile)[-1] == "Note: [/bold]\ufffd[2J Second"
+    assert probe_lines(hostile)[-2] == "Note: [/bold]\ufffd[2J Second"
 
 
 def test_every_checkpoint_or_the_last_of_each_stage(evaluation_lines: Any) -> None:
@@ -252,12 +255,12 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
         "JS divergence, nats per token, 200 rollouts: rl-80 against dpo-8 mean 0.008 [0, 1]; dpo-8 against sft-500 "
         "mean 1.1e-05 [0, 1]; noise 2e-17."
     )
-    assert lines[2] == "By stage, from dpo-8: early 0.002 nats."
+    assert lines[2] == "By stage, from dpo-8: early mean 0.002 [0, 1] nats."
     assert (
         "Spikes by zscore: on wrong tokens: precision 50.0% [40.0, 60.0], recall 50.0% [40.0, 60.0]; "
         "23 [0, 1] per 1,000 tokens of the model against itself."
     ) in lines
-    assert lines[-2:] == [
+    assert lines[-3:-1] == [
         "Pivotal tokens: 9 in 20 rollouts, 8 with a jump of 20.0% or more confirmed by fresh continuations; on spikes "
         "50.0% [40.0, 60.0].",
         "Cross-sampling, dpo-8 into rl-80, 40 problems: accuracy 90.0% [0.0, 100.0] -> 51.0% [0.0, 100.0] with all "
@@ -268,10 +271,10 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
     random = {"selection": "random", "num_positions": 20, "effect": None}
     spike = {"selection": "spike", "different_tokens": {"checkpoint_minus_alternative": estimate(0.31, 0.22, 0.4)}}
     found = probe_lines({**PROBE, "causal": {**PROBE["causal"], "selections": [spike, matched, random]}})
-    assert found[-4].endswith(
+    assert found[-5].endswith(
         "token of rl-80 against another at the highest spike +31.0 points [+22.0, +40.0]; against the rollout's own"
     )
-    assert found[-2:] == [
+    assert found[-3:-1] == [
         "  at matched positions: success not measured -> not measured, +50.0 points [+40.0, +60.0] (the same token at "
         "4 of 20); control token (neither model's choice): -9.0 points [-10.0, +0.0]",
         "  at random positions: success not measured -> not measured, not measured (the same token at 20 of 20)",

@@ -18,11 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swerve.artifacts.comparison import Scores
 from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.record import num_intervals
 from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
 from swerve.errors import ArtifactError
+from swerve.estimates import false_by_chance
 from swerve.report import build_report
 from swerve.report.figures import figure_specs
 from swerve.report.page import all_charts, all_findings, all_sections, all_tiles, json_block, render_page
@@ -464,3 +467,15 @@ def test_a_data_block_keeps_its_value_and_cannot_end_its_element(value: Any) -> 
     block = json_block(value)
     assert json.loads(block) == value
     assert not set("<>&\u2028\u2029") & set(block)
+
+
+def test_the_page_says_once_how_many_intervals_are_false_by_chance(report: Path, inputs: ReportInputs) -> None:
+    assert inputs.summary is not None
+    told = false_by_chance(num_intervals(*inputs.evaluations, inputs.summary), 0.95)
+    assert report.read_text(encoding="utf-8").count(told) == 1
+
+
+def test_an_interval_that_is_repeated_counts_once() -> None:
+    mean = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    greedy = Scores(num_problems=3, accuracy=mean, mean_reward=mean, num_tokens={**mean, "high": 0.7})
+    assert (num_intervals(greedy), num_intervals(greedy, greedy), num_intervals()) == (2, 2, 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -46,3 +47,18 @@ class Record(BaseModel):
             raise ArtifactError(
                 f"{path}: {key}: {first['msg'].lower()}; the file is damaged or of another version: {remedy}"
             ) from None
+
+
+def num_intervals(*records: Record) -> int:
+    """Return how many different intervals some records hold; a figure that is repeated counts once."""
+    ends: set[tuple[float, float, float]] = set()
+    values: list[Any] = [record.model_dump() for record in records]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            if {"mean", "low", "high"} <= value.keys():
+                ends.add((value["mean"], value["low"], value["high"]))
+            value = value.values()
+        if not isinstance(value, str) and isinstance(value, Iterable):
+            values += value
+    return len(ends)

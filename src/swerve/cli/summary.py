@@ -9,8 +9,9 @@ from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rew
 from swerve.artifacts.probe_causes import SwapSelection
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.record import num_intervals
 from swerve.cli.console import format_duration, one_line
-from swerve.estimates import Estimate, SkewedMean, hundredths, hundredths_interval
+from swerve.estimates import Estimate, SkewedMean, false_by_chance, hundredths, hundredths_interval
 
 NOT_MEASURED = "not measured"
 _FAILURES = {
@@ -87,13 +88,18 @@ def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
     )
 
 
-def probe_lines(probe: ProbeSummary | None) -> list[str]:
-    """Return what the probe found: the problems that turned right, the spikes, the causal test, and its caveats."""
+def probe_lines(probe: ProbeSummary | None, evaluations: Sequence[Evaluation] = ()) -> list[str]:
+    """Return what the probe found: the problems that turned right, the spikes, the causal test, and its caveats.
+
+    The last line says how many of its intervals, and of those of the evaluations, are false by chance.
+    """
     if probe is None:
         return [f"Probe: {NOT_MEASURED}."]
     notes = [f"Note: {note}" for note in probe.notes]
     if not notes and not probe.reliable:
         notes = ["Note: too few rollouts for these metrics to be relied upon."]
+    if chance := false_by_chance(num_intervals(probe, *evaluations), probe.confidence):
+        notes.append(f"Note: {chance[:1].lower()}{chance[1:]}")
     lines = [
         _flip_line(probe),
         _divergence_line(probe),
@@ -304,5 +310,9 @@ def run_summary(
         report: path of the report's page.
     """
     took = NOT_MEASURED if seconds is None else format_duration(seconds)
-    lines = [*evaluation_lines(evaluations, last_of_stage=True), *probe_lines(probe), f"Wall time: {took}."]
+    lines = [
+        *evaluation_lines(evaluations, last_of_stage=True),
+        *probe_lines(probe, evaluations),
+        f"Wall time: {took}.",
+    ]
     return "\n".join([*lines, f"Report: {report or 'not written'}"]) + "\n"

@@ -12,8 +12,10 @@ from typing import Any
 
 from swerve.artifacts.files import write_text
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
+from swerve.artifacts.record import num_intervals
 from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
+from swerve.estimates import false_by_chance
 from swerve.report.draw.curves import UNIT_TITLES, Chart
 from swerve.report.draw.panels import ChartPart, Section
 from swerve.report.figures import figure_specs, write_run_figures
@@ -92,6 +94,7 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
     inside = [part.chart for section in sections for part in section.parts if isinstance(part, ChartPart)]
     drawn = [chart for chart in (*charts, *inside) if chart.measured]
     viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
+    records = [*inputs.evaluations, *([] if inputs.summary is None else [inputs.summary])]
     return fill_template(
         has_run=True,
         title=options.title or inputs.run_name,
@@ -104,6 +107,7 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         provenance=_provenance(inputs),
         config_text=inputs.config_text,
         confidence=inputs.confidence,
+        chance=false_by_chance(num_intervals(*records), inputs.confidence),
         summary=inputs.summary,
         has_viewer=viewer is not None,
         divergences=DIVERGENCE_NAMES,
