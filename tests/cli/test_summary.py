@@ -146,8 +146,8 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "not measured; against the rollout's own\n"
         "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
         "  at random positions: success 20.0% -> 19.4%, -0.6 points [-2.0, +0.8]\n"
-        "Note: of 15 different intervals at 95% about 1 may miss by chance; with planted truths 2.5 to 4.0% did, here 0 to "
-        "1.\n"
+        "Note: of 15 different intervals at 95% about 1 may miss by chance; with planted truths 2.5 to 4.0% did, here "
+        "0 to 1.\n"
         "Wall time: 1 min 35 s.\n"
         "Report: runs/demo/report/index.html\n"
     )
