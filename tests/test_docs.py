@@ -128,7 +128,7 @@ def _load_with(command, recipe, overrides):
         load_document(ProbeRecipe, recipe, overrides)
     elif command == "study":
         study = recipe if recipe in shipped_recipes("study") else "demo_study"
-        assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").jobs
+        assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").all_jobs
     else:
         load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 

@@ -85,8 +85,8 @@ def test_tables_say_what_the_record_says(study):
 
 def test_what_a_study_can_find_says_what_it_rests_on(study):
     assert detectable_words(study.detectable) == (
-        "Detectable difference in accuracy (80% power, 5% two-sided, one comparison): 9.8 points over 3 seeds (pairs "
-        "vary by 3.0 points, assumed), none over 1 problem."
+        "Detectable difference in greedy accuracy (80% power, 5% two-sided, one comparison): 9.8 points over 3 seeds "
+        "(pairs vary by 3.0 points, assumed), none over 1 problem."
     )
 
 

@@ -136,7 +136,7 @@ def test_other_directories_and_names_are_refused(folder):
 
 def test_shipped_studies_can_be_planned(tmp_path):
     for name in shipped_recipes("study"):
-        assert plan_study(name, (), out=None, runs=tmp_path).jobs
+        assert plan_study(name, (), out=None, runs=tmp_path).all_jobs
 
 
 def test_a_run_is_done_once_its_checkpoints_are_evaluated(small_run, small_config, folder):

@@ -14,12 +14,13 @@ import pytest
 
 from swerve.artifacts.files import read_sealed
 from swerve.artifacts.study import Study
+from swerve.recipes import load_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECIPE = """
 name: NAME
-task: {kind: addition, digits: 2, num_train: 200, num_heldout: 16, mistake_rate: 0.5}
+task: {kind: addition, digits: 2, num_train: 200, num_heldout: 24, mistake_rate: 0.5}
 model: MODEL
 max_new_tokens: 36
 stages:
@@ -35,6 +36,8 @@ start: {recipe: sft.yaml}
 variants:
   none: {}
   reverse: {stages.rl.kl: {kind: reward, estimator: k1, coef: 0.1}}
+verdict: {measure: sampled_accuracy}
+tuning: {grid: {stages.rl.optimizer.lr: [1e-4, 1e-3, 3e-3]}, trials: 2, seeds: [100, 101], num_problems: 8}
 """
 
 
@@ -86,3 +89,13 @@ def test_a_study_killed_at_random_and_continued_gives_the_same_table(folder):
     weights = {run.weights_sha256 for run in study.runs}
     assert len(weights) == 4
     assert study.difference_of("accuracy", "reverse").num_seeds == 2
+
+    # Two settings of each were tried with the first seed, one with both; those that are compared have the chosen one.
+    assert sorted((trial.variant, len(trial.seeds), trial.is_chosen) for trial in study.trials) == [
+        (variant, num, num == 2) for variant in ("none", "reverse") for num in (1, 2)
+    ]
+    for trial in study.trials:
+        if trial.is_chosen:
+            config = load_config(whole / "runs" / trial.variant / "seed-0" / "config.yaml")
+            assert config.stages[0].optimizer.lr == trial.changes["stages.rl.optimizer.lr"]
+    assert [verdict.variant for verdict in study.verdicts] == ["reverse"]

@@ -15,6 +15,7 @@ from swerve.estimates import Estimate
 
 STUDY_SCHEMA_VERSION = 1
 RunState = Literal["trained", "collapsed", "failed", "missing"]
+Verdict = Literal["better", "worse", "equivalent", "refuted", "not shown", "inconclusive"]
 
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
@@ -23,6 +24,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "sampled_accuracy": Measure(title="sampled accuracy", unit="share"),
         "training_accuracy": Measure(title="training accuracy", unit="share"),
         "first_accuracy": Measure(title="first greedy accuracy", unit="share"),
+        "first_sampled_accuracy": Measure(title="first sampled accuracy", unit="share"),
         "best_accuracy": Measure(title="best greedy accuracy", unit="share"),
         "peak_step": Measure(title="step of the best accuracy", unit="count"),
         "entropy": Measure(title="token entropy", unit="nats"),
@@ -38,8 +40,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     }
 )
 """By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
-step that recorded them, `training_accuracy`, which is of the last tenth of the steps with rewards, `first_accuracy`,
-which is of the first evaluation, and `best_accuracy`, which is of the one that `peak_step` (a global step) names."""
+step that recorded them, `training_accuracy`, which is of the last tenth of the steps with rewards, the two of the first
+evaluation, and `best_accuracy`, which is of the one that `peak_step` (a global step) names."""
 
 CURVES: Mapping[str, Measure] = MappingProxyType(
     {
@@ -209,7 +211,7 @@ class StudyCurve(Record):
 
 
 class Detectable(Record):
-    """Which difference a study finds with 80% power in a two-sided test at 5%, of one comparison."""
+    """Which difference a study finds with 80% power in a two-sided test at 5%."""
 
     measure: str
     unit: Literal["seeds", "problems"]
@@ -218,8 +220,62 @@ class Detectable(Record):
     """Standard deviation of the paired differences."""
     is_assumed: bool
     """False: it was measured on runs that are done."""
+    num_comparisons: int = 1
+    """Of which it has to be found, by Holm's rule, if its p-value is the smallest."""
     difference: float | None
     """Null with one seed or problem."""
+
+
+class StudyDesign(Record):
+    """What was decided before the runs."""
+
+    measure: str
+    """What the verdict is about."""
+    margin: float
+    """The smallest difference that matters."""
+    min_gain: float
+    """What the baseline has to gain from its start, beside more than 0 over seeds."""
+    ceiling: float
+    """No variant compared may be above."""
+    tuning_seeds: tuple[int, ...] = ()
+    """Empty: nothing is tuned."""
+    num_by_seed: tuple[int, ...] = ()
+    """Settings of each variant that run with each of these seeds."""
+    num_problems: int | None = None
+    """That settings are judged on; null: nothing is tuned."""
+    widening: float = 1.0
+    """How many times as wide as over seeds alone the verdicts' intervals are, for what another tuning would choose."""
+
+
+class StudyTrial(Record):
+    """A setting of a variant, tried on seeds and problems that the verdict does not see."""
+
+    variant: str
+    number: int
+    """In the variant's grid, from 1."""
+    changes: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    """That it ran with."""
+    values: Mapping[str, float]
+    """By measure, means over these seeds; what was not measured is not there."""
+    is_chosen: bool
+    """For the runs that are compared."""
+
+
+class StudyVerdict(Record):
+    """What the interval over seeds says of a variant, by the rule that was named before."""
+
+    variant: str
+    verdict: Verdict
+    """Of the difference from the baseline: `better` and `worse`: not 0, by Holm's p; `equivalent`: its interval lies
+    within the margin; `refuted`: below it, so that a gain of the margin or more is; `inconclusive`: the comparison
+    itself does not hold."""
+    words: str
+    """The same with its margin, or with the reason why it is inconclusive."""
+    over_seeds: Estimate | None
+    """The difference with the interval that this rests on: over seeds, and widened where settings were tuned."""
+    p: float | None
+    """Of the paired t-test over seeds, widened likewise, by Holm over the variants."""
 
 
 class StudyVariant(Record):
@@ -258,6 +314,14 @@ class Study(Record):
     """By kind, the start first."""
     trends: tuple[StudyTrend, ...] = ()
     """What the study's file expects."""
+    design: StudyDesign | None = None
+    """Null: nothing was named before, and there is no verdict."""
+    trials: tuple[StudyTrial, ...] = ()
+    """By variant and number."""
+    gain: Estimate | None = None
+    """Of the baseline: the design's measure at the end less that at the first evaluation, over seeds."""
+    verdicts: tuple[StudyVerdict, ...] = ()
+    """Of all variants but the baseline."""
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from swerve.cli.console import print_result, print_text, table_lines
 from swerve.cli.options import Json, check_format
-from swerve.errors import ArtifactError, ConfigError, ProblemsError
+from swerve.errors import ArtifactError, ProblemsError
 
 if TYPE_CHECKING:
     from swerve.artifacts.study import Study
@@ -43,7 +44,7 @@ def study(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="RUN", help="Only these runs, such as none/seed-0, a variant or start."),
+        typer.Option("--only", metavar="RUN", help="Only these runs, such as none/seed-0, a variant, start or tuning."),
     ] = None,
     job_list: Annotated[
         Path | None, typer.Option("--list", metavar="FILE", help="Write a shell line for each run instead.")
@@ -60,28 +61,29 @@ def study(
 ) -> None:
     """Run a recipe's variants with several seeds and compare them; the same command continues what was interrupted.
 
-    Runs that are done are skipped; failed ones are named, and the others go on. The comparison is over seeds and over
-    problems, as a table, as study.json and as a page.
+    Runs that are done are skipped; failed ones are named, and the others go on. Where the study says so, settings are
+    chosen first, on other seeds and problems. The comparison is over seeds and over problems, as a table, as study.json
+    and as a page.
     """
     check_format(form)
     from swerve.cli.runs import RUNS, main_progress
     from swerve.study.plan import plan_study
 
     # Nothing is written before the whole study was checked.
-    plan = plan_study(source, overrides or (), out=out, runs=RUNS)
-    progress = main_progress()
-    jobs = plan.select(only) if only else plan.jobs
+    replan = partial(plan_study, source, overrides or (), out=out, runs=RUNS)
+    plan, progress = replan(), main_progress()
+    jobs = plan.select(only) if only else plan.all_jobs
     given = [source, *(overrides or ()), *(["--out", str(out)] if out else [])]
+    if not gather:
+        _announce(plan, jobs if only else None, progress)
     if job_list or slurm:
         _hand_over(plan, jobs, given, job_list, slurm, progress)
         return
 
     # Do the runs that are left.
-    failures: Mapping[str, str] = {}
+    failures: dict[str, str] = {}
     if not gather:
-        plan.write()
-        _announce(plan, jobs, progress)
-        failures = _run(plan, jobs, num_jobs, memory, progress)
+        plan = _run(plan, replan, only or (), failures, num_jobs, memory, progress)
 
     # Compare what is there, also where runs failed.
     if only is None:
@@ -93,13 +95,20 @@ def study(
         page = _write(comparison, plan.path)
         print_study(comparison, page, "json" if as_json else form or "table")
     if failures:
-        raise ProblemsError(
-            [f"{len(failures)} of {len(jobs)} runs failed", *(f"{k}: {v}" for k, v in failures.items())]
-        )
+        num = len(plan.select(only)) if only else len(plan.all_jobs)
+        raise ProblemsError([f"{len(failures)} of {num} runs failed", *(f"{k}: {v}" for k, v in failures.items())])
 
 
-def _run(plan: Plan, jobs: Sequence[Job], num_jobs: int, memory: float | None, progress: Progress) -> Mapping[str, str]:
-    """Do what is left: first the runs that the others begin with."""
+def _run(
+    plan: Plan,
+    replan: Callable[[], Plan],
+    only: Sequence[str],
+    failures: dict[str, str],
+    num_jobs: int,
+    memory: float | None,
+    progress: Progress,
+) -> Plan:
+    """Do what is left, and what is known to be left after that; return the plan of the end, and fill `failures`."""
     from swerve.models.model_folder import resolve_device
     from swerve.study.run import run_jobs
     from swerve.train.memory import predicted_memory
@@ -108,28 +117,36 @@ def _run(plan: Plan, jobs: Sequence[Job], num_jobs: int, memory: float | None, p
         own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
         return predicted_memory(config).peak + own
 
-    limit = None if memory is None else int(memory * 1e9)
-    for some in (plan.starts, [job for job in jobs if job not in plan.starts]):
-        left = [job for job in some if job.next_step() is not None]
-        if left and (failures := run_jobs(left, progress=progress, num_jobs=num_jobs, memory=limit, predict=predict)):
-            return failures
-    return {}
+    def do(jobs: Sequence[Job]) -> bool:
+        left = [job for job in jobs if job.name not in failures and job.next_step() is not None]
+        limit = None if memory is None else int(memory * 1e9)
+        if left:
+            failures.update(run_jobs(left, progress=progress, num_jobs=num_jobs, memory=limit, predict=predict))
+        return bool(left)
+
+    # First the runs that the others begin with; then settings are tried, and when they are chosen, compared.
+    plan.write()
+    do(plan.starts)
+    while not failures.keys() & {job.name for job in plan.starts}:
+        if not do(plan.select(only) if only else plan.all_jobs):
+            break
+        plan = replan()
+        plan.write()
+    return plan
 
 
-def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
-    """Say which runs are left to do and which difference it can show."""
-    from swerve.report.study import detectable_words
-    from swerve.study.compare import detectable
-    from swerve.study.gather import measure_jobs
+def _announce(plan: Plan, some: Sequence[Job] | None, progress: Progress) -> None:
+    """Say which runs are left to do, what was decided before, and which difference it can show."""
+    from swerve.report.study import design_words
+    from swerve.study.gather import gather_study
 
-    done = sum(job.next_step() is None for job in jobs)
+    num = plan.num_jobs if some is None else len(some)
+    done = sum(job.next_step() is None for job in some or (*plan.tuning, *plan.jobs))
     variants, seeds = len(plan.study.variants), len(plan.study.seeds)
-    size = f"variants: {variants}, seeds: {seeds}, runs: {len(jobs)}"
-    progress.note(f"{plan.path}: {size}, of which {done} are done and {len(jobs) - done} to do")
-    if variants > 1:
-        num_problems = jobs[0].config.eval.num_problems
-        effects = detectable(plan.study, measure_jobs(plan), num_problems=num_problems)
-        progress.note(detectable_words(tuple(effects)))
+    size = f"variants: {variants}, seeds: {seeds}, runs: {num}"
+    progress.note(f"{plan.path}: {size}, of which {done} are done and {num - done} to do")
+    for line in design_words(gather_study(plan)):
+        progress.note(line)
 
 
 def _hand_over(
@@ -138,12 +155,8 @@ def _hand_over(
     """Write what is left to do for a scheduler."""
     from swerve.study.run import write_job_list, write_slurm_script
 
-    for start in plan.starts:
-        if start.next_step() is not None and start not in jobs:
-            raise ConfigError(
-                f"the runs begin with {start.run.path}, which is not there yet; make it first with --only start"
-            )
-    left = [job for job in jobs if job.next_step() is not None]
+    starts = [start for start in plan.starts if start.next_step() is not None]
+    left = starts or [job for job in jobs if job.next_step() is not None]
     if not left:
         progress.note("all runs are done; nothing is written")
         return
@@ -154,7 +167,13 @@ def _hand_over(
     if slurm is not None:
         write_slurm_script(slurm, plan, left, given)
         progress.note(f"{slurm}: an array of {len(left)} runs")
-    progress.note("when they are done, compare them with the same command and --gather")
+    waits = bool(starts) or plan.num_jobs > len(plan.tuning) + len(plan.jobs)
+    then = (
+        "the same command writes those that wait for them"
+        if waits
+        else "compare them with the same command and --gather"
+    )
+    progress.note(f"when they are done, {then}")
 
 
 def _write(comparison: Study, folder: Path) -> Path:
@@ -168,7 +187,7 @@ def _write(comparison: Study, folder: Path) -> Path:
 def print_study(comparison: Study, page: Path, form: str) -> None:
     """Print the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
-    from swerve.report.study import headline_table, kinds_table, measures_table, trends_table
+    from swerve.report.study import headline_table, kinds_table, measures_table, trends_table, trials_table
     from swerve.study.gather import study_csv
 
     if form == "json":
@@ -181,6 +200,7 @@ def print_study(comparison: Study, page: Path, form: str) -> None:
     tables = [headline_table(comparison), *([measures_table(comparison)] if len(comparison.measures) > 1 else [])]
     tables += [kinds_table(comparison)] if comparison.kinds else []
     tables += [trends_table(comparison)] if comparison.trends else []
+    tables += [trials_table(comparison)] if comparison.trials else []
     print_text("\n".join([draw(rows) for rows in tables] + ([f"Report: {page}"] if form == "table" else [])))
 
 

@@ -21,6 +21,8 @@ class EvalConfig(Model):
 
     num_problems: PositiveInt = 400
     """Held-out problems; at most `task.num_heldout` are used."""
+    skip: Annotated[int, Field(ge=0)] = 0
+    """Held-out problems that are left out before them, such as those of a verdict while settings are tuned."""
     samples_per_problem: PositiveInt = 2
     """Sampled completions of each problem, beside the greedy one."""
     temperature: Positive = 1.0
@@ -143,7 +145,7 @@ class Config(Model):
             "max_new_tokens": self.max_new_tokens,
             "dtype": self.runtime.dtype,
             "task": self.task.model_dump(mode="json"),
-            "eval": self.eval.model_dump(mode="json", exclude={"every"}),
+            "eval": self.eval.model_dump(mode="json", exclude={"every", "skip"}),
         }
 
     @property

@@ -23,7 +23,7 @@ from swerve.artifacts.responses import (
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.behaviours.measures import OF_PROSE, problem_values
 from swerve.config import Config
-from swerve.errors import ArtifactError, CheckpointError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.eval.comparison import model_scores
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
 from swerve.models.fast_layers import use_fast_layers
@@ -104,8 +104,16 @@ def _settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
 
 
 def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:
-    """Return the problems that checkpoints are evaluated on."""
-    return family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
+    """Return the problems that checkpoints are evaluated on.
+
+    Raises:
+        ConfigError: `eval.skip` leaves none.
+    """
+    heldout = family.problems("heldout", seed=derive_seed(config.seed, "problems"))
+    problems = heldout[config.eval.skip :][: config.eval.num_problems]
+    if not problems:
+        raise ConfigError(f"eval.skip: {config.eval.skip} leaves none of the task's {len(heldout)} held-out problems")
+    return problems
 
 
 def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:

@@ -86,7 +86,7 @@ def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
         sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, [*notes, *recorded.notes]
 
     # Cross-sampling draws from all held-out problems that were evaluated, not from those that were selected.
-    asked = heldout[: config.eval.num_problems] if config.probe.cross_sampling.max_problems else ()
+    asked = heldout[config.eval.skip :][: config.eval.num_problems] if config.probe.cross_sampling.max_problems else ()
     return ProbePlan(
         recipe=recipe,
         sources=model_sources(recipe),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.comparison import MeasureUnit
 from swerve.artifacts.files import write_text
@@ -26,7 +26,17 @@ from swerve.artifacts.study import (
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import UNIT_TITLES, Chart, Curve, Unit
-from swerve.report.draw.figures import FORMATS, Drawing, chart_drawing, estimate_rows, numbers, set_title, write_figures
+from swerve.report.draw.figures import (
+    COLOURS,
+    FORMATS,
+    MARKERS,
+    Drawing,
+    chart_drawing,
+    estimate_rows,
+    numbers,
+    set_title,
+    write_figures,
+)
 from swerve.report.draw.panels import ChartPart, DotPlot, Panel, Table, dot_row, measured_columns, panel, section
 from swerve.report.figures import check_names
 from swerve.report.format import (
@@ -155,9 +165,43 @@ def _findings(study: Study) -> dict[str, list[str]]:
     ]
     bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
     headline = study.measures[0] if study.measures else None
+    verdicts = [
+        f"{verdict.variant} is {verdict.words}: {points_interval(verdict.over_seeds)} points, {p_words(verdict.p)}."
+        for verdict in study.verdicts
+        if verdict.p is not None
+    ]
     said = [_sentence(difference) for difference in study.differences if difference.measure == headline]
-    can = [detectable_words(study.detectable)] if study.detectable and len(study.variants) > 1 else []
-    return {"Outcome": [*said, *can], "Collapse": collapsed, "Not counted": bad}
+    return {
+        "Design": design_words(study),
+        "Verdict": verdicts,
+        "Outcome": said,
+        "Collapse": collapsed,
+        "Not counted": bad,
+    }
+
+
+def design_words(study: Study) -> list[str]:
+    """Return what was decided before the runs, and which difference they can find."""
+    design, lines = study.design, []
+    if design is not None:
+        seeds = ", ".join(map(str, study.seeds))
+        gain = f" {100 * design.min_gain:g} points and more" if design.min_gain else ""
+        lines.append(
+            f"Judged by {MEASURES[design.measure].title} over seeds {seeds}; the smallest difference that matters is "
+            f"{100 * design.margin:g} points. Nothing is said where {study.baseline} does not gain{gain} over seeds, "
+            f"or where it or the variant is above {percent(design.ceiling)}."
+        )
+    if design is not None and design.tuning_seeds:
+        pairs = zip(design.num_by_seed, design.tuning_seeds, strict=True)
+        rounds = ", then ".join(f"{num} with seed {seed}" for num, seed in pairs)
+        lines.append(
+            f"Settings of each variant are chosen before, on {count(design.num_problems)} other held-out problems: "
+            f"{rounds}, always the better ones; the highest mean over these seeds is taken. Intervals of verdicts are "
+            f"{design.widening:.2g} times as wide as over seeds alone, for what another tuning would choose."
+        )
+    if len(study.variants) > 1 and study.detectable:
+        lines.append(detectable_words(study.detectable))
+    return lines
 
 
 def _sentence(difference: StudyDifference) -> str:
@@ -182,17 +226,19 @@ def _tested(interval: Estimate | None, p: float | None) -> str:
 
 
 def detectable_words(effects: Sequence[Detectable]) -> str:
-    """Return which difference one comparison of a study finds, with what that rests on."""
+    """Return which difference a comparison of a study finds, with what that rests on."""
     parts = []
     for detectable in effects:
         among = f"{count(detectable.num)} {detectable.unit}"
         if detectable.difference is None:
-            parts.append(f"none over {among.removesuffix('s')}")
+            parts.append(f"none over {among.removesuffix('s') if detectable.num == 1 else among}")
             continue
         source = "assumed" if detectable.is_assumed else "measured"
         parts.append(f"{points(detectable.difference).lstrip('+')} points over {among} (pairs vary by "
                      f"{points(detectable.sd).lstrip('+')} points, {source})")  # fmt: skip
-    return f"Detectable difference in accuracy (80% power, 5% two-sided, one comparison): {', '.join(parts)}."
+    num, title = effects[0].num_comparisons, MEASURES[effects[0].measure].title
+    of = "one comparison" if num == 1 else f"the first of {count(num)} comparisons by Holm"
+    return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
 
 
 _DIFFERENCE_HEADER = ("Over seeds", "p, Holm", "d", "Over problems", "p, Holm ")
@@ -225,9 +271,37 @@ def headline_table(study: Study) -> list[list[str]]:
         ]
         for variant in study.variants
     ]
-    title = _title(headline)
-    heading = ["Variant", "Runs", title, *_DIFFERENCE_HEADER, "Collapsed"]
+    heading = ["Variant", "Runs", _title(headline), *_DIFFERENCE_HEADER, "Collapsed"]
+    if study.verdicts:
+        said = {verdict.variant: verdict.words for verdict in study.verdicts}
+        heading.append("Verdict")
+        rows = [[*row, said.get(row[0], "")] for row in rows]
     return _compact([heading, *rows])
+
+
+def trials_table(study: Study) -> list[list[str]]:
+    """Return the table of the settings that were tried, the heading first."""
+    assert study.design is not None, "settings are tried by a design"
+    measures = [name for name in _OF_TRIALS if any(name in trial.values for trial in study.trials)]
+    measures = list(dict.fromkeys((study.design.measure, *measures)))
+    rows = [
+        [
+            trial.variant,
+            _changes(trial.changes),
+            ", ".join(map(str, trial.seeds)),
+            *(_value(name, trial.values[name]) if name in trial.values else "" for name in measures),
+            "chosen" if trial.is_chosen else "",
+        ]
+        for trial in study.trials
+    ]
+    return [["Variant", "Setting", "Seeds", *map(_title, measures), "Choice"], *rows]
+
+
+_OF_TRIALS = ("accuracy", "sampled_accuracy", "entropy", "distinct_right", "similarity", "kl")
+
+
+def _changes(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in changes.items()) or "-"
 
 
 def measures_table(study: Study) -> list[list[str]]:
@@ -300,6 +374,10 @@ _HOW = (
 )
 
 
+_TRIALS = (
+    "On seeds and problems of their own. These values chose the settings, so they flatter them: they are no result, "
+    "and the differences between them have no interval."
+)
 _KINDS = "The start is the model that the runs began with, where they were evaluated before the first update."
 
 
@@ -322,6 +400,11 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
             if difference.measure == headline and (value := read(difference))
         ]
         yield panel(f"Difference from {baseline} over {unit}", _dots(headline, known))
+
+    # How settings were chosen.
+    if study.trials:
+        table = _table("trials", "Settings that were tried, means over their seeds", trials_table(study))
+        yield panel("Which settings were chosen?", table, note=_TRIALS, wide=True)
 
     # Everything else that was measured.
     yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
@@ -445,10 +528,7 @@ def _chart_part(chart: Chart) -> ChartPart:
 
 def _runs(study: Study) -> Iterator[Panel | None]:
     # What each variant changes.
-    changes = [
-        [variant.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.changes.items()) or "-"]
-        for variant in study.variants
-    ]
+    changes = [[variant.name, _changes(variant.changes)] for variant in study.variants]
     yield panel(
         "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True
     )
@@ -493,8 +573,9 @@ def write_study_figures(
 
 
 def study_drawings(study: Study) -> tuple[Drawing, ...]:
-    """Return the figures of a study: `study_comparison`, and a curve of each metric with bands over seeds."""
-    return (*_comparison_drawing(study), *map(chart_drawing, (*_charts(study), *_paths(study))))
+    """Return the figures of a study: `study_comparison`, `study_settings`, and a curve of each metric over seeds."""
+    curves = map(chart_drawing, (*_charts(study), *_paths(study)))
+    return (*_comparison_drawing(study), *_settings_drawing(study), *curves)
 
 
 def _comparison_drawing(study: Study) -> Iterator[Drawing]:
@@ -516,6 +597,42 @@ def _comparison_drawing(study: Study) -> Iterator[Drawing]:
             ),
             size=(6.0, 1.2 + 0.35 * len(known)),
         )
+
+
+def _settings_drawing(study: Study) -> Iterator[Drawing]:
+    """Yield the measure that settings were chosen by against entropy, for a comparison at equal entropy."""
+    measure = study.design.measure if study.design else ""
+    rows: list[dict[str, Any]] = [
+        {
+            "variant": trial.variant,
+            "setting": _changes(trial.changes),
+            "seeds": len(trial.seeds),
+            "entropy": trial.values["entropy"],
+            measure: trial.values[measure],
+            "chosen": trial.is_chosen,
+        }
+        for trial in study.trials
+        if trial.values.keys() >= {"entropy", measure}
+    ]
+    if rows:
+        yield Drawing(name="study_settings", draw=partial(_draw_settings, rows=rows, measure=measure), rows=tuple(rows))
+
+
+def _draw_settings(axes: Axes, *, rows: Sequence[Mapping[str, Any]], measure: str) -> None:
+    for place, variant in enumerate(dict.fromkeys(row["variant"] for row in rows)):
+        own = [row for row in rows if row["variant"] == variant]
+        axes.scatter(
+            [row["entropy"] for row in own],
+            [100 * row[measure] for row in own],
+            s=[70 if row["chosen"] else 24 for row in own],
+            c=COLOURS[place % len(COLOURS)],
+            marker=MARKERS[place % len(MARKERS)],
+            label=variant,
+        )
+    axes.set_xlabel("token entropy (nats)")
+    axes.set_ylabel(f"{MEASURES[measure].title} (%)")
+    axes.legend()
+    set_title(axes, "Settings that were tried; the chosen ones are larger")
 
 
 def _draw_differences(axes: Axes, *, rows: Sequence[tuple[str, Estimate]], measure: str, baseline: str) -> None:

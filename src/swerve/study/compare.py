@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import JsonValue
@@ -21,7 +21,9 @@ from swerve.artifacts.study import (
     StudyDifference,
     StudyKind,
     StudyMean,
+    StudyTrial,
     StudyVariant,
+    StudyVerdict,
 )
 from swerve.estimates import Estimate
 from swerve.statistics import (
@@ -35,6 +37,7 @@ from swerve.statistics import (
 from swerve.study.measure import Measured
 from swerve.study.plan import StudyFile
 from swerve.study.trends import expected_trends
+from swerve.study.verdict import judge, objection, widened, widened_p
 from swerve.version import __version__
 
 ASSUMED_SEED_SD = 0.03
@@ -44,17 +47,24 @@ ASSUMED_DISAGREEMENT = 0.2
 _DIGITS = 6
 
 
-def compare_runs(study: StudyFile, runs: Sequence[Measured]) -> Study:
+def compare_runs(
+    study: StudyFile, runs: Sequence[Measured], *, trials: Sequence[StudyTrial] = (), num_problems: int = 0
+) -> Study:
     """Return what tells the variants apart.
 
     Args:
         study: the variants and what is compared.
         runs: of each variant and seed one at most; those without an evaluation count nowhere.
+        trials: of settings, where they are tuned.
+        num_problems: of an evaluation, where none is done.
     """
-    # Only what was measured somewhere is compared.
+    # Only what was measured somewhere is compared, what is judged first.
     measured = [run for run in runs if run.run.measured]
-    measures = [name for name in study.measures or MEASURES if any(name in entry.run.values for entry in measured)]
+    headline = () if study.verdict is None else (study.verdict.measure,)
+    wanted = dict.fromkeys((*headline, *(study.measures or MEASURES)))
+    measures = [name for name in wanted if any(name in entry.run.values for entry in measured)]
     differences = tuple(difference for name in measures for difference in _differences(study, name, measured))
+    gain = _baseline_gain(study, measured)
     return Study(
         swerve_version=__version__,
         name=study.name,
@@ -67,9 +77,13 @@ def compare_runs(study: StudyFile, runs: Sequence[Measured]) -> Study:
         means=tuple(mean for name in measures for mean in _means(study, name, measured)),
         differences=differences,
         curves=tuple(_curves(study, runs)),
-        detectable=tuple(detectable(study, runs, num_problems=0)) if measured else (),
+        detectable=tuple(detectable(study, runs, num_problems=num_problems)),
         kinds=tuple(_kinds(study, measured)),
         trends=tuple(expected_trends(study, runs, differences)),
+        design=study.design,
+        trials=tuple(trials),
+        gain=gain,
+        verdicts=tuple(_verdicts(study, differences, measured, gain)),
     )
 
 
@@ -165,6 +179,32 @@ def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> li
     return [StudyDifference(**entry) for entry in differences]
 
 
+def _baseline_gain(study: StudyFile, runs: Sequence[Measured]) -> Estimate | None:
+    """Return what the baseline gains of the measure that is judged from its first evaluation to its last."""
+    if study.verdict is None:
+        return None
+    last = _values(study.verdict.measure, study.compared_with, runs)
+    first = _values(f"first_{study.verdict.measure}", study.compared_with, runs)
+    gains = [last[seed] - first[seed] for seed in sorted(last.keys() & first.keys())]
+    return _over_seeds(study.verdict.measure, gains, study.confidence, least=-1.0) if gains else None
+
+
+def _verdicts(
+    study: StudyFile, differences: Sequence[StudyDifference], runs: Sequence[Measured], gain: Estimate | None
+) -> Iterator[StudyVerdict]:
+    rule, design = study.verdict, study.design
+    if rule is None or design is None:
+        return
+    judged = [difference for difference in differences if difference.measure == rule.measure]
+    p_values = holm([widened_p(difference, design.widening) for difference in judged])
+    for difference, p_value in zip(judged, p_values, strict=True):
+        pair = (study.compared_with, difference.variant)
+        means = {name: fmean(_values(rule.measure, name, runs).values()) for name in pair}
+        reason = objection(rule, difference, num_seeds=len(study.seeds), gain=gain, means=means)
+        interval = widened(difference.over_seeds, design.widening)
+        yield judge(difference.variant, interval, p_value, rule=rule, reason=reason, level=1 - study.confidence)
+
+
 _Pairs = list[tuple[str, float, float]]
 """Problem, and its value with the baseline and with the variant by the runs of one seed."""
 
@@ -212,41 +252,45 @@ def _rounded(value: float) -> float:
 
 
 def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int) -> Iterator[Detectable]:
-    """Yield the difference in accuracy that one comparison finds, over seeds and over problems.
+    """Yield the difference in accuracy that a comparison finds, over seeds and, without a verdict, over problems.
 
     Args:
         study: with the seeds.
         runs: those that are done, whose differences say how far pairs lie apart; without any it is assumed.
         num_problems: of an evaluation, where none is done.
     """
+    measure = "accuracy" if study.verdict is None else study.verdict.measure
+    num_comparisons = 1 if study.verdict is None else max(1, len(study.variants) - 1)
+    widening = 1.0 if study.design is None else study.design.widening
     by_seed, disagreements, known = [], [], 0
     for variant in list(study.changes)[1:]:
         # How far the differences of the seeds lie apart.
-        after, before = _values("accuracy", variant, runs), _values("accuracy", study.compared_with, runs)
+        after, before = _values(measure, variant, runs), _values(measure, study.compared_with, runs)
         changes = [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
         if len(changes) > 1:
             by_seed.append(float(np.var(changes, ddof=1)))
 
         # How far those of the problems do, each the mean over its seeds.
         changes_of = defaultdict(list)
-        for problem, early, late in _paired_problems("accuracy", study.compared_with, variant, runs):
+        for problem, early, late in _paired_problems(measure, study.compared_with, variant, runs):
             changes_of[problem].append(late - early)
         known = max(known, len(changes_of))
         if changes_of:
             disagreements.append(float(np.var([fmean(each) for each in changes_of.values()])))
-    yield _detectable("seeds", len(study.seeds), by_seed, ASSUMED_SEED_SD)
-    yield _detectable("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT))
-
-
-def _detectable(unit: Any, num: int, variances: Sequence[float], assumed: float) -> Detectable:
-    # Pairs that are all alike do not say how far others would be apart.
-    known = [variance for variance in variances if variance > 0]
-    sd = math.sqrt(fmean(known)) if known else assumed
-    return Detectable(
-        measure="accuracy",
-        unit=unit,
-        num=num,
-        sd=sd,
-        is_assumed=not known,
-        difference=detectable_difference(num, sd),
+    units: tuple[tuple[Literal["seeds", "problems"], int, Sequence[float], float], ...] = (
+        ("seeds", len(study.seeds), by_seed, ASSUMED_SEED_SD),
+        ("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT)),
     )
+    for unit, num, variances, assumed in units if study.verdict is None else units[:1]:
+        # Pairs that are all alike do not say how far others would be apart.
+        apart = [variance for variance in variances if variance > 0]
+        sd = math.sqrt(fmean(apart)) if apart else assumed
+        yield Detectable(
+            measure=measure,
+            unit=unit,
+            num=num,
+            sd=sd,
+            is_assumed=not apart,
+            num_comparisons=num_comparisons,
+            difference=detectable_difference(num, widening * sd, level=0.05 / num_comparisons),
+        )

@@ -41,7 +41,8 @@ def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]
 
 def gather_study(plan: Plan, failures: Mapping[str, str] = {}) -> Study:
     """Return the comparison of the runs that are done."""
-    return compare_runs(plan.study, measure_jobs(plan, failures))
+    num_problems = plan.all_jobs[-1].config.eval.num_problems
+    return compare_runs(plan.study, measure_jobs(plan, failures), trials=plan.trials, num_problems=num_problems)
 
 
 def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> Study:

@@ -114,7 +114,9 @@ def _values(
     # How good it ever was, and when.
     best = max(evaluations, key=lambda evaluation: evaluation.greedy.accuracy.mean)
     if len(evaluations) > 1:
+        sampled = evaluations[0].sampled.of_samples(1).pass_at_k
         values["first_accuracy"] = evaluations[0].greedy.accuracy.mean
+        values |= {} if sampled is None else {"first_sampled_accuracy": sampled.mean}
     values |= {"best_accuracy": best.greedy.accuracy.mean, "peak_step": float(best.step)}
 
     # What training recorded: the accuracy of its last tenth, and last values.

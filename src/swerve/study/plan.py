@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from statistics import fmean
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
@@ -20,6 +22,9 @@ from swerve.artifacts.study import (
     MEASURES,
     PAIR_MEASURES,
     TREND_WORDS,
+    StudyDesign,
+    StudyRun,
+    StudyTrial,
     Trend,
 )
 from swerve.config import Config
@@ -29,25 +34,14 @@ from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
 from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
 from swerve.recipes.yaml_lines import emit_yaml
-from swerve.settings import Model, Words
+from swerve.settings import InnerShare, Model, Words
+from swerve.study.measure import measure_run
+from swerve.study.tune import Changes, Seeds, Tuning, better_half, chosen
+from swerve.study.verdict import VerdictRule
 
 StudyStep = Literal["train", "eval", "probe"]
-Changes = dict[str, JsonValue]
-"""Dotted keys of a recipe and their values."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,59}")
-_START = "start"
-
-
-def _counted(value: Any) -> Any:
-    if type(value) is int:
-        if not 0 < value < 10_000:
-            raise ValueError(f"must be a list of seeds, or how many there are (1 to 9999), got {value}")
-        return tuple(range(value))
-    return tuple(value) if isinstance(value, list) else value
-
-
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], BeforeValidator(_counted), Field(min_length=1)]
-"""A list, or a number n for 0 to n - 1."""
+_START, _TUNING = "start", "tuning"
 
 
 class StudyStart(Model):
@@ -106,29 +100,27 @@ class StudyFile(Model):
     """What is done of each run."""
     expected: tuple[Expectation, ...] = ()
     """Trends that were found elsewhere, each answered with yes or no."""
-    confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
+    confidence: InnerShare = 0.95
     """Coverage of the intervals."""
+    verdict: VerdictRule | None = None
+    """The measure and the rule by which variants are judged, named before they run; null: nothing is judged."""
+    tuning: Tuning | None = None
+    """How each variant's settings are chosen before the runs that are judged; null: they are as given."""
 
     @field_validator("variants")
     @classmethod
     def _check_variants(cls, variants: dict[str, Changes]) -> dict[str, Changes]:
         for name, changes in variants.items():
-            if not _NAME.fullmatch(name) or name == _START:
+            if not _NAME.fullmatch(name) or name in (_START, _TUNING):
                 raise ValueError(
-                    f"variant {name!r}: use up to 60 letters, digits, '.', '_' and '-', and not '{_START}'"
+                    f"variant {name!r}: use up to 60 letters, digits, '.', '_' and '-', "
+                    f"and not '{_START}' or '{_TUNING}'"
                 )
             if not isinstance(changes.get("recipe", ""), str):
                 raise ValueError(f"variant {name!r}: recipe is a name or a path")
             if "seed" in changes or "name" in changes:
                 raise ValueError(f"variant {name!r} changes its seed or name; seeds are given under 'seeds'")
         return variants
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"a seed is given twice: {list(seeds)}")
-        return seeds
 
     @field_validator("baseline")
     @classmethod
@@ -156,6 +148,15 @@ class StudyFile(Model):
                 )
         return self
 
+    @field_validator("tuning")
+    @classmethod
+    def _check_tuning(cls, tuning: Tuning | None, info: ValidationInfo) -> Tuning | None:
+        if tuning is not None and info.data.keys() >= {"variants", "seeds", "verdict"}:
+            if info.data["verdict"] is None:
+                raise ValueError("settings are chosen by the verdict's measure; give verdict: {measure: accuracy}")
+            tuning.check(tuple(info.data["variants"]), info.data["seeds"])
+        return tuning
+
     @property
     def compared_with(self) -> str:
         """Name of the variant that others are compared with."""
@@ -166,13 +167,27 @@ class StudyFile(Model):
         """What each variant changes, the one that others are compared with first."""
         return {self.compared_with: self.variants[self.compared_with], **self.variants}
 
+    @property
+    def design(self) -> StudyDesign | None:
+        """What was decided before the runs; None: nothing."""
+        if self.verdict is None:
+            return None
+        tuned: dict[str, Any] = {} if self.tuning is None else {
+            "tuning_seeds": self.tuning.seeds,
+            "num_by_seed": self.tuning.num_by_seed,
+            "num_problems": self.tuning.num_problems,
+            "widening": self.tuning.widening(len(self.seeds)),
+        }  # fmt: skip
+        return StudyDesign(**self.verdict.model_dump(), **tuned)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One run of a study."""
 
     name: str
-    """Such as `none/seed-0`; of a run that others begin with, `start` or `start/seed-0`."""
+    """Such as `none/seed-0`; of a run that others begin with, `start` or `start/seed-0`; of one that tries a setting of
+    a grid, `tuning/none/setting-3/seed-100`."""
     variant: str
     config: Config
     run: RunDirectory
@@ -257,26 +272,50 @@ class Plan:
     path: Path
     starts: tuple[Job, ...]
     jobs: tuple[Job, ...]
+    """That are compared: of the variants whose settings are chosen, where they are tuned."""
+    tuning: tuple[Job, ...] = ()
+    """That try settings; the next ones are known when these are done."""
+    trials: tuple[StudyTrial, ...] = ()
+
+    @property
+    def all_jobs(self) -> tuple[Job, ...]:
+        """All runs that are known, in an order in which they can be done."""
+        return (*self.starts, *self.tuning, *self.jobs)
+
+    @property
+    def num_jobs(self) -> int:
+        """How many runs the study has, those that are not known yet among them, and without those of the start."""
+        tuning = () if self.study.tuning is None else self.study.tuning.num_by_seed
+        return len(self.study.variants) * (len(self.study.seeds) + sum(tuning))
 
     def write(self) -> None:
         """Write `study.yaml` and the configuration of each run."""
         write_text(self.path / "study.yaml", emit_yaml(self.study.model_dump(mode="json")))
-        for job in (*self.starts, *self.jobs):
+        for job in self.all_jobs:
             write_text(job.config_path, dump_yaml(job.config))
 
     def select(self, names: Sequence[str]) -> tuple[Job, ...]:
-        """Return the runs of these names; `start` and a variant's name stand for all of theirs.
+        """Return the runs of these names; `start`, `tuning` and a variant's name stand for all of theirs.
 
         Raises:
-            ConfigError: there is no such run.
+            ConfigError: there is no such run, or it is not known yet.
         """
-        known = {job.name: job for job in (*self.starts, *self.jobs)}
+        known = {job.name: job for job in self.all_jobs}
+
+        def are_meant(name: str) -> set[str]:
+            return {at for at, job in known.items() if name in (at, job.variant) or at.startswith(f"{name}/")}
+
         for name in names:
-            if not any(name in (job_name, job.variant) for job_name, job in known.items()):
+            if not are_meant(name):
+                variant = name.partition("/")[0]
+                waits = self.study.tuning is not None and variant in self.study.variants
                 raise ConfigError(
-                    f"--only '{name}': the study has no such run{nearest(name, known)} ({', '.join(known)})"
-                )
-        return tuple(job for name, job in known.items() if {name, job.variant} & set(names))
+                    f"--only '{name}': the study has no such run"
+                    + (f" before its settings are chosen; do --only {_TUNING}/{variant} first" if waits
+                       else f"{nearest(name, known)} ({', '.join(known)})")
+                )  # fmt: skip
+        chosen = set().union(*map(are_meant, names))
+        return tuple(job for name, job in known.items() if name in chosen)
 
 
 def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs: Path) -> Plan:
@@ -326,12 +365,28 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
         )
 
-    # Every configuration is checked before anything runs.
-    starts = {seed: job for seed in study.seeds if (job := _start_job(study, seed, path, runs)) is not None}
-    jobs = tuple(_jobs(study, path, starts, file_name))
-    for job in (*starts.values(), *jobs):
+    # Every configuration is checked before anything runs, those of a grid too.
+    tuned = () if study.tuning is None else study.tuning.seeds
+    starts = {seed: job for seed in (*tuned, *study.seeds) if (job := _start_job(study, seed, path, runs)) is not None}
+    maker = _JobMaker(study, path, starts, file_name)
+    jobs, tuning, trials = list[Job](), list[Job](), list[StudyTrial]()
+    for variant in study.variants:
+        tried = maker.tune(variant)
+        tuning += tried.jobs
+        trials += tried.trials
+        if tried.changes is not None:
+            jobs += [maker.job(f"{variant}/seed-{seed}", variant, seed, tried.changes) for seed in study.seeds]
+    plan = Plan(
+        study=study,
+        path=path,
+        starts=tuple({job.name: job for job in starts.values()}.values()),
+        jobs=tuple(jobs),
+        tuning=tuple(tuning),
+        trials=tuple(trials),
+    )
+    for job in plan.all_jobs:
         job.check_unchanged()
-    return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
+    return plan
 
 
 def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
@@ -376,20 +431,99 @@ def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | Non
     return Job(name=name, variant=_START, config=config, run=run, folder=path, steps=("train",))
 
 
-def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) -> Iterator[Job]:
-    for variant, changes in study.variants.items():
-        recipe = str(changes.get("recipe", study.recipe))
-        own = _texts({key: value for key, value in changes.items() if key != "recipe"})
-        for seed in study.seeds:
-            name = f"{variant}/seed-{seed}"
-            texts = _texts(study.set)
-            if start := starts.get(seed):
-                num_steps = sum(stage.steps for stage in start.config.stages)
-                texts.append(f"model.path={json.dumps(str(start.run.checkpoint_path(num_steps)))}")
-            try:
-                config = with_steps(load_config(recipe, [*texts, *own, f"seed={seed}"]))
-            except ConfigError as error:
-                raise ConfigError(f"{file}: variant '{variant}': {error}") from None
-            config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
-            run = RunDirectory(path / "runs" / name)
-            yield Job(name=name, variant=variant, config=config, run=run, folder=path, steps=study.steps)
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What is known of the settings of a variant."""
+
+    jobs: Sequence[Job] = ()
+    trials: Sequence[StudyTrial] = ()
+    changes: Changes | None = None
+    """Those chosen; None: the runs are to be done first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _JobMaker:
+    """Makes the runs of a study's variants."""
+
+    study: StudyFile
+    path: Path
+    starts: Mapping[int, Job]
+    file: str
+
+    def job(self, name: str, variant: str, seed: int, changes: Changes) -> Job:
+        """Return a run of a variant with a setting of its grid."""
+        is_tuning = self.study.tuning is not None and seed in self.study.tuning.seeds
+        own = {**self.study.variants[variant], **changes}
+        recipe = str(own.pop("recipe", self.study.recipe))
+        texts = _texts(self.study.set)
+        if start := self.starts.get(seed):
+            num_steps = sum(stage.steps for stage in start.config.stages)
+            texts.append(f"model.path={json.dumps(str(start.run.checkpoint_path(num_steps)))}")
+        try:
+            config = with_steps(load_config(recipe, [*texts, *_texts(own), f"seed={seed}"]))
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: variant '{variant}': {error}") from None
+        config = config.model_copy(update={"name": f"{self.study.name}-{name.replace('/', '-')}"})
+        if is_tuning:
+            config = self._validated(config, variant)
+        run = RunDirectory(self.path / "runs" / name)
+        steps = self.study.steps if not is_tuning else ("train", "eval")
+        return Job(name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps)
+
+    def _validated(self, config: Config, variant: str) -> Config:
+        """Return a configuration that is evaluated on the held-out problems behind those of the verdict."""
+        assert self.study.tuning is not None
+        skip, num = config.eval.skip + config.eval.num_problems, self.study.tuning.num_problems
+        there = getattr(config.task, "num_heldout", None)
+        if there is not None and there < skip + num:
+            raise ConfigError(
+                f"{self.file}: variant '{variant}': task.num_heldout is {there}, and the verdict takes {skip} of them "
+                f"(eval.num_problems), tuning another {num} (tuning.num_problems); give task.num_heldout={skip + num}"
+            )
+        return config.model_copy(update={"eval": config.eval.model_copy(update={"skip": skip, "num_problems": num})})
+
+    def tune(self, variant: str) -> _Tried:
+        """Return the runs that try settings of a variant as far as those before are done, and what they found."""
+        tuning, rule = self.study.tuning, self.study.verdict
+        if tuning is None or rule is None:
+            return _Tried(changes={})
+        settings, alive, jobs = tuning.settings(variant), tuning.drawn(variant), list[Job]()
+        measured, scores, choice = dict[int, list[StudyRun]](), dict[int, list[float]](), None
+        for place, seed in enumerate(tuning.seeds):
+            # All settings with the first seed, the better half of them with the next.
+            if place:
+                alive = better_half({number: scores[number] for number in alive})
+            these = [
+                self.job(f"{_TUNING}/{variant}/setting-{number + 1}/seed-{seed}", variant, seed, settings[number])
+                for number in alive
+            ]
+            jobs += these
+            if any(job.next_step() is not None for job in these):
+                break
+
+            # A run without the measure, such as one that collapsed at once, is worse than any other.
+            for number, job in zip(alive, these, strict=True):
+                run = measure_run(job.run.path, variant=variant, seed=seed, shown_path=job.name).run
+                measured.setdefault(number, []).append(run)
+            scores = {
+                number: [run.values.get(rule.measure, -math.inf) for run in runs] for number, runs in measured.items()
+            }
+        else:
+            choice = chosen(scores)
+        trials = [
+            _trial(variant, number, settings[number], runs, is_chosen=number == choice)
+            for number, runs in sorted(measured.items())
+        ]
+        return _Tried(jobs, trials, None if choice is None else settings[choice])
+
+
+def _trial(variant: str, number: int, changes: Changes, runs: Sequence[StudyRun], *, is_chosen: bool) -> StudyTrial:
+    names = [name for name in MEASURES if all(name in run.values for run in runs)]
+    return StudyTrial(
+        variant=variant,
+        number=number + 1,
+        changes=changes,
+        seeds=tuple(run.seed for run in runs),
+        values={name: fmean(run.values[name] for run in runs) for name in names},
+        is_chosen=is_chosen,
+    )

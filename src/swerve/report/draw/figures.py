@@ -29,8 +29,8 @@ FORMATS: Mapping[str, Mapping[str, None]] = {
 }
 """File formats, with the metadata that would make two files of the same figure differ."""
 FONT = "DejaVu Sans"
+MARKERS = ("o", "s", "^", "x", "D", "v", "P", "*")
 _PALE = "#b6bcc6"
-_MARKERS = ("o", "s", "^", "x", "D", "v", "P", "*")
 _LINES = ("-", "--", ":", "-.")
 _MANY_STEPS = 60
 _MAX_LABEL = 60
@@ -292,7 +292,7 @@ def draw_chart(axes: Axes, *, chart: Chart) -> None:
             steps,
             [point.mean for _, point in known],
             color=colour,
-            marker=_MARKERS[index % len(_MARKERS)],
+            marker=MARKERS[index % len(MARKERS)],
             markersize=markersize,
             linestyle=_LINES[index % len(_LINES)],
             label=label_text(curve.name, limit=_MAX_NAME),
@@ -371,7 +371,7 @@ def _draw_dose(axes: Axes, chart: Chart) -> None:
                 [point for _, point in known],
                 across=False,
                 color=COLOURS[index % len(COLOURS)],
-                fmt=_MARKERS[index % len(_MARKERS)],
+                fmt=MARKERS[index % len(MARKERS)],
                 linestyle=_LINES[index % len(_LINES)],
                 markersize=4,
                 capsize=2,
@@ -426,7 +426,7 @@ def side_by_side(
         shift = (index - (len(series) - 1) / 2) * width
         known = [(place + shift, estimate) for place, estimate in enumerate(estimates) if estimate is not None]
         places, values = [place for place, _ in known], [estimate for _, estimate in known]
-        look = {"color": colour, "fmt": _MARKERS[index % len(_MARKERS)], "markersize": 4, "capsize": 2}
+        look = {"color": colour, "fmt": MARKERS[index % len(MARKERS)], "markersize": 4, "capsize": 2}
         error_bars(axes, places, values, across=False, label=label_text(name, limit=_MAX_NAME), **look)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.grid(axis="x", visible=False)
