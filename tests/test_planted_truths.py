@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,47 @@ def test_ranking_positions_by_noisy_effects_is_found_out():
     found = judged("noisy_effects")
     tests = {claim: false for claim, (false, _) in found.items() if claim.endswith("spearman: p")}
     assert max(tests.values()) > MOST, tests
+
+
+def _probed(monkeypatch, world, seed):
+    """Probe a draw of a world with noise models, and without causal tests; return its claims by what they are about."""
+    draw = part("draw")
+    nothing = {"causal": "max_rollouts", "pivots": "max_rollouts", "cross_sampling": "max_problems"}
+    tests = {name: getattr(draw.SETTINGS, name).model_copy(update={key: 0}) for name, key in nothing.items()}
+    monkeypatch.setattr(draw, "SETTINGS", draw.SETTINGS.model_copy(update={**tests, "noise_models": 5}))
+    claims = draw.probe_world(world, seed).summary.claims
+    return {(claim.figure, claim.of, claim.part): claim for claim in claims}
+
+
+def _sides(claim):
+    return {null.null: null.side for null in claim.nulls}
+
+
+@pytest.mark.slow
+def test_a_word_that_training_moved_is_found_against_all_nulls_and_what_entropy_finds_too_is_not(monkeypatch):
+    """The word that decides is in the middle third, where writing is as uncertain as elsewhere, and is itself open."""
+    claims = _probed(monkeypatch, part("worlds").WORLDS["one_token"](1), 1)
+    for key in (("share", "third", "mid"), ("share", "uncertain", "")):
+        assert _sides(claims[key]) == {"chance": 1, "entropy": 1, "noise": 1}
+        assert claims[key].stands
+    for figure in ("auc", "top"):
+        assert _sides(claims[figure, "first_wrong", ""]) == {"chance": 1, "entropy": 0, "noise": 1}
+
+
+def _noisy(world, seed, size):
+    """A world whose checkpoint is the reference with Gaussian noise on its logits."""
+    worlds = part("worlds")
+    probs = world.probs[worlds.REFERENCE]
+    logits = np.log(probs) + size * np.random.default_rng([seed, 7]).normal(size=probs.shape)
+    noisy = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    return replace(world, probs={worlds.REFERENCE: probs, "rl-1": noisy})
+
+
+@pytest.mark.planted
+def test_noise_on_the_weights_is_seldom_beyond_noise_models(monkeypatch):
+    sides = []
+    for seed in range(NUM_DRAWS):
+        world = _noisy(part("worlds").WORLDS["one_token"](seed), seed, 0.3)
+        sides += [_sides(claim)["noise"] for claim in _probed(monkeypatch, world, seed).values()]
+    assert len(sides) > 10 * NUM_DRAWS
+    assert np.mean(np.array(sides) != 0) < 0.065

@@ -28,6 +28,10 @@ _KEYS = (
     "method",
     "budget",
     "divergence",
+    "figure",
+    "of",
+    "part",
+    "null",
 )
 """Fields that say which of several records of a list one is."""
 _REPEATED = (

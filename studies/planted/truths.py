@@ -27,6 +27,7 @@ def truths(exact: Exact, summary: ProbeSummary) -> Truths:
         _selection(exact),
         _divergences(exact),
         _parts(exact),
+        _claims(exact),
         _entropies(exact),
         _ranks(exact),
         _moved(exact, summary),
@@ -91,6 +92,19 @@ def _parts(exact: Exact) -> Named:
     yield "style[js].share_tokens", tokens
     yield "style[js].share_divergence", divergence
     yield "style[js].excess", None if tokens is None or divergence is None else divergence - tokens
+
+
+def _claims(exact: Exact) -> Named:
+    """Shares of the divergence less those of tokens and of the reference's entropy."""
+    stats, weights = exact.statistics(exact.world.final, REFERENCE), exact.headline
+    parts = {f"third, {name}": _in_region(number) for number, name in enumerate(_REGIONS)}
+    parts |= {f"category, {name}": _in_category(name) for name in _CATEGORIES}
+    for part, inside in {**parts, "style, ": _in_category("format")}.items():
+        own, path = share(weights, stats["js"], inside), f"claims[share, {part}]"
+        nulls = {"chance": mean(weights, inside), "entropy": share(weights, stats["entropy_ref"], inside)}
+        yield f"{path}.estimate", own
+        for name, value in nulls.items():
+            yield f"{path}.nulls[{name}].difference", None if own is None or value is None else own - value
 
 
 def _entropies(exact: Exact) -> Named:

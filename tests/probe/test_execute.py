@@ -48,7 +48,9 @@ from tests.builders import LoadedSource
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
 HEADLINE = "reference_wrong_final_right"
-ONE_TEST = ProbeConfig(min_rollouts=2, top_k=3, causal=CausalConfig(max_rollouts=2, num_continuations=2))
+ONE_TEST = ProbeConfig(
+    min_rollouts=2, top_k=3, noise_models=0, causal=CausalConfig(max_rollouts=2, num_continuations=2)
+)
 
 
 def source(label: str, seed: int) -> LoadedSource:
@@ -375,7 +377,7 @@ def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
 
 def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Path) -> None:
     def reliable(least: int) -> bool:
-        settings = ProbeConfig(min_rollouts=least, causal=CausalConfig(max_rollouts=0))
+        settings = ProbeConfig(min_rollouts=least, noise_models=0, causal=CausalConfig(max_rollouts=0))
         return bool(run(plan(tmp_path, settings=settings)).reliable)
 
     assert (reliable(3), reliable(4)) == (True, False)
@@ -393,7 +395,7 @@ def test_biographies_begin_with_the_reference_where_it_comes_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: dict[str, int], start: int | None
 ) -> None:
     told = Spy(monkeypatch, "biographies", module="swerve.probe.summary_entries")
-    settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
+    settings = ProbeConfig(noise_models=0, causal=CausalConfig(max_rollouts=0))
     run(plan(tmp_path, settings=settings, steps=steps, baseline=None))
     args, options = told.calls[0]
     assert (args[1], options["start_step"]) == ([3, 5], start)
@@ -404,7 +406,7 @@ def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = Spy(monkeypatch, "training_signals", module="swerve.probe.summary_entries")
-    settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
+    settings = ProbeConfig(noise_models=0, causal=CausalConfig(max_rollouts=0))
     kinds = [(HEADLINE, "dpo-1", False), ("reference_right", "dpo-1", True), ("training", "training", True)]
     mixed = sequences(*kinds)
     signals = [

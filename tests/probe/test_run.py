@@ -63,9 +63,16 @@ CONFIG = Config(
         RlStage(steps=2, optimizer=OptimizerConfig(lr=1e-3)),
     ),
     probe=ProbeConfig(
-        min_rollouts=4, top_k=3, tokens_per_chunk=50, causal=CausalConfig(max_rollouts=3, num_continuations=2)
+        min_rollouts=4,
+        top_k=3,
+        noise_models=0,
+        tokens_per_chunk=50,
+        causal=CausalConfig(max_rollouts=3, num_continuations=2),
     ),
 )
+
+
+WITH_NOISE = CONFIG.model_copy(update={"probe": CONFIG.probe.model_copy(update={"noise_models": 3})})
 
 
 def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
@@ -139,7 +146,7 @@ def make_run(path: Path, *, final_right: bool = True, config_yaml: str = "") -> 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict[str, Any]]:
     run = make_run(tmp_path_factory.mktemp("probe"))
-    return run, probe_run(CONFIG, run, progress=SilentProgress())
+    return run, probe_run(WITH_NOISE, run, progress=SilentProgress())
 
 
 def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
@@ -155,6 +162,8 @@ def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -
     assert [one.population for one in summary.populations] == ["reference_wrong_final_right", "checkpoint_right"]
     assert [(one.checkpoint, one.reference) for one in summary.pairs] == [("rl-2", "rl-1")]
     assert summary.noise_floor["kl_forward"].max < 1e-8
+    assert len(summary.noise_models.scales) == 3
+    assert all([null.null for null in claim.nulls] == ["chance", "entropy", "noise"] for claim in summary.claims)
     assert summary.causal.num_rollouts == 3
     assert [one.selection for one in summary.causal.selections] == ["spike", "matched", "random"]
     assert not (run.probe_path / "states").exists()
@@ -238,7 +247,7 @@ def test_interventions_sit_at_the_top_of_the_final_checkpoint(probed: tuple[RunD
 
 def test_the_same_probe_gives_the_same_files(tmp_path: Path, probed: tuple[RunDirectory, dict[str, Any]]) -> None:
     again = make_run(tmp_path)
-    assert probe_run(CONFIG, again, progress=SilentProgress()) == probed[1]
+    assert probe_run(WITH_NOISE, again, progress=SilentProgress()) == probed[1]
     for name in ("sequences", "tokens", "topk", "spikes", "interventions"):
         first, second = ((run.probe_path / f"{name}.parquet").read_bytes() for run in (probed[0], again))
         assert first == second, name
@@ -396,7 +405,12 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_write_the_same_tables(on_two_processes: TwoProcesses, tmp_path: Path) -> None:
-    more = {**ALL_CAUSAL, "tokens_per_batch": 200, "pivots": PivotConfig(max_rollouts=4, gap=0.1, num_continuations=4)}
+    more = {
+        **ALL_CAUSAL,
+        "noise_models": 3,
+        "tokens_per_batch": 200,
+        "pivots": PivotConfig(max_rollouts=4, gap=0.1, num_continuations=4),
+    }
     config = CONFIG.model_copy(update={"probe": CONFIG.probe.model_copy(update=more)})
     recipe = yaml.safe_dump(config.model_dump(mode="json"))
     alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together", config_yaml=recipe)
@@ -419,7 +433,7 @@ def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_
         update={
             "model": PretrainedModel(path=str(start.path)),
             "stages": (SftStage(steps=60, batch_size=24, optimizer=OptimizerConfig(lr=2e-3, beta2=0.95)),),
-            "probe": ProbeConfig(causal=swaps, populations=()),
+            "probe": ProbeConfig(causal=swaps, populations=(), noise_models=0),
         }
     )
     run = RunDirectory(tmp_path / "run")

@@ -73,7 +73,7 @@ class DivergenceClaim(Record):
         >>> DivergenceClaim(figure="top", of="first_wrong", estimate=Estimate(mean=1, low=1, high=1), nulls=()).name
         'Top spike on the first wrong token'
         """
-        where = {"third": f"the {self.part} third", "category": f"category {self.part.replace('_', ' ')}"}
+        where = {"third": f"the {_THIRDS.get(self.part)} third", "category": f"category {self.part.replace('_', ' ')}"}
         return f"{_FIGURES[self.figure]} {where.get(self.of) or _PLACES[self.of]}"
 
     @property
@@ -94,6 +94,7 @@ class DivergenceClaim(Record):
 
 
 _FIGURES = {"auc": "AUC of", "top": "Top spike on", "share": "Divergence on"}
+_THIRDS = {"early": "first", "mid": "middle", "late": "last"}
 _PLACES = {
     "first_wrong": "the first wrong token",
     "wrong": "wrong tokens",

@@ -464,6 +464,6 @@ def draw_difference(difference: Estimate, draws: Sequence[float], *, num: int, c
     mean, middle = difference.mean, float(values.mean())
     return Estimate(
         mean=mean,
-        low=mean - math.hypot(mean - difference.low, max(0.0, above - middle)),
-        high=mean + math.hypot(difference.high - mean, max(0.0, middle - below)),
+        low=max(-1.0, mean - math.hypot(mean - difference.low, max(0.0, above - middle))),
+        high=min(1.0, mean + math.hypot(difference.high - mean, max(0.0, middle - below))),
     )

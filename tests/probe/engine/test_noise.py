@@ -63,7 +63,7 @@ def noise_source(**changes: Any) -> NoiseSource:
     assert changed is not None
     norms = {name: change for name, (change, _) in changed.items()}
     known = {"label": "noise", "reference": REFERENCE, "norms": norms, "scale": 3.0, "seed": 5, "fingerprint": "f"}
-    return NoiseSource(**{**known, **changes})
+    return NoiseSource(**{**known, "checked": REFERENCE.check(), **changes})
 
 
 def test_each_matrix_gets_noise_of_the_norm_of_its_change_times_the_scale():
@@ -145,14 +145,8 @@ def test_the_change_of_an_adapter_is_that_of_the_merged_weights(tmp_path: Path, 
 
     with block():
         changes = matrix_changes(base, adapter)
-        noisy = NoiseSource(
-            label="n",
-            reference=adapter,
-            norms={k: v for k, (v, _) in changes.items()},
-            scale=1.0,
-            seed=0,
-            fingerprint="",
-        )
+        norms = {name: change for name, (change, _) in changes.items()}
+        noisy = noise_source(reference=adapter, norms=norms, scale=1.0)
         after = dict(noisy.matrices())
     merged = weights(wrapped.merge_and_unload())
     before = weights(REFERENCE.loaded.model)

@@ -52,10 +52,12 @@ class NoiseSource:
     """Of the noise's norms, in these."""
     seed: int
     fingerprint: str
+    checked: CheckedModel
+    """The reference."""
 
     def check(self) -> CheckedModel:
         """Return what is known of the reference."""
-        return self.reference.check()
+        return self.checked
 
     def load(self) -> LoadedModel:
         """Return the reference with the noise: the same for any number of processes."""
@@ -165,7 +167,7 @@ def measure_noise(
     if not changes or not target:
         return nothing(f"{checkpoint.label} does not differ from {reference.label}")
     norms, sizes = ({name: both[index] for name, both in changes.items()} for index in (0, 1))
-    relative = math.hypot(*norms.values()) / math.hypot(*sizes.values())
+    checked, relative = reference.check(), math.hypot(*norms.values()) / math.hypot(*sizes.values())
 
     def measured(rows: Sequence[TokenSequence], scales: Mapping[int, float]) -> dict[tuple[str, str], DivergenceStats]:
         """Run some noise models, by their number, and the reference."""
@@ -177,6 +179,7 @@ def measure_noise(
                 scale=scale,
                 seed=derive_seed(seed, number),
                 fingerprint=digest_of(fingerprint, scale, number),
+                checked=checked,
             )
             for number, scale in scales.items()
         ]

@@ -38,6 +38,7 @@ _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _null_note(summary)
     yield from (_falls(summary, of) for of in ("third", "style", "uncertain", "good"))
     yield _categories(summary)
     yield _ranks(summary)
@@ -110,23 +111,24 @@ def _claim_panel(summary: ProbeSummary) -> Panel | None:
     return panel(
         "Where does the divergence fall, and where would it without training?",
         Table(id="claims", caption="Figures against their nulls", header=header, rows=rows),
-        note=f"A figure stands where it is above all nulls, or below all: no interval of a paired difference holds 0. "
-        f"{_null_note(summary)}",
+        note="A figure stands where it is above all nulls, or below all: no interval of a paired difference holds 0. "
+        f"Entropy: that of {summary.reference} in the place of the divergence. {_null_note(summary)}".strip(),
         wide=True,
     )
 
 
 def _null_note(summary: ProbeSummary) -> str:
-    """Return sentences on what the nulls are."""
+    """Say what noise the figures are set against, or why there is none."""
     noise = summary.noise_models
-    entropy = f"Entropy: that of {summary.reference} in the place of the divergence."
-    if noise is None or not noise.scales:
-        return f"{entropy} Noise: not measured{'' if noise is None else f', as {noise.not_measured}'}."
+    if noise is None:
+        return ""
+    if not noise.scales:
+        return f"Noise of the same size was not measured: {noise.not_measured}."
     return (
-        f"{entropy} Noise: {len(noise.means)} models, {summary.reference} with random matrices of "
-        f"{number(min(noise.scales))} to {number(max(noise.scales))} times the norm of what training changed; their "
-        f"mean {divergence_name(summary)} is {number(min(noise.means))} to {number(max(noise.means))}, that of "
-        f"{summary.final} {number(noise.target)}."
+        f"To go as far from {summary.reference} as {summary.final}, random directions need "
+        f"{number(min(noise.scales))} to {number(max(noise.scales))} times the norm of what training changed; "
+        f"{count(len(noise.scales))} such models, of a mean {divergence_name(summary)} of "
+        f"{number(min(noise.means))} to {number(max(noise.means))}, are the matched noise."
     )
 
 
