@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.artifacts.tables import write_table
 from swerve.cli.behaviours import behaviours as print_behaviours
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
+from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
 GOOD = "<think>Zoe lies, so Bob is a knight</think><answer>Bob is a knight</answer>"
 BAD = "<think></think><answer>4</answer>"
@@ -42,9 +44,9 @@ ROWS = [
 def behaviours(capsys):
     """Run the command's body and return what it prints; as JSON unless asked for text."""
 
-    def run(source, *, text=False, **options):
-        defaults = {"out": None, "by": None, "lexicon": None, "embedding_model": None, "fields": ()}
-        print_behaviours(str(source), **{**defaults, **options}, as_json=not text)
+    def run(*sources, text=False, **options):
+        defaults = {"out": None, "by": None, "lexicon": None, "embedding_model": None, "baseline": None, "fields": ()}
+        print_behaviours(list(map(str, sources)), **{**defaults, **options}, as_json=not text)
         printed = capsys.readouterr().out
         return printed if text else json.loads(printed)
 
@@ -113,7 +115,8 @@ def test_no_named_label_is_left_out(behaviours, tmp_path):
     rows = [_row("p", "it is 4", None, label=f"model-{number}") for number in range(8)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     printed = behaviours(path, text=True)
-    assert [word for word in printed.split() if word.startswith("model-")] == [f"model-{number}" for number in range(8)]
+    named = [word for word in printed.split() if word.startswith("model-") and word[-1].isdigit()]
+    assert named == [f"model-{number}" for number in range(8)]
     assert "are shown" not in printed
 
 
@@ -144,6 +147,31 @@ def _rollout(group, text, reward, status="graded", finish_reason="stop"):
     return {**dict.fromkeys(ROLLOUTS_SCHEMA.names), **values}
 
 
+def write_samples_of(path, label, answers):
+    """Write samples of one model, one right or wrong answer for each problem."""
+    info = SamplesInfo(
+        model=SampledModel(label=label, source=label, fingerprint="ab", dtype="float32", device="cpu"),
+        tokenizer=SamplesTokenizer(name=label, sha256="cd"), task={"kind": "math"}, split="heldout",
+        num_problems=len(answers), problems_sha256="ef", num_samples=1, temperatures=(0.0,), max_new_tokens=8, seed=3,
+        swerve_version="0",
+    )  # fmt: skip
+    completion = Completion(token_ids=(5, 6), logprobs=(-0.1, -0.2), finish_reason="stop")
+    rollouts = [
+        Rollout(completion=completion, text="4", reward=Reward(value=float(answer), status="graded"), version=0)
+        for answer in answers
+    ]
+    problems = [
+        Problem(id=f"p{number}", family="math", question=f"{number} + 4?", answer="4") for number in range(len(answers))
+    ]
+    samples = [
+        Response.of(
+            Prompt(problem=problem, token_ids=(1,)), rollout, sample=0, label=label, temperature=0.0, seed=1, prompt="?"
+        )
+        for problem, rollout in zip(problems, rollouts, strict=True)
+    ]
+    write_samples(path, info, samples)
+
+
 @pytest.fixture
 def run(tmp_path, small_recipe) -> RunDirectory:
     directory = RunDirectory(tmp_path / "run")
@@ -163,7 +191,7 @@ def test_a_run_by_step(behaviours, run):
     assert (early["label"], late["label"]) == ("step 2", "step 10")
     assert early["accuracy"]["mean"] == 0.5  # the timeout is no verdict
     assert late["accuracy"]["mean"] == 0.5  # a text without an answer is wrong
-    assert late["truncated"]["mean"] == 0.5
+    assert late["truncated"]["mean"] == late["unanswered"]["mean"] == 0.5
     assert early["length"]["tokens"]["mean"] == 3.0
     assert early["groups"]["num_groups"] == 1
     assert early["groups"]["distinct_answers"]["mean"] == 2.0
@@ -182,6 +210,57 @@ def test_a_real_run(behaviours, small_run):
     assert len(summary["labels"]) == 4
     assert all(label["num_responses"] == 24 for label in summary["labels"])
     assert all(label["foreign_script_share"]["mean"] == 0.0 for label in summary["labels"])
+
+
+def test_a_run_brings_its_own_questions(behaviours, small_run):
+    summary = behaviours(small_run.path)
+    assert summary["notes"] == []
+    assert all(label["foreign_script_share"] for label in summary["labels"])
+
+
+def test_a_run_whose_data_is_elsewhere_is_measured_without_questions(behaviours, small_run, monkeypatch):
+    def missing(task):
+        raise ConfigError("task.train: no such file")
+
+    monkeypatch.setattr("swerve.eval.response_behaviours.load_family", missing)
+    assert any("have no question beside them" in note for note in behaviours(small_run.path)["notes"])
+
+
+def _samples_of(label, texts):
+    return [_row(f"p{number}", text, "so" in text, label=label, extracted=text) for number, text in enumerate(texts)]
+
+
+def test_several_files_are_compared_over_the_problems_they_share(behaviours, tmp_path):
+    texts = [f"so it is {number}" for number in range(8)]
+    for name, own in {"a": texts, "b": [f"{text}, wait, wait" for text in texts[:7]]}.items():
+        rows = "".join(json.dumps(row) + "\n" for row in _samples_of("model", own))
+        (tmp_path / f"{name}.jsonl").write_text(rows, encoding="utf-8")
+    given = (tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    summary = behaviours(*given)
+    first, second = summary["labels"]
+    assert (summary["by"], summary["baseline"]) == ("source", "a")  # both call it the same
+    assert (first["label"], second["label"], first["differences"]) == ("a", "b", {})
+    words = second["differences"]["num_words"]
+    assert (words["num_problems"], words["estimate"]["mean"], words["compared_with"]) == (7, 2.0, "a")
+    flips = 2 / 2**7  # the two patterns of signs of seven equal differences that are as large
+    assert words["p_value"] == pytest.approx(flips)
+    printed = behaviours(*given, text=True)
+    num = len(second["differences"])
+    assert f"from a, paired over the problems that both have, with an adjusted p of at most 0.05: 2 of {num}" in printed
+    assert "  b: words +2.00 [+1.30, +2.70] (n=7, p = 0.031)" in printed
+    turned = behaviours(*given, baseline="b")["labels"][0]
+    assert turned["differences"]["num_words"]["estimate"]["mean"] == -2.0
+    with pytest.raises(ConfigError, match="--baseline 'c' is none of the models"):
+        behaviours(*given, baseline="c")
+
+
+def test_a_folder_of_samples_is_read_whole(behaviours, tmp_path):
+    for label, answers in {"dpo": "011", "rl": "111"}.items():
+        write_samples_of(tmp_path / "samples" / f"{label}.parquet", label, answers)
+    summary = behaviours(tmp_path / "samples")
+    assert [label["label"] for label in summary["labels"]] == ["dpo", "rl"]
+    assert summary["labels"][1]["differences"]["accuracy"]["estimate"]["mean"] == pytest.approx(1 / 3)
+    assert summary["notes"] == ["intervals are over problems, and 3 are too few to say much"]
 
 
 def test_published_responses(behaviours, shared_data):

@@ -97,6 +97,6 @@ def test_what_else_differs_is_a_sentence_with_its_figures(tmp_path: Path) -> Non
     ]
     comparison = compare([samples[:24], samples[24:]])
     page = write_samples_page(tmp_path / "index.html", comparison, [], options=ReportConfig()).read_text("utf-8")
-    said = "rl (greedy) also differs from dpo in tokens +6.00 [+5.30, +6.70], p &lt; 0.001; words +1.00 ["
+    said = "rl (greedy) also differs from dpo in tokens +6.00 [+5.30, +6.70] (n=24, p &lt; 0.001); words +1.00 ["
     assert said in page
     assert "; reflections per 1,000 words +500 [" in page

@@ -86,7 +86,7 @@ def embedding_similarity(texts: Sequence[str], embed: Embedder) -> float | None:
 
 
 def load_embedder(model: str) -> Embedder:
-    """Return a function that embeds texts by a model of sentence-transformers.
+    """Return a function that embeds texts by a model of sentence-transformers, each text once.
 
     Args:
         model: folder or name of the model; its weights must be safetensors, and no code of it is run.
@@ -99,7 +99,15 @@ def load_embedder(model: str) -> Embedder:
     except ImportError:
         raise MissingExtraError("sentence-transformers", "embeddings", "embedding similarity") from None
     encoder: Any = SentenceTransformer(model, trust_remote_code=False, model_kwargs={"use_safetensors": True})
-    return lambda texts: encoder.encode(list(texts), show_progress_bar=False)
+    vectors: dict[str, ArrayLike] = {}
+
+    def embed(texts: Sequence[str]) -> ArrayLike:
+        new = list(dict.fromkeys(text for text in texts if text not in vectors))
+        if new:
+            vectors.update(zip(new, encoder.encode(new, show_progress_bar=False), strict=True))
+        return np.array([vectors[text] for text in texts])
+
+    return embed
 
 
 def num_distinct(answers: Iterable[str | None]) -> int:

@@ -115,6 +115,7 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         "num_responses": len(rows),
         "num_problems": len({row["problem_id"] for row in rows}),
         "accuracy": of("correct", _SHARE),
+        "unanswered": of("unanswered", _SHARE),
         "length": {unit: of(f"num_{unit}") for unit in ("tokens", "words", "characters")},
         "truncated": mean(lambda row: None if row["finish_reason"] is None else row["finish_reason"] == "length"),
         "unfinished": of("unfinished", _SHARE),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from swerve.artifacts.responses import Response
 from swerve.behaviours.diversity import Embedder, embedding_similarity, ngram_similarity, num_distinct
 from swerve.behaviours.response_format import asked_format, dummy_thinking, has_format, split_regions
-from swerve.behaviours.response_rows import count_behaviours, default_lexicon
+from swerve.behaviours.response_rows import Lexicon, count_behaviours, default_lexicon
 from swerve.behaviours.text_measures import repeated_ngram_share, split_words
 from swerve.grading.text import given_beginning
 
@@ -19,13 +20,18 @@ OF_PROSE = frozenset(("in_format", "empty_thinking", "reflections", "repeated_4g
 
 
 def problem_values(
-    groups: Mapping[str, Group], *, leave_out: Collection[str] = (), embed: Embedder | None = None
+    groups: Mapping[str, Group],
+    *,
+    leave_out: Collection[str] = (),
+    lexicon: Lexicon | None = None,
+    embed: Embedder | None = None,
 ) -> dict[str, dict[str, float]]:
     """Return the value of each measure (a field of `Scores`) at each problem of which it is known.
 
     Args:
         groups: the responses to each problem.
         leave_out: measures that are not wanted.
+        lexicon: the phrases of reflection; by default those that ship.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
 
     >>> from swerve.types import Problem
@@ -33,7 +39,8 @@ def problem_values(
     >>> problem_values({"p": [Response(problem=problem, text="so 4", correct=True)]})["num_words"]
     {'p': 2.0}
     """
-    functions = {**_VALUES}
+    functions: dict[str, Callable[[Group], float | None]] = {**_VALUES}
+    functions["reflections"] = partial(_reflections, lexicon=lexicon or default_lexicon())
     if embed is not None:
         functions["embedding_similarity"] = lambda group: embedding_similarity(list(map(_text, group)), embed)
     values: dict[str, dict[str, float]] = {}
@@ -73,11 +80,11 @@ def _empty_thinking(response: Response) -> bool | None:
     return None if thinking is None else dummy_thinking(thinking, response.problem.question or None) is not None
 
 
-def _reflections(group: Group) -> float | None:
+def _reflections(group: Group, lexicon: Lexicon) -> float | None:
     """Return the words of reflection per 1,000 words of all responses together."""
     texts = [split_words(_text(response)) for response in group]
     num_words = sum(map(len, texts))
-    count = sum(sum(count_behaviours(words, default_lexicon()).values()) for words in texts)
+    count = sum(sum(count_behaviours(words, lexicon).values()) for words in texts)
     return 1000 * count / num_words if num_words else None
 
 
@@ -104,7 +111,6 @@ _VALUES: Mapping[str, Callable[[Group], float | None]] = {
     "distinct_right": _distinct_right,
     "in_format": _mean_of(_in_format),
     "empty_thinking": _mean_of(_empty_thinking),
-    "reflections": _reflections,
     "repeated_4grams": _mean_of(lambda response: repeated_ngram_share(split_words(_text(response)))),
 }
 """Measure -> its value for the responses to one problem; None: not known."""

@@ -163,6 +163,7 @@ def _row(response: Response, lexicon: Lexicon) -> Row:
         "group": samples_of(response),
         "correct": response.verdict,
         "extracted": response.extracted,
+        "unanswered": None if response.answered is None else not response.answered,
         "finish_reason": response.finish_reason,
         "num_tokens": len(response.completion_ids) or None,
         # Of the text that the model wrote, and of the whole answer.

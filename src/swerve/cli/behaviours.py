@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from swerve.cli.console import check_output, one_line, print_result
-from swerve.cli.options import EmbeddingModel, Fields, Json
+from swerve.cli.options import Baseline, EmbeddingModel, Fields, Json
 from swerve.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -19,12 +21,15 @@ _MAX_COLUMNS = 6
 _MAX_WITH_INTERVALS = 2
 _MAX_ROWS_NAMED = 5
 _NOT_MEASURED = "-"
+_LEVEL = 0.05
+"""Of the differences that are told; --json has all."""
 Summary = Mapping[str, Any]
 
 
 def behaviours(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A run, a table of rollouts, or a file of responses.")
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Runs, tables of rollouts, files of responses, folders of samples."),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the metrics of every response, as JSONL.")
@@ -35,11 +40,15 @@ def behaviours(
     lexicon: Annotated[
         Path | None, typer.Option("--lexicon", metavar="FILE", help="Your own words of reflection.")
     ] = None,
+    baseline: Baseline = None,
     embedding_model: EmbeddingModel = None,
     fields: Fields = None,
     as_json: Json = False,
 ) -> None:
-    """Measure behaviour: format, thinking, repetition, reflection, length, diversity, pass@k, signs of hacking."""
+    """Measure behaviour: format, thinking, repetition, reflection, length, diversity, pass@k, signs of hacking.
+
+    What is measured of several labels is compared with the first, over the problems that both have.
+    """
     import json
 
     from swerve.artifacts.files import write_text
@@ -50,24 +59,49 @@ def behaviours(
     phrases = None if lexicon is None else read_lexicon(lexicon)
     embed = None if embedding_model is None else load_embedder(embedding_model)
     if out is not None:
-        check_output("--out", out, ending=".jsonl", read=(Path(source), lexicon))
-    records, by = _records(source, by, fields or ())
+        check_output("--out", out, ending=".jsonl", read=[*map(Path, sources), lexicon])
+    records, by = _all_records(sources, by, fields or ())
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:
         write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    summary = behaviour_summary(records, rows, source=source, by=by, lexicon=phrases, embed=embed)
+    summary = behaviour_summary(
+        records, rows, source=" ".join(sources), by=by, baseline=baseline, lexicon=phrases, embed=embed
+    )
     print_result(summary, behaviours_text(summary), as_json=as_json)
 
 
-def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[Response], str | None]:
-    """Return the responses of a file, or the rollouts of a run, and what they are compared by."""
+def _all_records(sources: Sequence[str], by: str | None, fields: Sequence[str]) -> tuple[list[Response], str | None]:
+    """Return the responses of all sources and what they are compared by: of several sources, them and their labels.
+
+    A source without labels, or with one that others have too, goes by its own name.
+    """
+    read = [each for source in sources for each in _records(source, by, fields)]
+    if len(read) == 1:
+        return read[0][1:]
+    labels = Counter(label for _, records, _ in read for label in {record.label for record in records})
+    responses = []
+    for name, records, chosen in read:
+        num = len({record.label for record in records})
+        for record in records:
+            shared = name if num == 1 else f"{name} {record.label}"
+            is_own = chosen is not None and labels[record.label] == 1
+            responses.append(record if is_own else replace(record, label=shared))
+    return responses, "source"
+
+
+def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tuple[str, list[Response], str | None]]:
+    """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
+    from swerve.artifacts.samples import is_samples_file
     from swerve.cli.runs import find_run, load_run_config
     from swerve.eval.response_behaviours import file_responses, run_responses
     from swerve.formats.typed_fields import parse_fields
 
     path, named = Path(source), parse_fields(fields)
-    if path.is_file():
-        return file_responses(path, by=by, fields=named)
+    files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
+    if files:
+        for file in files:
+            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named)
+        return
     if path.suffix and not path.exists():
         raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
     if by not in (None, "step"):
@@ -75,7 +109,7 @@ def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[R
     if fields:
         raise ConfigError("--field names the fields of a file of responses; a run has its own")
     run = find_run(source)
-    return run_responses(run, load_run_config(run, ()).task), "step"
+    yield run.path.resolve().name, run_responses(run, load_run_config(run, ())), "step"
 
 
 # Words, path in a label's summary, unit.
@@ -83,6 +117,7 @@ _METRICS: tuple[tuple[str, str, str], ...] = (
     ("accuracy", "accuracy", "%"),
     ("tokens", "length.tokens", ""),
     ("words", "length.words", ""),
+    ("no answer", "unanswered", "%"),
     ("truncated (recorded)", "truncated", "%"),
     ("unfinished (by the text)", "unfinished", "%"),
     ("format <think> <answer>", "format.think_answer", "%"),
@@ -107,7 +142,7 @@ def behaviours_text(summary: Summary) -> str:
     labels = summary["labels"]
     shown = _evenly(labels) if summary["by"] == "step" else labels
     blocks = [_block(shown[start : start + _MAX_COLUMNS]) for start in range(0, len(shown), _MAX_COLUMNS)]
-    parts = ["\n\n".join(blocks), *_signs(labels, summary["source"])]
+    parts = ["\n\n".join(blocks), *_differences(shown, summary["baseline"]), *_signs(labels, summary["source"])]
     if len(shown) < len(labels):
         parts.append(f"{len(shown)} of {len(labels)} are shown; --json has all.")
     return "\n".join([*parts, *(f"Note: {note}." for note in summary["notes"])])
@@ -126,6 +161,26 @@ def _block(shown: Sequence[Summary]) -> str:
     ]
     measured = [line for line in lines if set(line[1:]) != {_NOT_MEASURED}]
     return _columns([heading, *measured])
+
+
+def _differences(shown: Sequence[Summary], baseline: str) -> list[str]:
+    """Return a line for each measure and label that differ by the adjusted p-value, after how many were compared."""
+    from swerve.artifacts.comparison import Difference
+    from swerve.formats.comparison_table import difference_text
+
+    lines, num = list[str](), 0
+    for label in shown:
+        for name, values in label["differences"].items():
+            difference, num = Difference.model_validate(values), num + 1
+            if (difference.p_adjusted or 0.0) <= _LEVEL:
+                lines.append(f"  {one_line(str(label['label']))}: {difference_text(name, difference)}")
+    if not num:
+        return []
+    return [
+        f"Differences from {one_line(baseline)}, paired over the problems that both have, with an adjusted p of at "
+        f"most {_LEVEL:g}: {len(lines)} of {num}",
+        *lines,
+    ]
 
 
 def _evenly(labels: Sequence[Summary]) -> list[Summary]:

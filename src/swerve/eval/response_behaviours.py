@@ -11,14 +11,19 @@ from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, re
 from swerve.artifacts.run import RunDirectory
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.label_summary import summarise
+from swerve.behaviours.measures import problem_values
 from swerve.behaviours.response_rows import Lexicon, Row
 from swerve.behaviours.signs import SIGNS
-from swerve.config import TaskConfig
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.config import Config
+from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
+from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.formats import imported_responses
+from swerve.problems import load_family
 from swerve.problems.prompt import FORMATS
+from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
+_CONFIDENCE = 0.95
 _BY = ("label", "step", "set")
 """What the responses of a file are compared by, unless the user says: the first of these that it has."""
 
@@ -29,24 +34,39 @@ def behaviour_summary(
     *,
     source: str,
     by: str | None,
+    baseline: str | None = None,
     lexicon: Lexicon | None = None,
     embed: Embedder | None = None,
 ) -> dict[str, Any]:
-    """Return the metrics of each label with their intervals, pass@k, and notes on what could not be measured.
+    """Return the metrics of each label with their intervals, pass@k, differences from the baseline, and notes.
+
+    Differences are those of a comparison of models: each measure, paired over the problems that two labels share.
 
     Args:
         responses: what is measured.
         rows: `behaviour_rows` of the same responses.
         source: where the responses are from, and
         by: what they are compared by: both are only recorded.
+        baseline: the label that the others are compared with; by default the first.
         lexicon: the phrases to count; by default those that ship.
         embed: texts to vectors, for the similarity of embeddings.
     """
     labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed)
-    for label in labels:
-        pairs = zip(responses, rows, strict=True)
-        label["sampling"] = _sampling([response for response, row in pairs if row["label"] == label["label"]])
-    return {"source": source, "by": by, "num_responses": len(responses), "notes": _notes(responses), "labels": labels}
+    names = [label["label"] for label in labels]
+    check_baseline(baseline, names)
+    base = baseline or names[0]
+    own: dict[str, list[Response]] = {}
+    for response, row in zip(responses, rows, strict=True):
+        own.setdefault(row["label"], []).append(response)
+    values = {name: problem_values(by_problem(own[name]), lexicon=lexicon, embed=embed) for name in names}
+    differences = adjusted(
+        [{} if name == base else measure_differences(values[base], values[name], base, _CONFIDENCE) for name in names]
+    )
+    for label, of_label in zip(labels, differences, strict=True):
+        label["sampling"] = _sampling(own[label["label"]])
+        label["differences"] = {name: difference.model_dump() for name, difference in of_label.items()}
+    known = {"source": source, "by": by, "baseline": base, "num_responses": len(responses)}
+    return {**known, "notes": _notes(responses), "labels": labels}
 
 
 def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[Response], str | None]:
@@ -96,8 +116,10 @@ def _comparable(response: Response) -> dict[str, Any]:
     return {**others, **own, **asked, "set": response.population}
 
 
-def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
-    """Return the rollouts of a run by step, with the beginning of the answer that its prompts gave.
+def run_responses(run: RunDirectory, config: Config) -> list[Response]:
+    """Return the rollouts of a run by step, with their problems and the beginning of the answer that its prompts gave.
+
+    Where the run's problems cannot be made or read here, rollouts have their ids alone.
 
     Raises:
         ArtifactError: the run has no rollouts, or a table is damaged.
@@ -105,18 +127,25 @@ def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
     paths = sorted((run.path / "rollouts").glob("step_*.parquet"))
     if not paths:
         raise ArtifactError(f"{run.path} has no rollouts; train an rl or distill stage with keep_rollouts: true")
+    task = config.task
+    try:
+        problems = load_family(task).problems("train", seed=derive_seed(config.seed, "problems"))
+    except SwerveError:  # its data is not here
+        problems = []
+    known = {problem.id: problem for problem in problems}
     # The beginning of the answer that the task's prompts give to the model.
     prompt = getattr(task, "prompt", None)
     prefix = ""
     if prompt is not None:
         prefix = FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
-    given: Any = {"prefix": prefix, "begun": run.read_provenance().get("answer_begun")}
+    begun = run.read_provenance().get("answer_begun")
     rollouts: list[Response] = []
     for path in paths:
         for number, rollout in enumerate(read_responses(path, ROLLOUTS_SCHEMA), start=1):
-            problem = replace(rollout.problem, family=task.kind, **given)
-            known: Any = {"label": f"step {rollout.step}", "place": f"{path.name}, row {number}"}
-            rollouts.append(replace(rollout, problem=problem, **known))
+            unknown = replace(rollout.problem, family=task.kind, prefix=prefix)
+            problem = replace(known.get(rollout.problem.id, unknown), begun=begun)
+            place = f"{path.name}, row {number}"
+            rollouts.append(replace(rollout, problem=problem, label=f"step {rollout.step}", place=place))
     return rollouts
 
 

@@ -77,7 +77,7 @@ def measures_table(comparison: Comparison) -> list[list[str]]:
             cells.append("not measured" if estimate is None else _interval(MEASURES[name], estimate) + few)
         rows.append([MEASURES[name].title + (", %" if MEASURES[name].unit == "share" else ""), *cells])
         if any(name in row.differences for row in comparison.rows):
-            rows.append(["  difference", *(difference_text(row, name) for row in comparison.rows)])
+            rows.append(["  difference", *(_difference_with_p(row, name) for row in comparison.rows)])
     return rows
 
 
@@ -153,13 +153,20 @@ def _difference(row: ModelScores, name: str) -> str:
     return said + _of_fewer(difference.num_problems, row.num_problems)
 
 
-def difference_text(row: ModelScores, name: str) -> str:
-    """Return a row's difference in a measure with its interval and p-value; empty where there is none."""
+def _difference_with_p(row: ModelScores, name: str) -> str:
     difference = row.differences.get(name)
-    if difference is None:
-        return ""
+    return "" if difference is None else f"{_difference(row, name)}, p {_p_words(difference)}"
+
+
+def difference_text(name: str, difference: Difference) -> str:
+    """Return a difference in a measure with its name, interval, n and p-value."""
+    said = _interval(MEASURES[name], difference.estimate, signed=True)
+    return f"{MEASURES[name].title} {said} (n={difference.num_problems}, p {_p_words(difference)})"
+
+
+def _p_words(difference: Difference) -> str:
     p = p_text(difference)
-    return f"{_difference(row, name)}, p {f'< {p[1:]}' if p.startswith('<') else f'= {p}'}"
+    return f"< {p[1:]}" if p.startswith("<") else f"= {p}"
 
 
 def _csv(comparison: Comparison) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from swerve.artifacts.comparison import MEASURES, Comparison, decoding_name
+from swerve.artifacts.comparison import Comparison, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.samples import SampleFile
 from swerve.config import ReportConfig
@@ -79,7 +79,7 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
         yield f"{said}."
         # What else differs, by the p-values that are adjusted for all differences.
         others = [
-            f"{MEASURES[name].title} {difference_text(row, name)}"
+            difference_text(name, difference)
             for name, difference in row.differences.items()
             if name != "accuracy" and (difference.p_adjusted or 0.0) <= 1 - comparison.confidence
         ]
