@@ -482,9 +482,9 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
         0,
         [
             note,
-            "stage sft: 500 steps, 16,000 examples",
-            "stage dpo: 8 steps, 256 examples, 8,192 completions of at most 589,824 tokens in all",
-            "stage rl: 80 steps, 10,240 completions of at most 737,280 tokens in all",
+            "stage sft: 500 steps",
+            "stage dpo: 8 steps, at most 8,192 completions of 589,824 tokens",
+            "stage rl: 80 steps, at most 10,240 completions of 737,280 tokens",
         ],
     )
     status, _, error = swerve(*check, "stages.rl.loss={kind: custom, path: mine.py:los}")

@@ -45,8 +45,8 @@ TULU_8B = {
     ("name", "architecture", "billions", "steps", "completions", "tokens"),
     [
         # 150 passes over 7,473 problems, 512 a step, one completion each.
-        ("spo_gsm8k", QWEN3_4B, 4.02, 2190, 1_120_950, 1_120_950 * 8192),
-        ("spo_pretraining", QWEN3_4B, 4.02, 2000, None, None),
+        ("spo_gsm8k", QWEN3_4B, 4.02, 2190, 1_121_280, 1_121_280 * 8192),
+        ("spo_pretraining", QWEN3_4B, 4.02, 2000, 0, 0),
         # 100 x 128 x 8, 280 x 128 x 16, 40 x 128 x 16.
         ("k_and_k", QWEN25_7B_1M, 7.62, 420, 757_760, 757_760 * 2048),
         ("k_and_k_curriculum", QWEN25_7B_1M, 7.62, 565, 36_160, 36_160 * 4096),
@@ -67,7 +67,7 @@ def test_a_paper_profile_is_predicted_from_a_configuration_alone(
     assert status == 0, err
     found = json.loads(out)
     (stage,) = found["stages"]
-    assert (stage["steps"], stage["completions"], stage["most_tokens"]) == (steps, completions, tokens)
+    assert (stage["steps"], stage["completions"], stage["tokens"]) == (steps, completions, tokens)
     # Two moments of 4 bytes for each weight.
     assert found["memory"]["optimizer"] == pytest.approx(8e9 * billions, rel=0.01)
     assert found["memory"]["peak"] > 16e9 * billions

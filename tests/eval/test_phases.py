@@ -82,16 +82,17 @@ def test_the_curves_of_exploring_paths_have_all_of_its_phases(seed: int) -> None
     (phases,) = path_phases(published(seed))
     assert phases.exploration_end == pytest.approx(121, abs=25)
     assert phases.consolidates
-    assert phases.entropy_rises
-    assert (phases.accuracy, phases.collapse) == ("test accuracy", pytest.approx(151, abs=40))
-    assert phases.lengths == pytest.approx((345, 515, 295), abs=20)
-    text = phases.described()
-    assert text.startswith(
+    assert phases.entropy is not None
+    assert phases.entropy.name == "rises"
+    assert (phases.accuracy_name, phases.collapse) == ("test accuracy", pytest.approx(151, abs=40))
+    length = phases.length
+    assert (length.first, length.extreme, length.last) == pytest.approx((345, 515, 295), abs=20)
+    assert phases.described().startswith(
         "Phases of rl by length (exploration: it rises; consolidation: it falls again while entropy rises; collapse: "
-        f"test accuracy falls from its peak for good): exploration to step {phases.exploration_end} (length "
+        f"test accuracy falls from its peak for good): exploration to step {phases.exploration_end}, consolidation to "
+        f"step 300 (length {length.first:.3g}, {length.extreme:.3g}, {length.last:.3g}), entropy rises all the while ("
     )
-    assert f"consolidation to step 300 (to {phases.lengths[2]:.3g}), entropy rises all the while" in text
-    assert f"collapse from step {phases.collapse} (test accuracy 0.4" in text
+    assert f"collapse from step {phases.collapse} (test accuracy 0.4" in phases.described()
     # By entropy it has none: that never falls.
     assert "no fall of entropy" in stage_courses(published(seed))[0].described()
 
@@ -105,9 +106,7 @@ def test_what_a_run_lacks_is_not_named_and_few_points_tell_nothing() -> None:
     (phases,) = path_phases(lines)
     assert phases.exploration_end is not None
     assert not phases.consolidates
-    assert phases.described().endswith(
-        "no consolidation, entropy was not measured, no collapse (reward 0.5, 0.5, 0.5)."
-    )
+    assert phases.described().endswith(" (length 104, 192, 192), no collapse (reward 0.5, 0.5, 0.5).")
     assert path_phases(lines[:7]) == ()
 
 

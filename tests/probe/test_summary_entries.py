@@ -140,8 +140,8 @@ def test_stages_are_ranges_of_steps_or_names_of_checkpoints() -> None:
     assert recipe.checkpoints_of_stages == {"early": ("a", "b"), "final": ("c",)}
     for stages, message in (
         ({"early": "100-300"}, r"stages.early: must be a range of steps such as 100..300, or a list, got '100-300'"),
-        ({"mid": "400..700"}, r"stages.mid: no checkpoint has a step in 400..700; give their steps"),
-        ({"late": ("dpo",)}, r"stages.late: 'dpo' is no checkpoint that is compared; these are a, b, c"),
+        ({"mid": "400..700"}, r"stages.mid: 400..700 names no checkpoint, or one that is not compared \(a, b, c; with"),
+        ({"late": ("dpo",)}, r"stages.late: \('dpo',\) names no checkpoint, or one that is not compared"),
     ):
         with pytest.raises(ValueError, match=message):
             ProbeRecipe(**RECIPE, stages=stages)

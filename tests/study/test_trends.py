@@ -43,9 +43,8 @@ def test_a_shape_is_shown_where_most_runs_have_it(measured) -> None:
     )
     turns, rises, flat, not_rising, unmeasured = compare_runs(asked, runs).trends
     assert (turns.is_shown, turns.num_shown, turns.num_runs) == (True, 2, 3)
-    assert turns.first == pytest.approx(0.24, abs=0.03)
-    assert turns.extreme == pytest.approx(0.78, abs=0.03)
-    assert turns.extreme_step == pytest.approx((30 + 30 + 57) / 3, abs=6)
+    assert turns.levels == pytest.approx((0.24, 0.77, 0.55), abs=0.03)
+    assert turns.turn == pytest.approx((30 + 30 + 57) / 3, abs=6)
     # The change is the last level less the first, by Student's t over the three seeds.
     ends = [0.2, 0.2, 0.5]
     assert turns.change is not None

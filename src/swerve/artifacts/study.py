@@ -183,14 +183,10 @@ class StudyTrend(Record):
     """Runs with enough points of the curve, or pairs of runs."""
     num_shown: int | None
     """Of these, with the expected shape; null for differences."""
-    first: float | None = None
-    """Mean level at the beginning."""
-    extreme: float | None = None
-    """Mean of the highest levels; where a curve falls and rises, of the lowest."""
-    extreme_step: float | None = None
-    """Mean global step of these."""
-    last: float | None = None
-    """Mean level at the end."""
+    levels: tuple[float, float, float] | None = None
+    """Means over runs of the first, the highest (where a curve falls and rises, the lowest) and the last level."""
+    turn: float | None = None
+    """Mean global step of the highest or lowest level."""
     change: Estimate | None
     """Last level less the first, or the difference from the baseline, with Student's t interval over seeds; null with
     one seed."""

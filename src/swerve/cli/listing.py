@@ -15,7 +15,7 @@ import typer
 
 from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
-from swerve.errors import ConfigError, SwerveError, nearest
+from swerve.errors import ConfigError, MissingExtraError, SwerveError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import Config
@@ -136,7 +136,10 @@ def check_config(
     check_name(config.name)
     from swerve.train.checks import check_recipe
 
-    check_recipe(config, is_here=memory is None)
+    try:
+        check_recipe(config, is_here=memory is None)
+    except MissingExtraError as error:
+        raise SwerveError(f"{error}; for another machine give the memory of its device, as in --memory 80") from None
 
     # What a person should know of it: its digest, what presets leave out, its length and the memory it takes.
     digest = config_hash(config)
@@ -159,9 +162,8 @@ def _size_line(size: Mapping[str, Any]) -> str:
     """Say how long a stage is."""
     if size["steps"] is None:
         return f"stage {size['stage']}: its steps are counted when training begins"
-    parts = [f"{size[name]:,} {name}" for name in ("steps", "examples", "completions") if size[name]]
-    most = f" of at most {size['most_tokens']:,} tokens in all" if size["most_tokens"] else ""
-    return f"stage {size['stage']}: {', '.join(parts)}{most}"
+    sampled = f", at most {size['completions']:,} completions of {size['tokens']:,} tokens" if size["tokens"] else ""
+    return f"stage {size['stage']}: {size['steps']:,} steps{sampled}"
 
 
 def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict[str, Any] | None, str]:
@@ -177,9 +179,7 @@ def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict
     needed = predicted_probe_memory(recipe, available=available)
     line = f"about {gigabytes(needed.peak)} of {gigabytes(available)} GB ({needed.shown()})"
     if needed.peak > available:
-        raise ConfigError(
-            f"the probe needs {line}; lower {'runtime.max_rows' if needed.sampling else 'probe.tokens_per_batch'}"
-        )
+        raise ConfigError(f"the probe needs {line}; lower probe.tokens_per_batch, or take a larger device")
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"memory: {line}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -52,62 +53,62 @@ class Course(Record):
 
 
 _ACCURACIES = {"eval_accuracy": "test accuracy", "accuracy": "training accuracy", "reward": "reward"}
-"""What a collapse shows in, the first that was measured often enough: key of the metrics -> name."""
+"""What a collapse is seen in, the first that was measured often enough: key of the metrics -> name."""
 
 
-class PathPhases(Record):
-    """The phases of one RL stage as "Exploring Paths in Probabilistic Graphs" defines them, in steps of the stage.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPhases:
+    """The phases of one RL stage as "Exploring Paths in Probabilistic Graphs" defines them.
 
     Exploration: the answers become longer. Consolidation: they become shorter again, while the entropy rises all the
-    while. Collapse: the accuracy on test problems falls from its peak for good. Each move is one that `curve_shape`
-    tells from noise.
+    while. Collapse: the accuracy on test problems falls from its peak for good. `curve_shape` tells each from noise;
+    `extreme_at` of the shapes is a step of the stage.
     """
 
     stage: str
-    lengths: tuple[float, float, float]
-    """Completion length in training, tokens: first, highest and last level."""
-    exploration_end: int | None
-    """Step of the highest level; null where the length does not rise."""
-    consolidates: bool
-    """Whether the length falls from there."""
-    entropies: tuple[float, float] | None
-    """First and last level of the entropy (`neg_logprob`), nats per token; null where it was not measured."""
-    entropy_rises: bool | None
-    """Whether it rises and does not fall again."""
-    accuracy: str | None
-    """What a collapse is seen in: accuracy on test problems, or where that was measured at fewer than 8 steps that of
-    training, or the reward."""
-    accuracies: tuple[float, float, float] | None
-    """Its first, highest and last level."""
-    collapse: int | None
-    """Step of its highest level; null where it does not fall from there."""
+    length: CurveShape
+    """Of the completion length in training, tokens."""
+    entropy: CurveShape | None
+    """Of `neg_logprob`, nats per token; None where it was not measured."""
+    accuracy: CurveShape
+    """Of `accuracy_name`."""
+    accuracy_name: str
     end: int
     """Last step."""
 
+    @property
+    def exploration_end(self) -> int | None:
+        """Step at which the answers are longest; None where they do not become longer."""
+        return self.length.extreme_at if self.length.name in ("rises", "up_then_down") else None
+
+    @property
+    def consolidates(self) -> bool:
+        """Whether the answers become shorter again."""
+        return self.length.name == "up_then_down"
+
+    @property
+    def collapse(self) -> int | None:
+        """Step of the highest accuracy; None where it does not fall from there."""
+        return self.accuracy.extreme_at if self.accuracy.name in ("falls", "up_then_down") else None
+
     def described(self) -> str:
-        """Return the phases as one line, with the rule."""
-        first, highest, last = (f"{length:.3g}" for length in self.lengths)
-        if self.exploration_end is None:
-            length = f"no exploration (length {first} to {last})"
-        elif not self.consolidates:
-            length = f"exploration to step {self.exploration_end} (length {first} to {highest}), no consolidation"
-        else:
-            length = (
-                f"exploration to step {self.exploration_end} (length {first} to {highest}), consolidation to step "
-                f"{self.end} (to {last})"
-            )
-        entropy = "entropy was not measured"
-        if self.entropies is not None:
-            rises = "rises all the while" if self.entropy_rises else "does not rise all the while"
-            entropy = "entropy {} ({:.3g} to {:.3g})".format(rises, *self.entropies)
-        collapse = "no accuracy at 8 steps or more"
-        if self.accuracies is not None:
-            levels = "{} {:.3g}, {:.3g}, {:.3g}".format(self.accuracy, *self.accuracies)
-            collapse = f"{'no collapse' if self.collapse is None else f'collapse from step {self.collapse}'} ({levels})"
+        """Return the phases as one line, with the rule, and the first, highest and last levels."""
+        parts = ["no exploration" if self.exploration_end is None else f"exploration to step {self.exploration_end}"]
+        parts.append(f"consolidation to step {self.end}" if self.consolidates else "no consolidation")
+        parts[-1] += f" (length {_levels(self.length)})"
+        if self.entropy is not None:
+            rises = "rises" if self.entropy.name == "rises" else "does not rise"
+            parts.append(f"entropy {rises} all the while ({_levels(self.entropy)})")
+        parts.append("no collapse" if self.collapse is None else f"collapse from step {self.collapse}")
         return (
             f"Phases of {self.stage} by length (exploration: it rises; consolidation: it falls again while entropy "
-            f"rises; collapse: test accuracy falls from its peak for good): {length}, {entropy}, {collapse}."
+            "rises; collapse: test accuracy falls from its peak for good): "
+            f"{', '.join(parts)} ({self.accuracy_name} {_levels(self.accuracy)})."
         )
+
+
+def _levels(shape: CurveShape) -> str:
+    return f"{shape.first:.3g}, {shape.extreme:.3g}, {shape.last:.3g}"
 
 
 def path_phases(records: Sequence[Mapping[str, Any]]) -> tuple[PathPhases, ...]:
@@ -118,43 +119,22 @@ def path_phases(records: Sequence[Mapping[str, Any]]) -> tuple[PathPhases, ...]:
     """
     phases = []
     for stage, lines in _by_stage(records).items():
-        steps, length = _shape_of(lines, "completion_length")
-        if length is None:
-            continue
-        explores = length.name in ("rises", "up_then_down")
-        _, entropy = _shape_of(lines, "neg_logprob")
-        phases.append(
-            PathPhases(
-                stage=stage,
-                lengths=(length.first, length.extreme, length.last),
-                exploration_end=steps[length.extreme_at] if explores else None,
-                consolidates=length.name == "up_then_down",
-                entropies=None if entropy is None else (entropy.first, entropy.last),
-                entropy_rises=None if entropy is None else entropy.name == "rises",
-                end=steps[-1],
-                **_collapse(lines),
+        length = _shape_of(lines, "completion_length")
+        accuracies = {name: _shape_of(lines, key) for key, name in _ACCURACIES.items()}
+        name, accuracy = next(((name, shape) for name, shape in accuracies.items() if shape), ("", None))
+        if length is not None and accuracy is not None:
+            entropy, end = _shape_of(lines, "neg_logprob"), int(lines[-1]["stage_step"])
+            phases.append(
+                PathPhases(stage=stage, length=length, entropy=entropy, accuracy=accuracy, accuracy_name=name, end=end)
             )
-        )
     return tuple(phases)
 
 
-def _shape_of(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], CurveShape | None]:
-    """Return the steps that have a metric, and the shape of its curve."""
+def _shape_of(lines: Sequence[Mapping[str, Any]], key: str) -> CurveShape | None:
+    """Return the shape of a metric's curve over the steps that have it."""
     measured = [line for line in lines if line.get(key) is not None]
-    return [int(line["stage_step"]) for line in measured], curve_shape([line[key] for line in measured])
-
-
-def _collapse(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    for key, name in _ACCURACIES.items():
-        steps, shape = _shape_of(lines, key)
-        if shape is not None:
-            falls = shape.name in ("falls", "up_then_down")
-            return {
-                "accuracy": name,
-                "accuracies": (shape.first, shape.extreme, shape.last),
-                "collapse": steps[shape.extreme_at] if falls else None,
-            }
-    return dict.fromkeys(("accuracy", "accuracies", "collapse"))
+    shape = curve_shape([line[key] for line in measured])
+    return shape and replace(shape, extreme_at=int(measured[shape.extreme_at]["stage_step"]))
 
 
 def _by_stage(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

@@ -130,8 +130,9 @@ class ProbeRecipe(ProbeSettings):
         members = {}
         for stage, given in self.stages.items():
             if isinstance(given, str):
-                low, high = map(int, given.split(".."))
-                given = tuple(name for name in self.compared if low <= self.steps.get(name, -1) <= high)
+                low, _, high = given.partition("..")
+                within = range(int(low), int(high) + 1)
+                given = tuple(name for name in self.compared if self.steps.get(name) in within)
             members[stage] = given
         return members
 
@@ -141,14 +142,11 @@ class ProbeRecipe(ProbeSettings):
             if isinstance(given, str) and not re.fullmatch(r"\d+\.\.\d+", given):
                 raise ValueError(f"stages.{stage}: must be a range of steps such as 100..300, or a list, got '{given}'")
         for stage, names in self.checkpoints_of_stages.items():
-            for name in names:
-                if name not in self.compared:
-                    raise ValueError(
-                        f"stages.{stage}: '{name}' is no checkpoint that is compared{nearest(name, self.compared)}; "
-                        f"these are {', '.join(self.compared)}"
-                    )
-            if not names:
-                raise ValueError(f"stages.{stage}: no checkpoint has a step in {self.stages[stage]}; give their steps")
+            if not names or not set(names) <= set(self.compared):
+                raise ValueError(
+                    f"stages.{stage}: {self.stages[stage]} names no checkpoint, or one that is not compared "
+                    f"({', '.join(self.compared)}; with steps {dict(self.steps)})"
+                )
         return self
 
     @property

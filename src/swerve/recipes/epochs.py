@@ -82,31 +82,21 @@ def _num_responses(stage: SftStage, config: Config) -> int:
 
 
 def stage_sizes(config: Config) -> list[dict[str, Any]]:
-    """Return how long each stage is: its steps, the examples it learns, the completions it samples, and their tokens.
+    """Return each stage's steps, and how many completions and tokens it samples at most.
 
-    A number that the data decides, or that a stage has not, is None; `most_tokens` are those of completions that are
-    all as long as is allowed.
+    `steps` are None where the data decides them, and then nothing else is known.
     """
-    sizes = []
+    sizes: list[dict[str, Any]] = []
     for stage in config.stages:
-        is_open = getattr(stage, "epochs", None) is not None
-        examples, completions = None, None
+        if getattr(stage, "epochs", None) is not None:
+            sizes.append({"stage": stage.label, "steps": None, "completions": None, "tokens": None})
+            continue
+        prompts = getattr(stage, "num_prompts", 0) or getattr(stage, "max_prompts", 0)
+        completions = prompts * getattr(stage, "samples_per_prompt", 0)
         if isinstance(stage, RlStage | DistillStage):
-            phases = getattr(stage, "phases", ()) or (stage,)
-            completions = sum(
-                phase.steps
-                * (phase.prompts_per_step or stage.prompts_per_step)
-                * (phase.samples_per_prompt or stage.samples_per_prompt)
-                for phase in phases
-            )
-            if stage.num_examples is not None:
-                completions = stage.num_examples * stage.samples_per_prompt
-        else:
-            examples = getattr(stage, "num_examples", None) or stage.steps * stage.batch_size
-            prompts = getattr(stage, "num_prompts", None) or getattr(stage, "max_prompts", None)
-            completions = prompts and prompts * getattr(stage, "samples_per_prompt", 0)
-        size = {"steps": stage.steps, "examples": examples, "completions": completions}
-        most = completions and completions * config.max_new_tokens
-        size = dict.fromkeys((*size, "most_tokens")) if is_open else {**size, "most_tokens": most}
-        sizes.append({"stage": stage.label, **size})
+            for part in getattr(stage, "phases", ()) or (stage,):
+                prompts = part.steps * (part.prompts_per_step or stage.prompts_per_step)
+                completions += prompts * (part.samples_per_prompt or stage.samples_per_prompt)
+        tokens = completions * config.max_new_tokens
+        sizes.append({"stage": stage.label, "steps": stage.steps, "completions": completions, "tokens": tokens})
     return sizes

@@ -333,24 +333,21 @@ def _kind_cell(entry: StudyKind | None) -> str:
 
 def trends_table(study: Study) -> list[list[str]]:
     """Return the table of what the study expects, a row for each variant and expectation, the heading first."""
-    heading = ["Variant", "Expected", "Shown", "Runs", "First", "Highest or lowest", "Last", "Change or difference"]
+    heading = ["Variant", "Expected", "Shown", "Runs", "First, extreme and last level", "Change or difference"]
     return _compact([heading, *map(_trend_row, study.trends)])
 
 
 def _trend_row(trend: StudyTrend) -> list[str]:
-    levels = [
-        NOT_MEASURED if level is None else _value(trend.measure, level)
-        for level in (trend.first, trend.extreme, trend.last)
-    ]
-    if trend.extreme_step is not None:
-        levels[1] += f" (step {count(round(trend.extreme_step))})"
+    levels = [_value(trend.measure, level) for level in trend.levels or ()]
+    if trend.turn is not None:
+        levels[1] += f" (step {count(round(trend.turn))})"
     runs = count(trend.num_runs)
     return [
         trend.variant,
         f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
         {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
         runs if trend.num_shown is None else f"{count(trend.num_shown)} of {runs}",
-        *levels,
+        ", ".join(levels) or NOT_MEASURED,
         NOT_MEASURED if trend.change is None else _change(trend.measure, trend.change),
     ]
 

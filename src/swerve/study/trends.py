@@ -48,29 +48,25 @@ def expected_trends(
 
 
 def _shape_trend(expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float) -> StudyTrend:
-    # The shape of each run's curve that has enough points.
-    shapes, extreme_steps = [], []
-    for run in runs:
-        curve = run.curves.get(expectation.measure, {}) if run.run.variant == variant else {}
-        shape = curve_shape(list(curve.values()))
-        if shape is not None:
-            shapes.append(shape)
-            extreme_steps.append(list(curve)[shape.extreme_at])
-    shown = sum(shape.name in _SHAPES[expectation.shape] for shape in shapes)
-    changes = [shape.last - shape.first for shape in shapes]
-    return StudyTrend(
+    # The shape of each run's curve that has enough points, and the step of its turn.
+    curves = [run.curves.get(expectation.measure, {}) for run in runs if run.run.variant == variant]
+    found = [(shape, list(curve)) for curve in curves if (shape := curve_shape(list(curve.values()))) is not None]
+    shapes = [shape for shape, _ in found]
+    num_shown = sum(shape.name in _SHAPES[expectation.shape] for shape in shapes)
+    trend = StudyTrend(
         variant=variant,
         measure=expectation.measure,
         expected=expectation.shape,
-        is_shown=2 * shown > len(shapes) if shapes else None,
+        is_shown=2 * num_shown > len(shapes) if shapes else None,
         num_runs=len(shapes),
-        num_shown=shown,
-        first=fmean(shape.first for shape in shapes) if shapes else None,
-        extreme=fmean(shape.extreme for shape in shapes) if shapes else None,
-        extreme_step=fmean(extreme_steps) if shapes else None,
-        last=fmean(shape.last for shape in shapes) if shapes else None,
-        change=_interval(changes, confidence),
+        num_shown=num_shown,
+        change=_interval([shape.last - shape.first for shape in shapes], confidence),
     )
+    if not shapes:
+        return trend
+    first, extreme, last = np.mean([(shape.first, shape.extreme, shape.last) for shape in shapes], axis=0).tolist()
+    turn = fmean(steps[shape.extreme_at] for shape, steps in found)
+    return trend.model_copy(update={"levels": (first, extreme, last), "turn": turn})
 
 
 def _difference_trend(
@@ -82,11 +78,8 @@ def _difference_trend(
 ) -> StudyTrend:
     if expectation.measure == TOKENS_AT_EQUAL_ACCURACY:
         of_run = {(run.run.variant, run.run.seed): run for run in runs}
-        changes = []
-        for seed in study.seeds:
-            pair = of_run.get((study.compared_with, seed)), of_run.get((variant, seed))
-            if pair[0] is not None and pair[1] is not None:
-                changes.append(tokens_at_equal_accuracy(pair[0], pair[1]))
+        pairs = [(of_run.get((study.compared_with, seed)), of_run.get((variant, seed))) for seed in study.seeds]
+        changes = [tokens_at_equal_accuracy(base, run) for base, run in pairs if base and run]
         known = [change for change in changes if change is not None]
         change, num = _interval(known, study.confidence), len(known)
     else:
@@ -129,12 +122,9 @@ def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
     low, high = max(own[0][0] for own in points), min(max(own)[0] for own in points)
     if high <= low:
         return None
+    levels = np.linspace(low, high, 20)
     first, second = (
-        fmean(min(tokens for accuracy, tokens in own if accuracy >= level - 1e-12) for level in _levels(low, high))
+        fmean(min(tokens for accuracy, tokens in own if accuracy >= level - 1e-12) for level in levels)
         for own in points
     )
     return second - first
-
-
-def _levels(low: float, high: float) -> list[float]:
-    return [low + (high - low) * place / 19 for place in range(20)]

@@ -194,50 +194,38 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     return max(stages, key=lambda memory: memory.peak)
 
 
-def predicted_probe_memory(recipe: ProbeRecipe, *, available: int | None = None) -> StageMemory:
-    """Return what a probe holds at its peak: one model at a time beside the other's output head, read or sampling.
+def predicted_probe_memory(recipe: ProbeRecipe, *, available: int) -> StageMemory:
+    """Return what a probe holds at its peak: one model at a time beside the other's output head, reading or sampling.
 
     Args:
-        recipe: the probe's; of its models that are folders, one at least, the largest counts.
+        recipe: the probe's; of its models the first that is a folder counts.
         available: as for `predicted_memory`.
 
     Batches are taken to be full, and responses as long as is allowed; statistics over the vocabulary are held for
     `probe.tokens_per_chunk` tokens at a time and not counted.
 
     Raises:
-        ConfigError: a model's configuration cannot be read.
+        ConfigError: the model's configuration cannot be read.
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
+    name, path = next((name, path) for name, path in recipe.models.items() if Path(path).is_dir())
     runtime = recipe.runtime.model_copy(update={"precision": recipe.runtime.dtype})
-    folders = {name: path for name, path in recipe.models.items() if Path(path).is_dir()}
-    architectures = [read_architecture(path, key=f"models.{name}")[0] for name, path in folders.items()]
-    models = [_empty_model(architecture, runtime) for architecture in architectures]
-    model = max(models, key=lambda model: sum(map(_size, model.parameters())))
-    weights, mode = sum(map(_size, model.parameters())), FakeTensorMode()
+    model, mode = _empty_model(read_architecture(path, key=f"models.{name}")[0], runtime), FakeTensorMode()
     with mode:
         _replace_tensors(model, torch.bfloat16 if runtime.dtype == "bfloat16" else torch.float32)
     use_fast_layers(model)
+    weights, other_head = sum(map(_size, model.parameters())), _size(model.get_output_embeddings().weight)
 
-    # One batch of sequences as long as is allowed.
-    sample = recipe.sample or Sampling()
-    completion = sample.max_new_tokens or recipe.max_new_tokens or _LONGEST_PROMPT
-    sequences = [([0] * _LONGEST_PROMPT, [0] * completion)] * max(
-        1, recipe.probe.tokens_per_batch // (_LONGEST_PROMPT + completion)
-    )
-    (batch,) = token_batches(sequences, pad_id=0, in_order=True)
+    # One batch of sequences as long as is allowed, and the sampler's cache for as many side by side as may be.
+    longest = (recipe.sample or Sampling()).max_new_tokens or recipe.max_new_tokens or _LONGEST_PROMPT
+    sequence, length = ([0] * _LONGEST_PROMPT, [0] * longest), _LONGEST_PROMPT + longest
+    (batch,) = token_batches([sequence] * max(1, recipe.probe.tokens_per_batch // length), pad_id=0, in_order=True)
     head, live = model_head(model), _LiveBytes(besides=[*model.parameters(), *model.buffers()])
     batch = _fake(mode, batch)
     with mode, live, torch.inference_mode(), head_inputs(head.projection, skip_head=True):
         completion_logits(model.eval(), batch)
-
-    # The sampler's cache, of so many completions side by side.
-    stage = RlStage(steps=1, optimizer=OptimizerConfig(lr=1.0), prompts_per_step=runtime.max_rows, samples_per_prompt=2)
-    samples = recipe.sample is not None or recipe.probe.causal.max_rollouts > 0
-    length = _LONGEST_PROMPT + completion
-    sampling = _sampling_bytes(mode, model, recipe, stage, length, 1) if samples else 0
-    other_head = _size(model.get_output_embeddings().weight)
-    if available is not None and getattr(recipe.rollout.engine, "cache_gb", 0.0) is None:
-        sampling = min(sampling, max(0, available - weights - other_head) // 2)
+    stage = RlStage(steps=1, optimizer=OptimizerConfig(lr=1.0), prompts_per_step=runtime.max_rows)
+    sampling = _sampling_bytes(mode, model, recipe, stage, length, 1)
     return StageMemory(
         stage="probe",
         weights=weights,
@@ -245,7 +233,7 @@ def predicted_probe_memory(recipe: ProbeRecipe, *, available: int | None = None)
         optimizer=0,
         frozen=other_head,
         update=live.peak,
-        sampling=sampling,
+        sampling=min(sampling, max(0, available - weights - other_head) // 2),
     )
 
 
