@@ -70,7 +70,6 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
             "scales": [18.2, 17.0, 19.1],
             "relative_norm": 0.0011,
             "means": [0.0078, 0.0081, 0.0083],
-            "mean_at_own_norm": 2.5e-5,
         },
         "claims": claims(),
         "spike_densities": [

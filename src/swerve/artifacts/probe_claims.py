@@ -25,8 +25,6 @@ class NoiseModels(Record):
     """Norm of what training changed of all matrices together over that of these matrices of the reference."""
     means: tuple[float, ...] = ()
     """Mean divergence of each noise model from the reference on the same tokens."""
-    mean_at_own_norm: float | None = None
-    """That of noise of the norm of what training changed, on some of the rollouts."""
 
 
 class NullFigure(Record):

@@ -211,8 +211,6 @@ def test_noise_models_are_as_far_from_the_reference_as_was_asked(tmp_path: Path)
     changes = matrix_changes(REFERENCE, TRAINED).values()
     whole = math.hypot(*(size for _, size in changes))
     assert noise.relative_norm == pytest.approx(math.hypot(*(change for change, _ in changes)) / whole)
-    assert noise.mean_at_own_norm is not None
-    assert (noise.mean_at_own_norm < 0.02) == (noise.scales[0] > 1)
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swerve.artifacts.parts import Parts, digest_of
+from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_claims import NoiseModels
 from swerve.batch import TokenSequence
 from swerve.functional.divergence import DivergenceStats
@@ -28,7 +28,6 @@ from swerve.probe.engine.measure import measure, shared_progress
 from swerve.probe.plan import ProbePlan
 from swerve.progress import Progress
 from swerve.seeds import derive_seed
-from swerve.version import __version__
 from swerve.world import World
 
 _ROWS = 1024
@@ -161,7 +160,10 @@ def measure_noise(
 
     seed = derive_seed(plan.recipe.seed, "probe", "noise")
     fingerprint = digest_of("noise", reference.fingerprint, checkpoint.fingerprint, seed)
-    changes = _known_changes(reference, checkpoint, fingerprint, store, world)
+
+    # How far training moved each matrix, which the first process finds out.
+    own = matrix_changes(reference, checkpoint) if world.is_main else None
+    changes: dict[str, tuple[float, float]] | None = world.gather(own)[0]
     if changes is None:
         return nothing(f"{checkpoint.label} and {reference.label} have matrices of other names or shapes")
     if not changes or not target:
@@ -199,42 +201,19 @@ def measure_noise(
     def means(stats: Mapping[Any, DivergenceStats]) -> tuple[float, ...]:
         return tuple(float(getattr(own, settings.divergence).double().mean()) for own in stats.values())
 
-    def mean_at(scale: float) -> float:
-        (mean,) = means(measured(some, {1: scale}))
-        tried[scale] = mean if math.isfinite(mean) else None
-        return mean
-
     # The scale, from some of the rollouts; then all noise models on all of them.
     rows = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.headline]
     some = rows[:: -(-sum(len(completion) for _, completion in rows) // _SEARCH_TOKENS)]
-    tried: dict[float, float | None] = {}
     with progress.task("noise models", 0) as task:
-        found = matching_scale(mean_at, target, most=1 / relative)
-        if found is None:
+        matched = matching_scale(lambda scale: means(measured(some, {1: scale}))[0], target, most=1 / relative)
+        if matched is None:
             return nothing(f"noise of up to the norm of the weights does not go as far as {checkpoint.label}")
-        (scale, power), others = found, range(2, settings.noise_models + 1)
+        (scale, power), others = matched, range(2, settings.noise_models + 1)
         reached = means(measured(some, dict.fromkeys(others, scale)))
         corrected = (scale * (target / mean) ** (1 / power) for mean in reached)
         scales = {1: scale, **dict(zip(others, corrected, strict=True))}
         stats = measured(rows, scales)
-    noise_models = NoiseModels(
-        target=target,
-        scales=tuple(scales.values()),
-        relative_norm=relative,
-        means=means(stats),
-        mean_at_own_norm=tried.get(1.0),
-    )
-    return noise_models, stats
-
-
-def _known_changes(
-    reference: ModelSource, checkpoint: ModelSource, fingerprint: str, store: Path | None, world: World
-) -> dict[str, tuple[float, float]] | None:
-    """Return `matrix_changes`, which the first process finds out once."""
-    parts = Parts(store, [__version__, torch.__version__])
-    changes = parts.get("changes", fingerprint) if world.is_main else None
-    if world.is_main and changes is None:
-        changes = matrix_changes(reference, checkpoint)
-        parts.put("changes", fingerprint, changes)
-    known: dict[str, tuple[float, float]] | None = world.gather(changes)[0]
-    return known
+    if not math.isfinite(sum(means(stats))):
+        return nothing("the mean of a noise model is infinite")
+    factors = tuple(scales.values())
+    return NoiseModels(target=target, scales=factors, relative_norm=relative, means=means(stats)), stats
