@@ -11,10 +11,11 @@ from swerve.artifacts.files import read_sealed, write_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.errors import ArtifactError, CheckpointError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.eval import evaluate
-from swerve.eval.heldout import _note_ungraded, heldout_scores, write_evaluation
+from swerve.eval.heldout import _note_ungraded, heldout_problems, heldout_scores, write_evaluation
 from swerve.models.model_folder import load_model
+from swerve.problems import load_family
 from swerve.problems.mixture import Mixture
 from swerve.progress import SilentProgress
 from swerve.statistics import share
@@ -40,6 +41,20 @@ def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
         for row in rows:
             assert row["correct"] == (row["extracted"] == row["gold"])
             assert not row["trace_right"] or row["correct"]
+
+
+def test_problems_that_are_left_out_are_the_first(small_config):
+    def asked(**values):
+        config = small_config.model_copy(update={"eval": small_config.eval.model_copy(update=values)})
+        return [problem.id for problem in heldout_problems(config, load_family(config.task))]
+
+    everything = asked()
+    assert asked(num_problems=10) + asked(skip=10, num_problems=14) == everything
+    assert asked(skip=20) == everything[20:]
+    with pytest.raises(
+        ConfigError, match=f"eval.skip: 24 leaves none of the task's {len(everything)} held-out problems"
+    ):
+        asked(skip=24)
 
 
 def test_entropy_is_that_of_the_greedy_completion(small_run):

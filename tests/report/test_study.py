@@ -11,15 +11,26 @@ from swerve.artifacts.study import (
     Detectable,
     Study,
     StudyCurve,
+    StudyDesign,
     StudyDifference,
     StudyKind,
     StudyMean,
     StudyRun,
+    StudyTrial,
     StudyVariant,
+    StudyVerdict,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
-from swerve.report.study import detectable_words, headline_table, kinds_table, measures_table, write_study_page
+from swerve.report.study import (
+    design_words,
+    detectable_words,
+    headline_table,
+    kinds_table,
+    measures_table,
+    trials_table,
+    write_study_page,
+)
 
 
 @pytest.fixture
@@ -109,6 +120,66 @@ def test_the_page_has_findings_collapses_failures_curves_and_figures(study, tmp_
         "study-accuracy.png",
         "study_comparison.png",
     }
+
+
+@pytest.fixture
+def judged(study) -> Study:
+    """The study with a design, settings that were tried and a verdict."""
+    design = StudyDesign(
+        measure="accuracy",
+        margin=0.05,
+        min_gain=0.15,
+        ceiling=0.97,
+        tuning_seeds=(100, 101),
+        num_by_seed=(2, 1),
+        num_problems=200,
+        widening=1.75,
+    )
+    trials = (
+        StudyTrial(
+            variant="none",
+            number=2,
+            changes={"lr": 1e-4},
+            seeds=(100, 101),
+            values={"accuracy": 0.5, "entropy": 0.25},
+            is_chosen=True,
+        ),
+        StudyTrial(variant="none", number=3, changes={"lr": 1e-3}, seeds=(100,), values={}, is_chosen=False),
+    )
+    verdict = StudyVerdict(
+        variant="kl",
+        verdict="not shown",
+        words="not shown to differ",
+        p=0.3,
+        over_seeds=Estimate(mean=0.1, low=-0.11, high=0.31),
+    )
+    return study.model_copy(update={"design": design, "trials": trials, "verdicts": (verdict,)})  # fmt: skip
+
+
+def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_path):
+    rule, tuning, detectable = design_words(judged)
+    assert rule == (
+        "Judged by greedy accuracy over seeds 0, 1, 2; the smallest difference that matters is 5 points. Nothing is "
+        "said where none does not gain 15 points and more over seeds, or where it or the variant is above 97.0%."
+    )
+    assert tuning.startswith(
+        "Settings of each variant are chosen before, on 200 other held-out problems: 2 with seed 100, then 1 with seed "
+    )
+    assert detectable.startswith("Detectable difference in greedy accuracy")
+    assert trials_table(judged) == [
+        ["Variant", "Setting", "Seeds", "Greedy accuracy", "Token entropy", "Choice"],
+        ["none", "lr=0.0001", "100, 101", "50.0%", "0.250", "chosen"],
+        ["none", "lr=0.001", "100", "", "", ""],
+    ]
+    assert [row[-1] for row in headline_table(judged)] == ["Verdict", "", "not shown to differ"]
+    page = write_study_page(judged, tmp_path, options=ReportConfig()).read_text(encoding="utf-8")
+    text = html.unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{MINUS SIGN}", "-")
+    assert "kl is not shown to differ: +10.0 (-11.0 to +31.0) points, p = 0.30." in text
+    assert rule in text
+    assert text.index(rule) < text.index("kl is not shown to differ")
+    assert "they flatter them" in text
+    rows = (tmp_path / "figures" / "study_settings.csv").read_text().splitlines()
+    assert rows == ["variant,setting,seeds,entropy,accuracy,chosen", "none,lr=0.0001,2,0.25,0.5,True"]
 
 
 def test_a_study_without_any_evaluation_has_a_page(study, tmp_path):

@@ -111,7 +111,7 @@ def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:
     """
     heldout = family.problems("heldout", seed=derive_seed(config.seed, "problems"))
     problems = heldout[config.eval.skip :][: config.eval.num_problems]
-    if not problems:
+    if heldout and not problems:
         raise ConfigError(f"eval.skip: {config.eval.skip} leaves none of the task's {len(heldout)} held-out problems")
     return problems
 
