@@ -389,14 +389,13 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
         wide=True,
     )
 
-    # One plot of the headline measure for seeds and one for problems.
-    for unit, read in (("seeds", _seeds_of), ("problems", _problems_of)):
-        known = [
-            (difference, value)
-            for difference in study.differences
-            if difference.measure == headline and (value := read(difference))
-        ]
-        yield panel(f"Difference from {baseline} over {unit}", _dots(headline, known))
+    # A plot over seeds: what verdicts rest on.
+    known = [
+        (difference, difference.over_seeds)
+        for difference in study.differences
+        if difference.measure == headline and difference.over_seeds is not None
+    ]
+    yield panel(f"Difference from {baseline} over seeds", _dots(headline, known))
 
     # How settings were chosen.
     if study.trials:
@@ -417,14 +416,6 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
     heading = ["Measure and variant", *_DIFFERENCE_HEADER]
     table = _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], folded=True)
     yield panel("", measured_columns(table), wide=True)
-
-
-def _seeds_of(difference: StudyDifference) -> Estimate | None:
-    return difference.over_seeds
-
-
-def _problems_of(difference: StudyDifference) -> Estimate | None:
-    return difference.over_problems
 
 
 def _dots(measure: str, known: Sequence[tuple[StudyDifference, Estimate]]) -> DotPlot | None:

@@ -309,11 +309,11 @@ class Plan:
             if not are_meant(name):
                 variant = name.partition("/")[0]
                 waits = self.study.tuning is not None and variant in self.study.variants
-                raise ConfigError(
-                    f"--only '{name}': the study has no such run"
-                    + (f" before its settings are chosen; do --only {_TUNING}/{variant} first" if waits
-                       else f"{nearest(name, known)} ({', '.join(known)})")
-                )  # fmt: skip
+                hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
+                known_names = (
+                    f"{nearest(name, [*self.study.variants, *known])} (variants: {', '.join(self.study.variants)})"
+                )
+                raise ConfigError(f"--only '{name}': the study has no such run{hint if waits else known_names}")
         chosen = set().union(*map(are_meant, names))
         return tuple(job for name, job in known.items() if name in chosen)
 
