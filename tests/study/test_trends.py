@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,16 @@ def test_a_shape_is_shown_where_most_runs_have_it(measured) -> None:
     assert (flat.is_shown, flat.change) == (False, None)  # one run has no interval over seeds
     assert not_rising.is_shown
     assert (unmeasured.is_shown, unmeasured.num_runs) == (None, 0)
+
+
+def test_only_the_last_stage_counts(measured) -> None:
+    curve = {**line(0.9, 0.1, seed=5, num=30), **{step + 30: value for step, value in line(0.1, 0.5, seed=6).items()}}
+    run = measured("spo", 0, "10", {"loss": curve})
+    asked = study({"variants": ["spo"], "measure": "loss", "shape": "rises"})
+    assert not compare_runs(asked, [run]).trends[0].is_shown
+    (trend,) = compare_runs(asked, [replace(run, begins=30)]).trends
+    assert trend.is_shown
+    assert trend.levels == pytest.approx((0.13, 0.47, 0.47), abs=0.04)
 
 
 def test_a_difference_is_shown_by_its_interval_over_seeds(measured) -> None:

@@ -31,6 +31,8 @@ class Measured:
     """Measure -> value of each problem at the last evaluated checkpoint."""
     curves: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Metric -> value at each global step."""
+    begins: int = 0
+    """Global step that the last stage begins after."""
 
 
 def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None) -> Measured:
@@ -74,7 +76,9 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
             "by_kind": _by_kind(last),
             "start_by_kind": _by_kind(evaluations[0]) if evaluations[0].step == 0 else {},
         }
-    return Measured(run=StudyRun(**known, state=status), by_problem=by_problem, curves=_curves(evaluations, metrics))
+    begins = metrics[-1].step - metrics[-1].stage_step if metrics else 0
+    curves = _curves(evaluations, metrics)
+    return Measured(run=StudyRun(**known, state=status), by_problem=by_problem, curves=curves, begins=begins)
 
 
 _OF_HALVES: Mapping[str, Mapping[str, str]] = {
@@ -166,6 +170,10 @@ def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...
         for name, key in _OF_METRICS.items():
             if (value := getattr(step, key)) is not None:
                 curves[name].setdefault(step.step, value)
+    if metrics:  # losses of different stages are not of one kind
+        stages = {step.step: step.stage for step in metrics}
+        losses = curves["loss"].items()
+        curves["loss"] = {step: loss for step, loss in losses if stages[step] == metrics[-1].stage}
     for name in ("accuracy", "length"):
         curves[name] = dict(sorted(curves[name].items()))
     return dict(curves)

@@ -48,8 +48,10 @@ def expected_trends(
 
 
 def _shape_trend(expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float) -> StudyTrend:
-    # The shape of each run's curve that has enough points, and the step of its turn.
-    curves = [run.curves.get(expectation.measure, {}) for run in runs if run.run.variant == variant]
+    # The shape over the last stage of each run's curve that has enough points, and the step of its turn.
+    own = [run for run in runs if run.run.variant == variant]
+    whole = [(run.curves.get(expectation.measure, {}), run.begins) for run in own]
+    curves = [{step: value for step, value in curve.items() if step > begins} for curve, begins in whole]
     found = [(shape, list(curve)) for curve in curves if (shape := curve_shape(list(curve.values()))) is not None]
     shapes = [shape for shape, _ in found]
     num_shown = sum(shape.name in _SHAPES[expectation.shape] for shape in shapes)
@@ -116,7 +118,8 @@ def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
     points = []
     for measured in (baseline, run):
         accuracies, lengths = measured.curves.get("accuracy", {}), measured.curves.get("length", {})
-        points.append([(accuracies[step], lengths[step]) for step in accuracies if step in lengths])
+        steps = [step for step in accuracies if step in lengths and step >= measured.begins]
+        points.append([(accuracies[step], lengths[step]) for step in steps])
     if not all(points):
         return None
     low, high = max(own[0][0] for own in points), min(max(own)[0] for own in points)
