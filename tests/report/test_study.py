@@ -153,7 +153,8 @@ def judged(study) -> Study:
         p=0.3,
         over_seeds=Estimate(mean=0.1, low=-0.11, high=0.31),
     )
-    return study.model_copy(update={"design": design, "trials": trials, "verdicts": (verdict,)})  # fmt: skip
+    return study.model_copy(update={"design": design, "trials": trials, "verdicts": (verdict,),
+                                    "gain": Estimate(mean=0.3, low=0.2, high=0.4)})  # fmt: skip
 
 
 def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_path):
@@ -171,10 +172,13 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
         ["none", "lr=0.0001", "100, 101", "50.0%", "0.250", "chosen"],
         ["none", "lr=0.001", "100", "", "", ""],
     ]
-    assert [row[-1] for row in headline_table(judged)] == ["Verdict", "", "not shown to differ"]
+    assert [row[-1].replace("\N{MINUS SIGN}", "-") for row in headline_table(judged)] == [
+        "Verdict", "", "not shown to differ: +10.0 (-11.0 to +31.0) points, p = 0.30",
+    ]  # fmt: skip
     page = write_study_page(judged, tmp_path, options=ReportConfig()).read_text(encoding="utf-8")
     text = html.unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{MINUS SIGN}", "-")
     assert "kl is not shown to differ: +10.0 (-11.0 to +31.0) points, p = 0.30." in text
+    assert "none itself gains +30.0 (+20.0 to +40.0) points over seeds." in text
     assert rule in text
     assert text.index(rule) < text.index("kl is not shown to differ")
     assert "they flatter them" in text

@@ -22,6 +22,7 @@ from swerve.artifacts.study import (
     StudyKind,
     StudyMean,
     StudyTrend,
+    StudyVerdict,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
@@ -165,11 +166,9 @@ def _findings(study: Study) -> dict[str, list[str]]:
     ]
     bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
     headline = study.measures[0] if study.measures else None
-    verdicts = [
-        f"{verdict.variant} is {verdict.words}: {points_interval(verdict.over_seeds)} points, {p_words(verdict.p)}."
-        for verdict in study.verdicts
-        if verdict.p is not None
-    ]
+    verdicts = [f"{verdict.variant} is {verdict_words(verdict)}." for verdict in study.verdicts]
+    if study.gain is not None:
+        verdicts.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
     said = [_sentence(difference) for difference in study.differences if difference.measure == headline]
     return {
         "Design": design_words(study),
@@ -178,6 +177,13 @@ def _findings(study: Study) -> dict[str, list[str]]:
         "Collapse": collapsed,
         "Not counted": bad,
     }
+
+
+def verdict_words(verdict: StudyVerdict) -> str:
+    """Return a verdict with the interval that it rests on."""
+    if verdict.over_seeds is None or verdict.p is None:
+        return verdict.words
+    return f"{verdict.words}: {points_interval(verdict.over_seeds)} points, {p_words(verdict.p)}"
 
 
 def design_words(study: Study) -> list[str]:
@@ -273,7 +279,7 @@ def headline_table(study: Study) -> list[list[str]]:
     ]
     heading = ["Variant", "Runs", _title(headline), *_DIFFERENCE_HEADER, "Collapsed"]
     if study.verdicts:
-        said = {verdict.variant: verdict.words for verdict in study.verdicts}
+        said = {verdict.variant: verdict_words(verdict) for verdict in study.verdicts}
         heading.append("Verdict")
         rows = [[*row, said.get(row[0], "")] for row in rows]
     return _compact([heading, *rows])
