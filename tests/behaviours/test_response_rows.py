@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.artifacts.responses import Response
+from swerve.behaviours.measures import problem_values
 from swerve.behaviours.response_rows import (
-    behaviour_figures,
     behaviour_rows,
     count_behaviours,
     default_lexicon,
@@ -102,7 +102,7 @@ def test_no_text_raises_and_rows_are_strict_json(text, question):
     record = _response(text, question=question or "")
     (row,) = behaviour_rows([record])
     json.dumps(row, allow_nan=False)
-    json.dumps(behaviour_figures([text], [question]), allow_nan=False)
+    json.dumps(problem_values({"p": [_response(text, question=question)]}), allow_nan=False)
     assert row["num_characters"] == len(text)
     assert row["num_words"] >= sum(row[name] for name in row if name.startswith("reflection_"))
 
@@ -149,41 +149,30 @@ def test_an_own_lexicon_gives_its_own_columns():
     assert {name: value for name, value in row.items() if name.startswith("reflection_")} == {"reflection_latin": 1}
 
 
-def test_figures_of_a_step():
-    texts = ["a b c d a b c d</think><answer>4</answer>", "...</think><answer>wait</answer>", "so \\boxed{4}"]
-    figures = behaviour_figures(texts, prefixes=["<think>", "<think>", ""])
-    assert figures == {
-        "format_rate": pytest.approx(2 / 3),
-        "dummy_thinking_share": 0.5,
-        "repeated_4gram_share": pytest.approx(1 / 6),
-        "reflections_per_1000_words": pytest.approx(1000 / 13),
-    }
-    assert behaviour_figures(texts, response_format="boxed")["format_rate"] == pytest.approx(1 / 3)
+def test_measures_by_hand():
+    asked = (("user", "Use <think> </think> and <answer> </answer>."),)
+    texts = [
+        ("so it is</think><answer>4</answer>", "<think>"),
+        ("</think><answer>5</answer>", "<think>"),
+        ("wait, 4", ""),
+    ]
+    group = [
+        replace(response, problem=replace(response.problem, messages=asked))
+        for response in (_response(text, prefix=prefix) for text, prefix in texts)
+    ]
+    values = problem_values({"p": group})
+    assert values["in_format"]["p"] == pytest.approx(2 / 3)
+    assert values["empty_thinking"]["p"] == 1.0  # a few words and none; the third has no thinking
+    assert values["reflections"]["p"] == pytest.approx(1000 / 7)
+    assert "repeated_4grams" not in problem_values({"p": group[1:]})  # no text has four words
+    assert problem_values({"p": group}, leave_out=("reflections",)).keys() == values.keys() - {"reflections"}
 
 
-def test_figures_of_nothing_are_none():
-    assert set(behaviour_figures([]).values()) == {None}
-    assert behaviour_figures(["4"])["dummy_thinking_share"] is None
-
-
-def test_questions_belong_to_texts():
-    with pytest.raises(ValueError, match="2 texts, 1 questions and 2 prefixes"):
-        behaviour_figures(["a", "b"], ["q"])
-
-
-def test_figures_look_for_thinking_about_something_else():
+def test_measures_look_for_thinking_about_something_else():
     question = "How many apples does Ann have?"
     text = "<think>the weather will be fine today</think><answer>4</answer>"
-    assert behaviour_figures([text], [question])["dummy_thinking_share"] == 1.0
-    assert behaviour_figures([text])["dummy_thinking_share"] == 0.0
-
-
-def test_figures_are_cheap():
-    text = "<think>" + "Let me check that 12 + 30 = 42, since 10 + 30 = 40. " * 40 + "</think><answer>42</answer>"
-    behaviour_figures([text])
-    start = time.process_time()
-    behaviour_figures([text] * 50)
-    assert (time.process_time() - start) / 50 < 0.004  # under a millisecond on an idle core
+    asked, unknown = (problem_values({"p": [_response(text, question=each)]}) for each in (question, ""))
+    assert (asked["empty_thinking"], unknown["empty_thinking"]) == ({"p": 1.0}, {"p": 0.0})
 
 
 @pytest.mark.slow

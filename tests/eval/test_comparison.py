@@ -160,6 +160,16 @@ def test_both_averages_are_named_and_kinds_count_the_same() -> None:
     assert row.accuracy.mean == 0.8
 
 
+def test_an_average_of_fewer_kinds_says_so() -> None:
+    part = [each for each in GREEDY if each.problem.kind == "2 people"]
+    heading, _, cells = comparison_table(compare([BASE, part]))
+    place = heading.index("average of kinds")
+    assert cells[place - 1] == ""  # 10 people
+    assert cells[place].startswith("50.0 [")
+    assert cells[place].endswith("] (1 of 2 kinds)")
+    assert cells[place + 1].endswith(" (n=2)")
+
+
 WORDS = ["wait, let me check the number", "the number is two", "<think></think> the answer is two", "hmm, no"]
 
 

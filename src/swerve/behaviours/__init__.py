@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swerve.behaviours.label_summary import summarise
-from swerve.behaviours.response_rows import behaviour_figures, behaviour_rows
+from swerve.behaviours.measures import problem_values
+from swerve.behaviours.response_rows import behaviour_rows
 
-__all__ = ["behaviour_figures", "behaviour_rows", "summarise"]
+__all__ = ["behaviour_rows", "problem_values", "summarise"]

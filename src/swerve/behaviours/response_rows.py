@@ -1,8 +1,7 @@
-"""One row of metrics per response, with counts of a lexicon's phrases, and four metrics for a training log."""
+"""One row of metrics per response, with counts of a lexicon's phrases."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,6 @@ from typing import Any
 from swerve.artifacts.responses import Response
 from swerve.behaviours.response_format import (
     RESPONSE_FORMATS,
-    ResponseFormat,
     dummy_thinking,
     has_format,
     is_unfinished,
@@ -184,61 +182,3 @@ def _row(response: Response, lexicon: Lexicon) -> Row:
         **{f"reflection_{name}": count for name, count in reflections.items()},
         **{f"sign_{name}": shown for name, shown in hacking_signs(text, question).items()},
     }
-
-
-def behaviour_figures(
-    texts: Sequence[str],
-    questions: Sequence[str | None] | None = None,
-    *,
-    response_format: ResponseFormat = "think_answer",
-    prefixes: Sequence[str] | None = None,
-) -> dict[str, float | None]:
-    """Return four metrics of a batch of responses, cheap enough for every training step; None is not measured.
-
-    - `format_rate`: share of responses in `response_format` (`has_format`).
-    - `dummy_thinking_share`: of the responses that have a thinking region, the share with none worth the name.
-    - `repeated_4gram_share`: mean of `repeated_ngram_share` over responses of four words or more.
-    - `reflections_per_1000_words`: occurrences of the shipped lexicon's phrases in all texts over their words.
-
-    Args:
-        texts: what the model wrote.
-        questions: the problem of each text; without, thinking about something else is not looked for.
-        response_format: think_answer, answer_tag or boxed.
-        prefixes: the beginning of each answer that was given to the model, such as `<think>`.
-
-    Raises:
-        ValueError: there are not as many questions or prefixes as texts.
-
-    >>> figures = behaviour_figures(["<think> ... </think><answer>4</answer>", "It is 4. Wait, let me check."])
-    >>> figures["format_rate"], figures["dummy_thinking_share"], figures["reflections_per_1000_words"]
-    (0.5, 1.0, 250.0)
-    """
-    asked = list(questions) if questions is not None else [None] * len(texts)
-    begun = list(prefixes) if prefixes is not None else [""] * len(texts)
-    if not len(texts) == len(asked) == len(begun):
-        raise ValueError(f"{len(texts)} texts, {len(asked)} questions and {len(begun)} prefixes do not match")
-    # Text by text; what cannot be measured of one counts in nothing.
-    lexicon = default_lexicon()
-    formats, dummies, repeated = list[bool](), list[bool](), list[float]()
-    num_words = num_reflections = 0
-    for text, question, prefix in zip(texts, asked, begun, strict=True):
-        words, whole = split_words(text), prefix + text
-        formats.append(has_format(whole, response_format))
-        thinking = split_regions(whole).thinking
-        if thinking is not None:
-            dummies.append(dummy_thinking(thinking, question) is not None)
-        share = repeated_ngram_share(words)
-        if share is not None:
-            repeated.append(share)
-        num_words += len(words)
-        num_reflections += sum(count_behaviours(words, lexicon).values())
-    return {
-        "format_rate": _mean(formats),
-        "dummy_thinking_share": _mean(dummies),
-        "repeated_4gram_share": _mean(repeated),
-        "reflections_per_1000_words": 1000 * num_reflections / num_words if num_words else None,
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None

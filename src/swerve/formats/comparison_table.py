@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
     for row in comparison.rows:
         cells = [row.model, row.decoding, str(row.num_samples)]
         cells += [hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else "" for kind in kinds]
-        cells += [hundredths_interval(row.kind_average) if row.kind_average else ""] if kinds else []
+        cells += [_kind_average(row, len(kinds))] if kinds else []
         cells.append(hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems))
         cells += [_pass_at_k(row, k) for k in ks]
         cells += [_difference(row, "accuracy"), p_text(row.differences.get("accuracy"))] if compared else []
@@ -114,6 +114,13 @@ def number_text(value: float, *, signed: bool = False) -> str:
     """
     sign = "+" if signed else ""
     return f"{value:{sign}.0f}" if abs(value) >= 1000 else f"{value:{sign}#.3g}".removesuffix(".")
+
+
+def _kind_average(row: ModelScores, num: int) -> str:
+    """Return the mean over kinds; how many they are stands beside it where the table has more."""
+    own = len(row.by_kind)
+    average = row.kind_average or row.accuracy
+    return hundredths_interval(average) + ("" if own == num else f" ({own} of {num} kinds)")
 
 
 def _pass_at_k(row: ModelScores, k: int) -> str:

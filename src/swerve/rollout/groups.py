@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.behaviours.response_format import asked_format, has_format
-from swerve.behaviours.response_rows import behaviour_figures
-from swerve.grading.text import given_beginning
+from swerve.artifacts.comparison import MEASURES
+from swerve.artifacts.responses import Response
+from swerve.behaviours.measures import OF_PROSE, problem_values
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 
@@ -49,18 +49,19 @@ def rollout_groups(
     return groups
 
 
-def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
-    r"""Return what the responses look like: `behaviour_figures`, and `format_rate`.
+_METRICS = {
+    "format_rate": "in_format",
+    "dummy_thinking_share": "empty_thinking",
+    "repeated_4gram_share": "repeated_4grams",
+    "reflections_per_1000_words": "reflections",
+}
+"""Metric of a training step -> the measure of all its responses together."""
 
-    `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
-    """
-    answers = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
-    begun = [given_beginning(problem, text) for problem, text in answers]
-    questions = [problem.question for problem, _ in answers]
-    metrics = behaviour_figures([text for _, text in answers], questions, prefixes=begun)
-    has_asked = []
-    for (problem, text), beginning in zip(answers, begun, strict=True):
-        asked = asked_format(problem)
-        if asked is not None:
-            has_asked.append(has_format(beginning + text, asked))
-    return {**metrics, "format_rate": sum(has_asked) / len(has_asked) if has_asked else None}
+
+def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
+    """Return what the responses look like; None is not measured."""
+    responses = [
+        Response(problem=group.prompt.problem, text=rollout.text) for group in groups for rollout in group.rollouts
+    ]
+    values = problem_values({"all": responses}, leave_out=MEASURES.keys() - OF_PROSE)
+    return {metric: values.get(name, {}).get("all") for metric, name in _METRICS.items()}
