@@ -15,6 +15,7 @@ from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResul
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
+from swerve.statistics import mean_interval
 from swerve.types import Problem
 
 ROOT = Path(__file__).parents[1]
@@ -219,3 +220,32 @@ def test_noise_on_the_weights_is_seldom_beyond_noise_models(monkeypatch):
         sides += [_sides(claim)["noise"] for claim in _probed(monkeypatch, world, seed).values()]
     assert len(sides) > 10 * NUM_DRAWS
     assert np.mean(np.array(sides) != 0) < 0.065
+
+
+MOST_OF_A_SENTENCE = 4
+"""A claim with a true error of 5% is made in 5 and more of 20 draws once in 400."""
+
+
+@pytest.mark.planted
+@pytest.mark.parametrize("name", ["unchanged", "noised"])
+def test_one_model_sampled_twice_is_not_said_to_have_changed(name):
+    """The whole command, evaluation to report: each claim, and the fraction of all of a draw."""
+    made, rates = part("twice").draws(name)
+    assert {claim: sum(found) for claim, found in made.items() if sum(found) > MOST_OF_A_SENTENCE} == {}
+    assert mean_interval(rates).low <= 0.05
+    assert len(made) >= 10
+
+
+@pytest.mark.planted
+def test_what_a_planted_token_does_is_said():
+    """The same judge, of a model that has learned to avoid the one word that decides."""
+    twice, worlds = part("twice"), part("worlds")
+    draws = [twice.claims(worlds.one_token(number), number) for number in range(5)]
+    for claim in (
+        "greedy accuracy changed",
+        "one of them is right more often",
+        "the spike does more than random positions",
+        "stands: Divergence on the mid third",
+        "accuracy at T=1",
+    ):
+        assert sum(claims.get(claim, False) for claims in draws) >= 4, claim

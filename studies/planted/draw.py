@@ -81,34 +81,39 @@ class Draw:
     sequences: list[dict[str, Any]]
     """Rows of `sequences.parquet`."""
     interventions: list[dict[str, Any]]
-    kinds: dict[str, int]
-    """Type of every problem."""
 
 
 def probe_world(world: World, seed: int) -> Draw:
     """Draw problems, let the models answer, and probe them."""
-    rng = np.random.default_rng(derive_seed(seed, "planted", "problems"))
-    kinds = {
-        f"p{index}": int(kind) for index, kind in enumerate(rng.choice(len(world.shares), NUM_PROBLEMS, p=world.shares))
-    }
-    prompts = [
-        Prompt(
-            problem=Problem(id=name, family="planted", question="?", answer="A", grader="choice", kind=f"level {kind}"),
-            token_ids=prompt_ids(kind),
-        )
-        for name, kind in kinds.items()
-    ]
+    prompts = drawn_prompts(world, seed)
     models = {label: chain_model(probs) for label, probs in world.probs.items()}
     with tempfile.TemporaryDirectory() as folder:
-        plan = _plan(world, models, prompts, Path(folder), seed)
+        plan = planned(world, models, prompts, Path(folder), seed)
         summary = execute(plan, progress=SilentProgress())
         sequences = read_table(plan.path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
         interventions = read_table(plan.path / "interventions.parquet", INTERVENTIONS_SCHEMA).to_pylist()
-    return Draw(summary=summary, sequences=sequences, interventions=interventions, kinds=kinds)
+    return Draw(summary=summary, sequences=sequences, interventions=interventions)
 
 
-def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt], path: Path, seed: int) -> ProbePlan:
-    reference, final = (_evaluated(label, models[label], prompts, seed) for label in (REFERENCE, world.final))
+def drawn_prompts(world: World, seed: int) -> list[Prompt]:
+    """Return the problems of a draw, with prompts that say their type."""
+    rng = np.random.default_rng(derive_seed(seed, "planted", "problems"))
+    return [
+        Prompt(
+            problem=Problem(
+                id=f"p{index}", family="planted", question="?", answer="A", grader="choice", kind=f"level {kind}"
+            ),
+            token_ids=prompt_ids(int(kind)),
+        )
+        for index, kind in enumerate(rng.choice(len(world.shares), NUM_PROBLEMS, p=world.shares))
+    ]
+
+
+def planned(
+    world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt], path: Path, seed: int
+) -> ProbePlan:
+    """Return the plan of a probe of a world's models, on what they answer."""
+    reference, final = (evaluated(label, models[label], prompts, seed) for label in (REFERENCE, world.final))
     selection = select_rollouts(reference, final, SETTINGS, labels=(REFERENCE, world.final))
     sequences = probe_sequences(
         selection.rollouts,
@@ -138,7 +143,7 @@ def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt
     )
 
 
-def _evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed: int) -> list[Response]:
+def evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed: int) -> list[Response]:
     """Return the first of a model's samples of every problem as its greedy completion, and the others as samples."""
     num = 1 + SPLIT.num_deciding + SPLIT.num_read
     params = SamplingParams(num_samples=num, max_new_tokens=NUM_TOKENS, temperature=1.0, stop_ids=(EOS,))
