@@ -245,7 +245,7 @@ def test_what_a_planted_token_does_is_said():
         "greedy accuracy changed",
         "one of them is right more often",
         "the spike does more than random positions",
-        "stands: Divergence on the mid third",
+        "stands: Divergence on the middle third",
         "accuracy at T=1",
     ):
         assert sum(claims.get(claim, False) for claims in draws) >= 4, claim

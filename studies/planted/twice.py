@@ -101,7 +101,10 @@ def claims(world: World, seed: int) -> dict[str, bool]:
         run.create(config_yaml="", provenance={})
         for step, (label, own) in enumerate(responses.items()):
             _write_evaluation(run, label, step, own)
-        execute(planned(world, models, prompts, run.path, seed), progress=SilentProgress())
+        plan = planned(world, models, prompts, run.path, seed)
+        probe = plan.recipe.probe.model_copy(update={"noise_models": 5})
+        plan = replace(plan, recipe=plan.recipe.model_copy(update={"probe": probe}))
+        execute(plan, progress=SilentProgress())
         inputs = read_inputs(run)
     sentences = [sentence for group in all_findings(inputs).values() for sentence in group]
     judged = judge(sentences)
