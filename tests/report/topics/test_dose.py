@@ -13,3 +13,14 @@ def test_the_sentences_on_dose(entries: dict[str, Any], told: Any) -> None:
         "is above random choice, +0.800 (+0.710 to +0.890) of the gap."
     )
     assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
+
+
+def test_the_score_that_is_quoted_was_named_before_whichever_does_best(entries: dict[str, Any], told: Any) -> None:
+    direction = entries["cross_sampling"]["directions"][0]
+    best = {**direction["selectors"][0], "selector": "rank"}
+    selectors = [best, *direction["selectors"]]
+    crossing = {**entries["cross_sampling"], "directions": [{**direction, "selectors": selectors}]}
+    assert "with JS choosing" in told({**entries, "cross_sampling": crossing})["Dose"][0]
+    others = [each for each in selectors if each["selector"] != "js"]
+    crossing = {**crossing, "directions": [{**direction, "selectors": others}]}
+    assert "with rank choosing" in told({**entries, "cross_sampling": crossing})["Dose"][0]

@@ -7,7 +7,8 @@ from typing import Any
 
 def test_the_sentences_on_training(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Training"] == (
-        "A rollout's JS goes with wrong answers: rank correlation -0.610 (-0.660 to -0.560), adjusted p = 0.0040.",
+        "A rollout's JS goes with wrong answers: rank correlation -0.610 (-0.660 to -0.560) over 300 rollouts, "
+        "adjusted p = 0.0040.",
         "96.9% (96.7 to 97.1) of the wrong steps left the reference for good, more than the 0.3% (0.1 to 0.5) of the "
         "tokens beside them (by +96.6 (+96.2 to +97.0) points); of these wrong steps the largest fraction did so at "
         "rl-20 (78.0%), of the others at rl-70 "

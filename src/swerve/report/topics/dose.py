@@ -11,6 +11,7 @@ from swerve.artifacts.probe_causes import (
     CrossSamplingSelector,
     Pivots,
 )
+from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, Curve, Level
@@ -68,7 +69,7 @@ def _directions(summary: ProbeSummary) -> tuple[CrossSamplingDirection, ...]:
 def _doses(summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover."""
     for entry in _directions(summary):
-        title, best = direction_title(entry.direction, summary), _least_dose(entry)
+        title, dose = direction_title(entry.direction, summary), _least_dose(entry, summary.divergence)
         if entry.gap is None or entry.base is None or entry.other is None:
             continue
         if not entry.gap.excludes(0):
@@ -76,8 +77,8 @@ def _doses(summary: ProbeSummary) -> Iterator[str]:
                 f"{title}: the two models alone are not distinguishable ({points_interval(entry.gap)}), so nothing can "
                 "be recovered."
             )
-        elif best is not None:
-            selector, point = best
+        elif dose is not None:
+            selector, point = dose
             yield (
                 f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the "
                 f"tokens, accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, "
@@ -86,16 +87,16 @@ def _doses(summary: ProbeSummary) -> Iterator[str]:
             )
 
 
-def _least_dose(entry: CrossSamplingDirection) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
-    """Return the selector and point that recover most of the gap at the least budget, random ones left out."""
-    doses = [
-        (point.budget, -point.recovered.mean, selector, point)
-        for selector in entry.selectors
-        if selector.selector != "random"
-        for point in selector.points
-        if point.recovered is not None and point.accuracy is not None
-    ]
-    return min(doses, key=lambda dose: dose[:2])[2:] if doses else None
+def _least_dose(
+    entry: CrossSamplingDirection, divergence: Divergence
+) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
+    """Return the least budget of the headline divergence, else of the first score: not the best of all, chosen after."""
+    chosen = [selector for selector in entry.selectors if selector.selector != "random"]
+    for selector in sorted(chosen, key=lambda selector: selector.selector != divergence)[:1]:
+        measured = [point for point in selector.points if point.recovered is not None and point.accuracy is not None]
+        if measured:
+            return selector, min(measured, key=lambda point: point.budget)
+    return None
 
 
 def _against_random(selector: CrossSamplingSelector) -> str:

@@ -48,8 +48,8 @@ def _correlates(summary: ProbeSummary) -> str:
     if entry.estimate is not None and entry.estimate.excludes(0):
         sign = f"goes with {'right' if entry.estimate.low > 0 else 'wrong'} answers"
     return (
-        f"A rollout's {divergence_name(summary)} {sign}: rank correlation {signed_interval(entry.estimate)}, adjusted "
-        f"{p_words(entry.p_adjusted)}."
+        f"A rollout's {divergence_name(summary)} {sign}: rank correlation {signed_interval(entry.estimate)} over "
+        f"{count(entry.num)} rollouts, adjusted {p_words(entry.p_adjusted)}."
     )
 
 
