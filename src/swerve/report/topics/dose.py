@@ -90,7 +90,7 @@ def _doses(summary: ProbeSummary) -> Iterator[str]:
 def _least_dose(
     entry: CrossSamplingDirection, divergence: Divergence
 ) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
-    """Return the least budget of the headline divergence, else of the first score: not the best of all, chosen after."""
+    """Return the least budget of the headline divergence, else of the first score, not the best of all."""
     chosen = [selector for selector in entry.selectors if selector.selector != "random"]
     for selector in sorted(chosen, key=lambda selector: selector.selector != divergence)[:1]:
         measured = [point for point in selector.points if point.recovered is not None and point.accuracy is not None]
