@@ -332,7 +332,10 @@ def test_every_figure_is_about_its_own_rollouts_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.summary_entries")
-    summary = run(plan(tmp_path))
+    summary = run(plan(tmp_path, stages={"early": "3..4", "all": ("rl-1", "rl-2")}))
+    early, both = summary.stages
+    assert (early.checkpoint, early.js, both.checkpoint) == ("early", summary.divergences[0].js, "all")
+    assert both.js.mean == pytest.approx(sum(entry.js.mean for entry in summary.divergences) / 2)
     headline = np.mean([row["js"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "rl-1"), 3)])
     consecutive, baseline = summary.pairs
     assert (consecutive.checkpoint, consecutive.reference) == ("rl-2", "rl-1")
