@@ -44,6 +44,7 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             study = record["study"]
             made = {"means": _means(study), "differences": _differences(study)}
             made |= {"kinds": _kinds(study)} if study.get("kinds") else {}
+            made |= {"settings": _settings(study)} if study.get("trials") else {}
         else:
             continue
         texts |= {f"{record['name']}: {name}": text for name, text in made.items()}
@@ -64,6 +65,11 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
             for row in study["differences"]:
                 made[f"{row['measure']} of {row['variant']}"] = _difference("over_seeds")(row)
                 made[f"{row['measure']} of {row['variant']}, problems"] = _difference("over_problems")(row)
+            for row in study.get("verdicts", ()):
+                made[f"verdict on {row['variant']}"] = row["words"]
+                made[f"verdict on {row['variant']}, points"] = points(row["over_seeds"])
+            if study.get("gain"):
+                made["gain of the baseline"] = points(study["gain"])
         else:
             continue
         texts |= {f"{record['name']}: {name}": text for name, text in made.items()}
@@ -112,6 +118,22 @@ def _kinds(study: Record) -> str:
         means = {row["kind"]: row["mean"] for row in study["kinds"] if row["variant"] == variant}
         rows.append([variant, *(percent(means[kind]) for kind in kinds), percent(fmean(means.values()))])
     return table(["", *kinds, "average"], rows)
+
+
+def _settings(study: Record) -> str:
+    measure = study["design"]["measure"]
+    return table_of(
+        study["trials"],
+        ("variant", "variant"),
+        (
+            "setting",
+            lambda row: ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in row["changes"].items()),
+        ),
+        ("seeds", lambda row: ", ".join(map(str, row["seeds"]))),
+        (MEASURES[measure].title, lambda row: percent(row["values"].get(measure))),
+        ("token entropy", lambda row: number(row["values"].get("entropy"))),
+        ("chosen", lambda row: "yes" if row["is_chosen"] else ""),
+    )
 
 
 def _differences(study: Record) -> str:
