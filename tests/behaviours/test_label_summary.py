@@ -155,8 +155,8 @@ def test_figures_of_groups():
     assert groups["num_groups"] == 2
     assert _mean(groups["samples"]) == 2.5
     assert _mean(groups["distinct_answers"]) == pytest.approx((2 + 0) / 2)
-    assert _mean(groups["distinct_right_answers"]) == pytest.approx((2 + 0) / 2)
-    assert _mean(groups["ngram_similarity"]) == pytest.approx(((1 + 0.5 + 0.5) / 3 + 0) / 2)
+    assert _mean(groups["distinct_right"]) == pytest.approx((2 + 0) / 2)
+    assert _mean(groups["similarity"]) == pytest.approx(((1 + 0.5 + 0.5) / 3 + 0) / 2)
     assert _mean(groups["distinct_2grams"]) == pytest.approx((3 / 6 + 2 / 2) / 2)
     assert _mean(groups["embedding_similarity"]) == pytest.approx(1.0)
 
@@ -169,7 +169,7 @@ def test_samples_drawn_apart_are_other_groups():
 def test_what_is_not_known_is_none():
     (label,) = summarise([_record("p", ""), _record("p", "")])
     groups = label["groups"]
-    assert groups["distinct_answers"] is groups["distinct_right_answers"] is groups["ngram_similarity"] is None
+    assert groups["distinct_answers"] is groups["distinct_right"] is groups["similarity"] is None
     assert label["reflection"]["all"]["per_1000_words"] is None
     assert label["repetition"]["repeated_4grams"] is None
     assert summarise([]) == []

@@ -6,20 +6,16 @@ Intervals are over problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, get_args
 
+from swerve.artifacts.comparison import MEASURES
 from swerve.artifacts.responses import Response
-from swerve.behaviours.diversity import (
-    Embedder,
-    distinct_ngram_share,
-    embedding_similarity,
-    ngram_similarity,
-    num_distinct,
-)
+from swerve.behaviours.diversity import Embedder, distinct_ngram_share, num_distinct
+from swerve.behaviours.measures import problem_values
 from swerve.behaviours.response_format import RESPONSE_FORMATS, DummyThinking
 from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, default_lexicon, samples_of
 from swerve.behaviours.signs import SIGNS
@@ -142,35 +138,30 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
 
 def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dict[str, Any]:
     """Return how much the responses to one problem differ, over the groups with two or more."""
-    groups: dict[tuple[str, str | None], list[Response]] = {}
+    groups: dict[str, list[Response]] = {}
     for response in responses:
-        groups.setdefault((response.problem.id, samples_of(response)), []).append(response)
+        groups.setdefault(f"{response.problem.id}\n{samples_of(response)}", []).append(response)
     # What the samples of a group share is asked of two and more.
-    several = [(problem, group) for (problem, _), group in groups.items() if len(group) > 1]
-    answers_are_recorded = any(response.extracted is not None for _, group in several for response in group)
+    several = {name: group for name, group in groups.items() if len(group) > 1}
+    answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
+    measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
-    def mean(function: Callable[[list[Response]], float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
-        return _mean([(problem, function(group)) for problem, group in several], bounds)
-
-    def of_texts(function: Callable[[list[str]], float | None], bounds: Bounds = _SHARE) -> Figure:
-        return mean(lambda group: function([response.text or "" for response in group]), bounds)
-
-    def distinct_answers(group: list[Response]) -> float | None:
-        return num_distinct(response.extracted for response in group) if answers_are_recorded else None
-
-    def distinct_right_answers(group: list[Response]) -> float | None:
-        if not answers_are_recorded or all(response.verdict is None for response in group):
-            return None
-        return num_distinct(response.extracted for response in group if response.verdict)
+    def mean(values: Mapping[str, float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
+        return _mean([(several[name][0].problem.id, value) for name, value in values.items()], bounds)
 
     return {
         "num_groups": len(several),
-        "samples": mean(len),
-        "distinct_answers": mean(distinct_answers),
-        "distinct_right_answers": mean(distinct_right_answers),
-        "ngram_similarity": of_texts(ngram_similarity),
-        "distinct_2grams": of_texts(distinct_ngram_share),
-        "embedding_similarity": None
-        if embed is None
-        else of_texts(lambda texts: embedding_similarity(texts, embed), (-1.0, 1.0)),
+        "samples": mean({name: len(group) for name, group in several.items()}),
+        "distinct_answers": mean(
+            {name: num_distinct(response.extracted for response in group) for name, group in several.items()}
+            if answers_are_recorded
+            else {}
+        ),
+        "distinct_2grams": mean(
+            {name: distinct_ngram_share([each.text or "" for each in group]) for name, group in several.items()}, _SHARE
+        ),
+        **{name: mean(measured.get(name, {}), MEASURES[name].bounds) for name in sorted(_OF_GROUPS)},
     }
+
+
+_OF_GROUPS = {"similarity", "embedding_similarity", "distinct_right"}

@@ -129,11 +129,11 @@ _METRICS: tuple[tuple[str, str, str], ...] = (
     ("compression ratio", "repetition.compression_ratio", ""),
     ("loop at the end", "repetition.loop_at_end", "%"),
     ("foreign script, characters", "foreign_script_share", "%"),
-    ("similarity of samples (2-grams)", "groups.ngram_similarity", ""),
+    ("similarity of samples (2-grams)", "groups.similarity", ""),
     ("similarity of samples (embedding)", "groups.embedding_similarity", ""),
     ("distinct 2-grams of samples", "groups.distinct_2grams", "%"),
     ("distinct answers per problem", "groups.distinct_answers", ""),
-    ("distinct right answers per problem", "groups.distinct_right_answers", ""),
+    ("distinct right answers per problem", "groups.distinct_right", ""),
 )
 
 
