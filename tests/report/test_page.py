@@ -298,7 +298,8 @@ def test_interval_plots_have_a_line_for_every_estimate(page: Page) -> None:
     assert "Rise of entropy: 0.120 (0.100 to 0.140)" in labels
     assert "Top spike, token of rl-80: +87.4 (+82.5 to +91.6)" in labels
     assert "Top spike, token of rl-80 against another: +31.0 (+22.0 to +40.0)" in labels
-    assert len(labels) == 8 + 4 + 3 + 2 * 2 + 4  # the last four are kinds of problems
+    assert "matched noise: 1.0% (0.0 to 2.0)" in labels
+    assert len(labels) == 8 + 2 + 4 + 3 + 2 * 2 + 4  # checkpoints, two nulls; the last four are kinds of problems
     assert sum("carries: " in label for label in labels) == 4
     bars = [str(a["aria-label"]) for tag, a in page.tags if tag == "svg" and "wrong steps" in str(a.get("aria-label"))]
     assert bars[2] == "rl-20: 78.0% of wrong steps, 16.7% of other tokens"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeDensity, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, SkewedMean
@@ -193,13 +194,19 @@ def _section(inputs: ReportInputs) -> Section | None:
 
 
 def _hits(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
-    """Return how often the top spike of each checkpoint is on the first wrong step, and how often by chance."""
+    """Return how often the top spike of each checkpoint and null is on the first wrong step, and by chance."""
     hits = (summary.spike_hits(label, summary.divergence) for label in summary.checkpoints)
-    return [
+    rows = [
         (hit.checkpoint, hit.top_on_first_wrong, hit.chance_first_wrong)
         for hit in hits
         if hit is not None and hit.top_on_first_wrong is not None
     ]
+    claim = summary.claim("top", "first_wrong")
+    for null in claim.nulls if claim and rows else ():
+        if null.null != "chance":
+            low, high = (null.value if end is None else end for end in (null.low, null.high))
+            rows.append((NULL_NAMES[null.null], Estimate(mean=null.value, low=low, high=high), rows[-1][2]))
+    return rows
 
 
 def _top_panel(summary: ProbeSummary | None) -> Panel | None:
@@ -207,7 +214,10 @@ def _top_panel(summary: ProbeSummary | None) -> Panel | None:
     if summary is None or not hits:
         return panel(title, Absent(what="Spikes against chance", command="swerve probe RUN"))
     rows = tuple(dot_row(label, percent_interval(hit), hit, chance) for label, hit, chance in hits)
-    note = f"Fraction of rollouts, by {divergence_name(summary)}, with its interval. The tick is chance."
+    note = (
+        f"Fraction of rollouts, by {divergence_name(summary)}, with its interval, of noise models their range. The "
+        "tick is chance."
+    )
     return panel(title, DotPlot(rows=rows, ends=FRACTION_ENDS), note=note)
 
 

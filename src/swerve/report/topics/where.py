@@ -101,13 +101,13 @@ def _claim_panel(summary: ProbeSummary) -> Panel | None:
             claim.name,
             number_interval(claim.estimate) if claim.figure == "auc" else percent_interval(claim.estimate),
             *(null_words(claim, nulls[name]) if name in nulls else NOT_MEASURED for name in NULLS),
+            *(", ".join(null.null for null in claim.nulls if null.side == side) for side in (1, -1)),
             "yes" if claim.stands else "no",
-            claim.verdict,
         )
         for claim in summary.claims
         for nulls in ({null.null: null for null in claim.nulls},)
     )
-    header = ("Figure", summary.final, "Chance", "Entropy", "Noise", "Stands", "Against them")
+    header = ("Figure", summary.final, "Chance", "Entropy", "Noise", "Above", "Below", "Stands")
     return panel(
         "Where does the divergence fall, and where would it without training?",
         Table(id="claims", caption="Figures against their nulls", header=header, rows=rows),
