@@ -38,8 +38,8 @@ def curve_shape(values: Sequence[float]) -> CurveShape | None:
     The curve is cut into at most 20 blocks of points; a level is the mean of three neighbouring blocks. It rises where
     its highest level lies above the first one, and falls where that lies above the last one, by more than in all but
     0.25% of 1,999 random orders of the blocks, measured in root mean squares of the steps from block to block; of the
-    negative curve likewise. `steady` says that neither is shown. Of independent noise 1% to 2% of the curves get another
-    name; noise that wanders for longer than a block is taken for a trend.
+    negative curve likewise. `steady` says that neither is shown. Of independent noise 1% to 2% of the curves get a
+    shape; noise that wanders for longer than a block is taken for a trend.
 
     >>> curve_shape([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]).name
     'up_then_down'
