@@ -132,8 +132,8 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "  sft-500: accuracy 47.0% [42.1, 51.9]\n"
         "  dpo-8: accuracy 46.2% [41.4, 51.2], mean reward of samples 45.0% [43.0, 47.0]\n"
         "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
-        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right (dpo-8 on another try: not known "
-        "from one completion each).\n"
+        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right (how many dpo-8 itself would "
+        "on another try cannot be known from one completion each).\n"
         "Divergence: not measured.\n"
         "Where JS falls in 200 rollouts, beside chance, the entropy of dpo-8 and 3 noise models (17 to 19 times the "
         "norm of what training changed)\n"
@@ -156,13 +156,13 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
 def test_all_problems_that_turned_right_are_called_all(probe_lines: Any) -> None:
     turned = {**PROBE, "num_reference_wrong_final_right": 215}
     assert probe_lines(turned)[0] == (
-        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets all 215 of those right (dpo-8 on another try: not known from "
-        "one completion each)."
+        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets all 215 of those right (how many dpo-8 itself would on "
+        "another try cannot be known from one completion each)."
     )
     by_itself = {**turned, "turned_by_itself": estimate(20.5, 14.0, 27.25)}
     for selection, how in (("greedy", "single samples"), ("split", "another draw of its samples")):
         line = probe_lines({**by_itself, "selection": selection})[0]
-        assert line.endswith(f"215 of those right (dpo-8 itself, by {how}: 20.5 [14.0, 27.2]).")
+        assert line.endswith(f"215 of those right (by {how} dpo-8 itself would turn 20.5 (14.0 to 27.2)).")
 
 
 def test_what_was_not_measured_is_said(probe_lines: Any) -> None:

@@ -193,6 +193,16 @@ class ProbeSummary(Tested, Measured, Compared):
     """SHA-256 of each table of the probe, by name within `probe/`."""
 
     @property
+    def by_itself(self) -> str:
+        """How many problems the reference alone would turn (regression to the mean), in words."""
+        turned = self.turned_by_itself
+        if turned is None:
+            return f"how many {self.reference} itself would on another try cannot be known from one completion each"
+        how = "single samples" if self.selection == "greedy" else "another draw of its samples"
+        ends = f"{turned.low:.1f} to {turned.high:.1f}"
+        return f"by {how} {self.reference} itself would turn {turned.mean:.1f} ({ends})"
+
+    @property
     def is_imported(self) -> bool:
         """Whether the probe is of responses or samples from files, without an evaluation."""
         return self.selection == "imported" or self.selected is not None

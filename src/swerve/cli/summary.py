@@ -126,18 +126,9 @@ def _flip_line(probe: ProbeSummary) -> str:
         return f"Problems that {reference} gets wrong and {final} gets right: {NOT_MEASURED}."
     return (
         f"Of {probe.num_problems} problems {reference} gets {wrong} wrong; {final} gets "
-        f"{'all ' if flipped == wrong else ''}{flipped} of those right{_by_itself(probe)}.{_change(probe)}"
+        f"{'all ' if flipped == wrong else ''}{flipped} of those right ({probe.by_itself}).{_change(probe)}"
         f"{_chosen(probe)}"
     )
-
-
-def _by_itself(probe: ProbeSummary) -> str:
-    """Return how many problems the reference alone would turn: regression to the mean."""
-    turned = probe.turned_by_itself
-    if turned is None:
-        return f" ({probe.reference} on another try: not known from one completion each)"
-    how = "single samples" if probe.selection == "greedy" else "another draw of its samples"
-    return f" ({probe.reference} itself, by {how}: {turned.mean:.1f} [{turned.low:.1f}, {turned.high:.1f}])"
 
 
 def _chosen(probe: ProbeSummary) -> str:

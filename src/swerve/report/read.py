@@ -138,25 +138,25 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
 def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
     """Return the same with the paired differences of the final checkpoint from the reference."""
     first, last, k = inputs.reference, inputs.final, largest_k(inputs.evaluations)
-    if first is None or last is None or first is last or last.confidence is None:
+    confidence = None if last is None else last.confidence
+    if first is None or last is None or first is last or confidence is None:
         return inputs
     groups = [_responses(run, evaluation, "correct") for evaluation in (first, last)]
-    greedy, sampled = (
-        [by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
-         for responses in groups]
-        for is_greedy in (True, False)
-    )  # fmt: skip
-    right = [[bool(group[name][0].correct) for name in greedy[0]] for group in greedy]
-    greedy_change, _ = paired_difference(*right, confidence=last.confidence, bounds=(-1.0, 1.0))
 
-    # Of problems with k samples and more of both.
-    both = [name for name in sampled[0] if k and all(len(group.get(name, ())) >= k for group in sampled)]
-    before, after = (
-        [pass_at_k(len(group[name]), sum(bool(sample.correct) for sample in group[name]), k) for name in both]
-        for group in sampled
+    def change(k: int, *, is_greedy: bool) -> Estimate | None:
+        """Return the difference of pass@k over the problems of which both have k answers; of one answer, accuracy's."""
+        rates = []
+        for responses in groups:
+            answers = by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
+            right = {name: sum(bool(answer.correct) for answer in own) for name, own in answers.items()}
+            rates.append({name: pass_at_k(len(own), right[name], k) for name, own in answers.items() if len(own) >= k})
+        both = [name for name in rates[0] if name in rates[1]]
+        pairs = [[rate[name] for name in both] for rate in rates]
+        return paired_difference(*pairs, confidence=confidence, bounds=(-1.0, 1.0))[0]
+
+    return replace(
+        inputs, greedy_change=change(1, is_greedy=True), pass_change=change(k, is_greedy=False) if k else None
     )
-    pass_change, _ = paired_difference(before, after, confidence=last.confidence, bounds=(-1.0, 1.0))
-    return replace(inputs, greedy_change=greedy_change, pass_change=pass_change)
 
 
 def missing_inputs(run: RunDirectory) -> list[str]:

@@ -42,23 +42,14 @@ def _population(summary: ProbeSummary) -> str:
         by = " by most of its deciding samples" if summary.selection == "split" else ""
         return (
             f"Of {count(summary.num_problems)} problems {summary.reference} gets {count(wrong)} wrong{by}, and "
-            f"{summary.final} gets {every}{count(changed)} of those right{_by_itself(summary)}; "
+            f"{summary.final} gets {every}{count(changed)} of those right ({summary.by_itself}); "
             f"{count(summary.num_rollouts)} rollouts {title} were compared token by token."
         )
     return (
         f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
-        f"{every}{count(changed)} right{_by_itself(summary)}; {count(summary.num_rollouts)} of these wrong rollouts of "
-        f"{summary.reference} were compared token by token."
+        f"{every}{count(changed)} right ({summary.by_itself}); {count(summary.num_rollouts)} of these wrong rollouts "
+        f"of {summary.reference} were compared token by token."
     )
-
-
-def _by_itself(summary: ProbeSummary) -> str:
-    """Say how many problems the reference alone would turn: regression to the mean."""
-    turned = summary.turned_by_itself
-    if turned is None:
-        return f" (how many {summary.reference} itself would on another try cannot be known from one completion each)"
-    how = "single samples" if summary.selection == "greedy" else "another draw of its samples"
-    return f" (by {how} {summary.reference} itself would turn {number_interval(turned)})"
 
 
 def _imported(summary: ProbeSummary) -> str:
@@ -116,7 +107,7 @@ def _tile(inputs: ReportInputs) -> Tile:
     return Tile(
         caption="Wrong before, right after",
         value=count(summary.num_reference_wrong_final_right),
-        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong{_by_itself(summary)}",
+        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong ({summary.by_itself})",
     )
 
 
