@@ -158,7 +158,6 @@ def test_runs_are_selected_by_the_phase_they_belong_to(folder, finish):
         ("trials: 3", "trials: 5", "variant 'none' has a grid of 4 settings, and trials are 5"),
         ("    reverse: {stages.rl.op", "    revrse: {stages.rl.op", "own: .* 'revrse'; did you mean 'reverse'"),
         ("[0.1, 0.2]}\n  trials: 3", "[0.1]}", r"grids of different sizes \(none 4, reverse 2\); give trials"),
-        ("[1e-3, 2e-3]}\n", "[1e-3, 1e-3]}\n", r"stages\.rl\.optimizer\.lr: a value is given twice"),
         ("verdict: {measure: accuracy}\n", "", r"'tuning': .*give verdict: \{measure: accuracy\}"),
         ("measure: accuracy", "measure: entropy", "'verdict.measure' must be one of 'accuracy', 'sampled_accuracy'"),
         ("measure: accuracy", "measure: accuracy, margin: 0", r"verdict\.margin.*greater than 0"),

@@ -157,26 +157,26 @@ def test_a_tuned_study_has_wider_intervals_for_what_another_tuning_would_choose(
 RUN_SD = 0.01
 
 
-def simulate(draws, means):
+def simulate(draws, means, tuning=TUNING):
     """Return the accuracies of an arm on eight test seeds, at the setting that tuning chose; `means`: of settings."""
 
     def run(number):
         return means[number] + RUN_SD * draws.standard_normal()
 
-    scores = {number: [run(number)] for number in TUNING.drawn("x")}
+    scores = {number: [run(number)] for number in tuning.drawn("x")}
     for number in better_half(scores):
         scores[number].append(run(number))
     number = chosen(scores)
     return np.array([run(number) for _ in range(8)])
 
 
-def rates(baseline_means, arm_means, num):
+def rates(baseline_means, arm_means, num, tuning=TUNING):
     """Return how often each verdict is said."""
     draws, said = np.random.default_rng(1), Counter[str]()
     for _ in range(num):
         shared = 0.03 * draws.standard_normal(8)
-        arms = {"none": shared + simulate(draws, baseline_means), "arm": shared + simulate(draws, arm_means)}
-        said[judge(arms, tuning=TUNING).verdicts[0].verdict] += 1
+        baseline, arm = (shared + simulate(draws, means, tuning) for means in (baseline_means, arm_means))
+        said[judge({"none": baseline, "arm": arm}, tuning=tuning).verdicts[0].verdict] += 1
     return Counter({name: num_said / num for name, num_said in said.items()})
 
 
@@ -190,3 +190,11 @@ def test_verdicts_with_settings_chosen_by_chance_are_as_often_false_as_said(step
     up, down = rates(means, means + MARGIN, 1500), rates(means + MARGIN, means, 200)
     assert min(up["better"], down["worse"]) > 0.8
     assert up["equivalent"] + up["refuted"] <= 0.037  # 2.5%, and three standard errors
+
+
+@pytest.mark.planted
+def test_in_the_worst_shape_a_tenth_of_verdicts_is_false():
+    """One setting of nine that all are tried is so much better that tuning finds it about every other time."""
+    means = 0.6 + 1.5 * RUN_SD * (np.arange(9) == 4)
+    nothing = rates(means, means, 1000, TUNING.model_copy(update={"trials": None}))
+    assert 0.05 < nothing["better"] + nothing["worse"] < 0.14
