@@ -139,6 +139,7 @@ def auc_interval(
     num_clusters, index = membership(clusters, values.size)
     area, shares = _placement_sums(values, positive, index, num_clusters)
     variance, degrees, held = _delong(shares, positive, index)
+    # Where nothing varies the rule of three says how much might.
     if held < 2 or variance < 1e-14 or not 0 < area < 1:
         return equal_values(area, held, bounds=(0.0, 1.0), confidence=confidence)
     reach = math.sqrt(variance) * quantile(confidence, max(3.0, degrees - 1))
@@ -173,6 +174,7 @@ def auc_difference(
         return None
     num_clusters, index = membership(clusters, values.size)
     area, shares = _placement_sums(values, positive, index, num_clusters)
+    # The mean of the others is taken off before variances are, so that what they share with the score cancels.
     for other in others:
         other_area, other_shares = _placement_sums(_scored(other, labels)[0], positive, index, num_clusters)
         area, shares = area - other_area / len(others), shares - other_shares / len(others)

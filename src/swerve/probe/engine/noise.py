@@ -185,6 +185,7 @@ def measure_noise(
             )
             for number, scale in scales.items()
         ]
+        # Their likeliest tokens are not read, and their hidden states are not kept.
         size = (len(sources) + 1) * sum(len(completion) for _, completion in rows)
         task.extend(size)
         with shared_progress(task, size, world) as advance:

@@ -186,6 +186,7 @@ def _claim(figure: _Figure, own: Array, nulls: Nulls, /, **key: str) -> Divergen
         return None
     entries, tokens = [], figure.tokens
     num = len(np.unique(tokens.problems) if isinstance(figure, _Top) else tokens.problems)
+    # One entry a null; of several columns the mean, their range, and an interval that has their spread in it.
     for name, columns in nulls.items():
         values = [known.mean for column in columns if (known := figure.value(column)) is not None]
         if len(values) < len(columns):
