@@ -82,7 +82,7 @@ class WilcoxonResult:
     """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
     sign_flip_p: float
     """P-value of a mean difference of 0, by sign flips. The signed-rank test is not of the mean: where differences are
-    skewed the two can contradict."""
+    skewed the two can contradict. Of more than 12 pairs at least 1 / 2000, which stands for that and less."""
     p_adjusted: float | None = None
     """Of `p_value`, Benjamini and Hochberg's over all tests of the same report; None: a test on its own."""
 
