@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -174,9 +175,28 @@ def test_a_damaged_file_is_never_called_foreign(file, tmp_path):
     assert all(called)
 
 
+def columns_of(file):
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    return [group.column(number) for number in range(group.num_columns)]
+
+
+def test_a_damaged_name_of_a_column_is_noticed_or_does_not_matter(file):
+    """The name stands in the file's schema, where it has to be text, and in notes of its pages, which are not read."""
+    whole, data, noticed = read_samples(file), file.read_bytes(), 0
+    for place in re.finditer(b"temperature", data):
+        file.write_bytes(data[: place.start()] + b"\xff" + data[place.start() + 1 :])
+        try:
+            assert read_samples(file) == whole
+        except ArtifactError as error:
+            assert "is damaged" in str(error)
+            noticed += 1
+    assert noticed
+
+
 def test_a_damaged_page_is_noticed(file):
     data = bytearray(file.read_bytes())
-    data[len(data) // 4] ^= 0xFF
+    texts = next(column for column in columns_of(file) if column.path_in_schema == "text")
+    data[texts.dictionary_page_offset + texts.total_compressed_size // 2] ^= 0xFF
     file.write_bytes(data)
     with pytest.raises(ArtifactError, match="is damaged"):
         read_samples(file)

@@ -126,7 +126,8 @@ def is_samples_file(path: Path) -> bool:
     """
     try:
         schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
+        names = schema.names  # of a damaged file perhaps no text
+    except (OSError, ValueError, pa.ArrowException) as error:
         # A Parquet file begins and ends with these four letters; a damaged one may have lost one of the two.
         if not path.is_file():
             return False
@@ -136,7 +137,7 @@ def is_samples_file(path: Path) -> bool:
             if b"PAR1" not in (first, stream.read()):
                 return False
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
-    return _is_marked(schema) or schema.names == SAMPLES_SCHEMA.names
+    return _is_marked(schema) or names == SAMPLES_SCHEMA.names
 
 
 def _is_marked(schema: pa.Schema) -> bool:
