@@ -322,19 +322,24 @@ class Study(Record):
     @property
     def measures(self) -> tuple[str, ...]:
         """The measures that some run has, the headline first."""
-        return tuple(dict.fromkeys(one.measure for one in self.means))
+        return tuple(dict.fromkeys(mean.measure for mean in self.means))
+
+    @property
+    def headline(self) -> str | None:
+        """The measure that the study is about; None: nothing was measured."""
+        return next(iter(self.measures), None)
 
     def mean_of(self, measure: str, variant: str) -> StudyMean | None:
         """Return a measure of a variant, if it was measured."""
-        return next((one for one in self.means if (one.measure, one.variant) == (measure, variant)), None)
+        return next((mean for mean in self.means if (mean.measure, mean.variant) == (measure, variant)), None)
 
     def difference_of(self, measure: str, variant: str) -> StudyDifference | None:
         """Return the difference of a variant from the baseline, if both were measured."""
-        return next((one for one in self.differences if (one.measure, one.variant) == (measure, variant)), None)
+        return next((each for each in self.differences if (each.measure, each.variant) == (measure, variant)), None)
 
     def curves_of(self, metric: str) -> Sequence[StudyCurve]:
         """Return the curves of a metric, a variant each."""
-        return [one for one in self.curves if one.metric == metric]
+        return [curve for curve in self.curves if curve.metric == metric]
 
 
 def read_study(folder: Path) -> Study:

@@ -103,9 +103,8 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
 
 
 def _tiles(study: Study) -> Iterator[Tile]:
-    if not study.measures:
+    if (headline := study.headline) is None:
         return
-    headline = study.measures[0]
     for variant in study.variants:
         mean = study.mean_of(headline, variant.name)
         detail = f"{MEASURES[headline].title}, {_seeds(mean.num_seeds)}" if mean else "no run is evaluated"
@@ -136,13 +135,13 @@ def _value(measure: str, value: float) -> str:
     return percent(value) if _KNOWN[measure].unit == "share" else number(value)
 
 
-def _mean_cell(mean: StudyMean | None) -> str:
+def _mean_cell(measure: str, mean: StudyMean | StudyKind | None) -> str:
     """Return a mean with its interval over seeds; of one seed the value alone."""
     if mean is None:
         return NOT_MEASURED
     if mean.over_seeds is None:
-        return _value(mean.measure, mean.mean)
-    return (percent_interval if MEASURES[mean.measure].unit == "share" else number_interval)(mean.over_seeds)
+        return _value(measure, mean.mean)
+    return (percent_interval if MEASURES[measure].unit == "share" else number_interval)(mean.over_seeds)
 
 
 def _change(measure: str, value: Estimate | None) -> str:
@@ -165,11 +164,10 @@ def _findings(study: Study) -> dict[str, list[str]]:
         if variant.num_collapsed
     ]
     bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
-    headline = study.measures[0] if study.measures else None
     verdicts = [f"{verdict.variant} is {verdict_words(verdict)}." for verdict in study.verdicts]
     if study.gain is not None:
         verdicts.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
-    said = [_sentence(difference) for difference in study.differences if difference.measure == headline]
+    said = [_sentence(difference) for difference in study.differences if difference.measure == study.headline]
     return {
         "Design": design_words(study),
         "Verdict": verdicts,
@@ -188,6 +186,7 @@ def verdict_words(verdict: StudyVerdict) -> str:
 
 def design_words(study: Study) -> list[str]:
     """Return what was decided before the runs, and which difference they can find."""
+    # The rule, how settings are tuned, and what can be found.
     design, lines = study.design, []
     if design is not None:
         seeds = ", ".join(map(str, study.seeds))
@@ -264,14 +263,13 @@ def _difference_cells(difference: StudyDifference | None) -> tuple[str, ...]:
 
 def headline_table(study: Study) -> list[list[str]]:
     """Return the table of the headline measure, the heading first; what does not apply is empty."""
-    if not study.measures:
+    if (headline := study.headline) is None:
         return [["Variant", "Runs"], *([variant.name, count(variant.num_runs)] for variant in study.variants)]
-    headline = study.measures[0]
     rows = [
         [
             variant.name,
             count(variant.num_runs),
-            _mean_cell(study.mean_of(headline, variant.name)),
+            _mean_cell(headline, study.mean_of(headline, variant.name)),
             *_difference_cells(study.difference_of(headline, variant.name)),
             count(variant.num_collapsed),
         ]
@@ -314,7 +312,7 @@ def measures_table(study: Study) -> list[list[str]]:
     """Return the table of all measures, a variant each row, the heading first."""
     heading = ["Variant", *(_title(name) for name in study.measures)]
     rows = [
-        [variant.name, *(_mean_cell(study.mean_of(name, variant.name)) for name in study.measures)]
+        [variant.name, *(_mean_cell(name, study.mean_of(name, variant.name)) for name in study.measures)]
         for variant in study.variants
     ]
     return _compact([heading, *rows])
@@ -325,16 +323,10 @@ def kinds_table(study: Study) -> list[list[str]]:
     kinds = list(dict.fromkeys(entry.kind for entry in study.kinds))
     by_kind = {(entry.variant, entry.kind): entry for entry in study.kinds}
     rows = [
-        [variant, *(_kind_cell(by_kind.get((variant, kind))) for kind in kinds)]
+        [variant, *(_mean_cell("accuracy", by_kind.get((variant, kind))) for kind in kinds)]
         for variant in dict.fromkeys(entry.variant for entry in study.kinds)
     ]
     return [["Variant", *kinds], *rows]
-
-
-def _kind_cell(entry: StudyKind | None) -> str:
-    if entry is None:
-        return NOT_MEASURED
-    return percent(entry.mean) if entry.over_seeds is None else percent_interval(entry.over_seeds)
 
 
 def trends_table(study: Study) -> list[list[str]]:
@@ -385,9 +377,9 @@ _KINDS = "The start is the model that the runs began with, where they were evalu
 
 
 def _comparison(study: Study) -> Iterator[Panel | None]:
-    if not study.measures:
+    if (headline := study.headline) is None:
         return
-    headline, baseline = study.measures[0], study.baseline
+    baseline = study.baseline
     yield panel(
         f"{_title(headline)}, and what is different from {baseline}?",
         _table("headline", _title(headline), headline_table(study)),
@@ -449,58 +441,56 @@ def _expected(study: Study, paths: Sequence[Chart]) -> Iterator[Panel | None]:
         return
     table = _table("trends", "Expected trends", trends_table(study))
     yield panel("Is it as was found elsewhere?", table, note=_EXPECTED, wide=True)
-    yield panel("How long are answers of equal accuracy?", *map(_chart_part, paths), wide=True)
+    yield panel("How long are answers of equal accuracy?", *(ChartPart(chart=path) for path in paths), wide=True)
 
 
 def _paths(study: Study) -> Iterator[Chart]:
     """Yield the chart of greedy accuracy against the mean length of the answers, a point for each evaluation."""
-    points_of: dict[str, dict[int, Estimate]] = {}
+    points_of = {}
     lengths = {curve.variant: dict(zip(curve.steps, curve.mean, strict=True)) for curve in study.curves_of("length")}
     for curve in study.curves_of("accuracy"):
         own = lengths.get(curve.variant, {})
         accuracies = _estimates(curve)
         points_of[curve.variant] = {round(own[step]): accuracies[step] for step in accuracies if step in own}
-    tokens = sorted(set().union(*points_of.values()))
-    if len(tokens) < 2:
-        return
-    names = [variant.name for variant in study.variants[:_MAX_CURVES]]
-    yield Chart(
-        id="study-accuracy-against-length",
-        title="Greedy accuracy against the mean length of the answers",
-        unit="share",
-        labels=tuple(f"{number} tokens" for number in tokens),
-        steps=tuple(tokens),
-        x_title="mean tokens of an answer",
-        curves=tuple(
-            Curve(name=name, points=tuple(points_of.get(name, {}).get(number) for number in tokens)) for name in names
-        ),
-        stages=(),
-        has_intervals=max(variant.num_runs for variant in study.variants) > 1,
-    )
+    title, x_title = "Greedy accuracy against the mean length of the answers", "mean tokens of an answer"
+    yield from _chart(study, "study-accuracy-against-length", title, "share", points_of, "{} tokens", x_title)
 
 
 def _charts(study: Study) -> Iterator[Chart]:
     """Yield a chart for each metric, with a curve for each variant from its lowest to its highest seed."""
     for metric, measure in CURVES.items():
-        measured = {curve.variant: _estimates(curve) for curve in study.curves_of(metric)}
-        steps = sorted(set().union(*measured.values()))
-        if len(steps) < 2:
-            continue
-        # Those without the metric too: a variant has one colour on the whole page.
-        by_variant = {curve.name: measured.get(curve.name, {}) for curve in study.variants[:_MAX_CURVES]}
-        yield Chart(
-            id=f"study-{metric.replace('_', '-')}",
-            title=sentence_case(measure.title),
-            unit="loss" if metric == "loss" else _CHART_UNITS[measure.unit],
-            labels=tuple(f"step {step}" for step in steps),
-            steps=tuple(steps),
-            x_title="global step",
-            curves=tuple(
-                Curve(name=name, points=tuple(at.get(step) for step in steps)) for name, at in by_variant.items()
-            ),
-            stages=(),
-            has_intervals=max(variant.num_runs for variant in study.variants) > 1,
-        )
+        points_of = {curve.variant: _estimates(curve) for curve in study.curves_of(metric)}
+        unit: Unit = "loss" if metric == "loss" else _CHART_UNITS[measure.unit]
+        name = f"study-{metric.replace('_', '-')}"
+        yield from _chart(study, name, sentence_case(measure.title), unit, points_of, "step {}", "global step")
+
+
+def _chart(
+    study: Study,
+    name: str,
+    title: str,
+    unit: Unit,
+    points_of: Mapping[str, Mapping[int, Estimate]],
+    label: str,
+    x_title: str,
+) -> Iterator[Chart]:
+    """Yield the chart of points by variant and place, if there are two places or more."""
+    places = sorted(set().union(*points_of.values()))
+    if len(places) < 2:
+        return
+    # Variants without a point too: each has one colour on the whole page.
+    own = {variant.name: points_of.get(variant.name, {}) for variant in study.variants[:_MAX_CURVES]}
+    yield Chart(
+        id=name,
+        title=title,
+        unit=unit,
+        labels=tuple(map(label.format, places)),
+        steps=tuple(places),
+        x_title=x_title,
+        curves=tuple(Curve(name=variant, points=tuple(map(at.get, places))) for variant, at in own.items()),
+        stages=(),
+        has_intervals=max(variant.num_runs for variant in study.variants) > 1,
+    )
 
 
 def _estimates(curve: StudyCurve) -> dict[int, Estimate]:
@@ -513,11 +503,7 @@ def _training(charts: Sequence[Chart], study: Study) -> Iterator[Panel | None]:
     note = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
     if len(study.variants) > _MAX_CURVES:
         note += f" The first {_MAX_CURVES} variants are drawn."
-    yield panel("", *map(_chart_part, charts), note=note, wide=True)
-
-
-def _chart_part(chart: Chart) -> ChartPart:
-    return ChartPart(chart=chart)
+    yield panel("", *(ChartPart(chart=chart) for chart in charts), note=note, wide=True)
 
 
 def _runs(study: Study) -> Iterator[Panel | None]:
@@ -528,26 +514,19 @@ def _runs(study: Study) -> Iterator[Panel | None]:
     )
 
     # How each run ended.
-    headline = study.measures[0] if study.measures else None
+    headline = study.headline
     rows = [
         (
             f"{run.variant}, seed {run.seed}",
             run.state,
             run.checkpoint or "",
-            _value(headline, run.values[headline]) if headline in run.values and headline else "",
+            _value(headline, run.values[headline]) if headline and headline in run.values else "",
             f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
             run.path,
         )
         for run in study.runs
     ]
-    heading = (
-        "Run",
-        "State",
-        "Evaluated",
-        _title(headline) if headline else "",
-        "Collapse",
-        "Directory",
-    )
+    heading = ("Run", "State", "Evaluated", _title(headline) if headline else "", "Collapse", "Directory")
     yield panel("What became of the runs?", _table("runs", "Runs", [heading, *rows]), wide=True)
 
 
@@ -573,7 +552,7 @@ def study_drawings(study: Study) -> tuple[Drawing, ...]:
 
 
 def _comparison_drawing(study: Study) -> Iterator[Drawing]:
-    headline = study.measures[0] if study.measures else None
+    headline = study.headline
     known = [
         (difference.variant, unit, value)
         for difference in study.differences

@@ -30,13 +30,12 @@ from swerve.statistics import (
     cohens_d_paired,
     detectable_difference,
     holm,
-    mean_interval,
     paired_difference,
     paired_t_test,
 )
 from swerve.study.measure import Measured
 from swerve.study.plan import StudyFile
-from swerve.study.trends import expected_trends
+from swerve.study.trends import expected_trends, seed_interval
 from swerve.study.verdict import judge, objection, widened, widened_p
 from swerve.version import __version__
 
@@ -109,14 +108,16 @@ def _values(measure: str, variant: str, runs: Sequence[Measured]) -> dict[int, f
 
 
 def _over_seeds(measure: str, values: Sequence[float], confidence: float, *, least: float) -> Estimate | None:
-    """Return the mean with its t interval; None where there is no spread to make one of.
-
-    A fraction, or a difference of fractions, stays within `least` and 1.
-    """
-    interval = mean_interval(values, confidence=confidence) if np.ptp(values) > 0 else None
+    """Return the mean with its t interval; a fraction, or a difference of fractions, stays within `least` and 1."""
+    interval = seed_interval(values, confidence)
     if interval is None or MEASURES[measure].unit != "share":
         return interval
     return Estimate(mean=interval.mean, low=max(least, interval.low), high=min(1.0, interval.high))
+
+
+def _changes(before: Mapping[int, float], after: Mapping[int, float]) -> list[float]:
+    """Return what a measure changes by, for each seed that both have."""
+    return [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
 
 
 def _means(study: StudyFile, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
@@ -158,14 +159,13 @@ def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> li
         seeds = sorted(before.keys() & after.keys())
         if seeds:
             pairs = [before[seed] for seed in seeds], [after[seed] for seed in seeds]
-            changes = [late - early for early, late in zip(*pairs, strict=True)]
             differences.append(
                 {
                     "measure": measure,
                     "variant": variant,
                     "num_seeds": len(seeds),
                     "mean": fmean(pairs[1]) - fmean(pairs[0]),
-                    "over_seeds": _over_seeds(measure, changes, study.confidence, least=-1.0),
+                    "over_seeds": _over_seeds(measure, _changes(before, after), study.confidence, least=-1.0),
                     "p_seeds": paired_t_test(*pairs),
                     "effect_size": cohens_d_paired(*pairs),
                     **_over_problems(study, measure, variant, runs),
@@ -185,24 +185,23 @@ def _baseline_gain(study: StudyFile, runs: Sequence[Measured]) -> Estimate | Non
         return None
     last = _values(study.verdict.measure, study.compared_with, runs)
     first = _values(f"first_{study.verdict.measure}", study.compared_with, runs)
-    gains = [last[seed] - first[seed] for seed in sorted(last.keys() & first.keys())]
-    return _over_seeds(study.verdict.measure, gains, study.confidence, least=-1.0) if gains else None
+    return _over_seeds(study.verdict.measure, _changes(first, last), study.confidence, least=-1.0)
 
 
 def _verdicts(
     study: StudyFile, differences: Sequence[StudyDifference], runs: Sequence[Measured], gain: Estimate | None
 ) -> Iterator[StudyVerdict]:
-    rule, design = study.verdict, study.design
-    if rule is None or design is None:
+    design = study.design
+    if design is None:
         return
-    judged = [difference for difference in differences if difference.measure == rule.measure]
+    judged = [difference for difference in differences if difference.measure == design.measure]
     p_values = holm([widened_p(difference, design.widening) for difference in judged])
     for difference, p_value in zip(judged, p_values, strict=True):
         pair = (study.compared_with, difference.variant)
-        means = {name: fmean(_values(rule.measure, name, runs).values()) for name in pair}
-        reason = objection(rule, difference, num_seeds=len(study.seeds), gain=gain, means=means)
+        means = {name: fmean(_values(design.measure, name, runs).values()) for name in pair}
+        reason = objection(design, difference, num_seeds=len(study.seeds), gain=gain, means=means)
         interval = widened(difference.over_seeds, design.widening)
-        yield judge(difference.variant, interval, p_value, rule=rule, reason=reason, level=1 - study.confidence)
+        yield judge(difference.variant, interval, p_value, rule=design, reason=reason, level=1 - study.confidence)
 
 
 _Pairs = list[tuple[str, float, float]]
@@ -259,14 +258,14 @@ def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int)
         runs: those that are done, whose differences say how far pairs lie apart; without any it is assumed.
         num_problems: of an evaluation, where none is done.
     """
-    measure = "accuracy" if study.verdict is None else study.verdict.measure
-    num_comparisons = 1 if study.verdict is None else max(1, len(study.variants) - 1)
-    widening = 1.0 if study.design is None else study.design.widening
+    # What is judged, and in how many comparisons; without a verdict a single one of greedy accuracies.
+    measure, num_comparisons, widening = "accuracy", 1, 1.0
+    if (design := study.design) is not None:
+        measure, num_comparisons, widening = design.measure, max(1, len(study.variants) - 1), design.widening
     by_seed, disagreements, known = [], [], 0
     for variant in list(study.changes)[1:]:
         # How far the differences of the seeds lie apart.
-        after, before = _values(measure, variant, runs), _values(measure, study.compared_with, runs)
-        changes = [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
+        changes = _changes(_values(measure, study.compared_with, runs), _values(measure, variant, runs))
         if len(changes) > 1:
             by_seed.append(float(np.var(changes, ddof=1)))
 
@@ -281,7 +280,7 @@ def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int)
         ("seeds", len(study.seeds), by_seed, ASSUMED_SEED_SD),
         ("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT)),
     )
-    for unit, num, variances, assumed in units if study.verdict is None else units[:1]:
+    for unit, num, variances, assumed in units if design is None else units[:1]:
         # Pairs that are all alike do not say how far others would be apart.
         apart = [variance for variance in variances if variance > 0]
         sd = math.sqrt(fmean(apart)) if apart else assumed

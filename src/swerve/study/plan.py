@@ -65,12 +65,16 @@ class Expectation(Model):
     shape: Trend
     """How the curve goes, or on which side of the baseline the variant is."""
 
+    @property
+    def is_of_curve(self) -> bool:
+        """Whether it is of a curve's shape, and not of the difference from the baseline."""
+        return self.shape not in ("higher", "lower", "no_difference_shown")
+
     @model_validator(mode="after")
     def _check_measure(self) -> Expectation:
-        is_curve = self.shape not in ("higher", "lower", "no_difference_shown")
-        known = list(CURVES) if is_curve else [*MEASURES, *PAIR_MEASURES]
+        known = list(CURVES) if self.is_of_curve else [*MEASURES, *PAIR_MEASURES]
         if self.measure not in known:
-            what = "curve" if is_curve else "measure"
+            what = "curve" if self.is_of_curve else "measure"
             raise ValueError(
                 f"there is no {what} '{self.measure}' that is '{TREND_WORDS[self.shape]}'"
                 f"{nearest(self.measure, known)}; use {', '.join(known)}"
@@ -305,17 +309,20 @@ class Plan:
         def are_meant(name: str) -> set[str]:
             return {at for at, job in known.items() if name in (at, job.variant) or at.startswith(f"{name}/")}
 
+        # A name without a run is wrong, or too early.
+        variants = self.study.variants
         for name in names:
             if not are_meant(name):
                 variant = name.partition("/")[0]
-                waits = self.study.tuning is not None and variant in self.study.variants
-                hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
-                known_names = (
-                    f"{nearest(name, [*self.study.variants, *known])} (variants: {', '.join(self.study.variants)})"
-                )
-                raise ConfigError(f"--only '{name}': the study has no such run{hint if waits else known_names}")
-        chosen = set().union(*map(are_meant, names))
-        return tuple(job for name, job in known.items() if name in chosen)
+                if self.study.tuning is not None and variant in variants:
+                    hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
+                else:
+                    hint = f"{nearest(name, [*variants, *known])} (variants: {', '.join(variants)})"
+                raise ConfigError(f"--only '{name}': the study has no such run{hint}")
+
+        # In the order in which they can be done.
+        meant = set().union(*map(are_meant, names))
+        return tuple(job for name, job in known.items() if name in meant)
 
 
 def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs: Path) -> Plan:
@@ -489,10 +496,9 @@ class _JobMaker:
             return _Tried(changes={})
         settings, alive, jobs = tuning.settings(variant), tuning.drawn(variant), list[Job]()
         measured, scores, choice = dict[int, list[StudyRun]](), dict[int, list[float]](), None
-        for place, seed in enumerate(tuning.seeds):
+        for seed in tuning.seeds:
             # All settings with the first seed, the better half of them with the next.
-            if place:
-                alive = better_half({number: scores[number] for number in alive})
+            alive = better_half(scores) if scores else alive
             these = [
                 self.job(f"{_TUNING}/{variant}/setting-{number + 1}/seed-{seed}", variant, seed, settings[number])
                 for number in alive
@@ -505,9 +511,7 @@ class _JobMaker:
             for number, job in zip(alive, these, strict=True):
                 run = measure_run(job.run.path, variant=variant, seed=seed, shown_path=job.name).run
                 measured.setdefault(number, []).append(run)
-            scores = {
-                number: [run.values.get(rule.measure, -math.inf) for run in runs] for number, runs in measured.items()
-            }
+            scores = {number: [run.values.get(rule.measure, -math.inf) for run in measured[number]] for number in alive}
         else:
             choice = chosen(scores)
         trials = [

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 
-from swerve.artifacts.study import (
-    TOKENS_AT_EQUAL_ACCURACY,
-    StudyDifference,
-    StudyTrend,
-    Trend,
-)
+from swerve.artifacts.study import TOKENS_AT_EQUAL_ACCURACY, StudyDifference, StudyTrend
 from swerve.estimates import Estimate
 from swerve.statistics import mean_interval
-from swerve.statistics.shapes import ShapeName, curve_shape
+from swerve.statistics.shapes import curve_shape
 from swerve.study.measure import Measured
 from swerve.study.plan import Expectation, StudyFile
-
-_SHAPES: Mapping[Trend, tuple[ShapeName, ...]] = {
-    "rises": ("rises",),
-    "falls": ("falls",),
-    "up_then_down": ("up_then_down",),
-    "down_then_up": ("down_then_up",),
-    "steady": ("steady",),
-    "not_rising": ("steady", "falls"),
-}
 
 
 def expected_trends(
@@ -41,34 +28,36 @@ def expected_trends(
     """
     for expectation in study.expected:
         for variant in expectation.variants:
-            if expectation.shape in _SHAPES:
+            if expectation.is_of_curve:
                 yield _shape_trend(expectation, variant, runs, study.confidence)
             else:
                 yield _difference_trend(expectation, variant, study, runs, differences)
 
 
 def _shape_trend(expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float) -> StudyTrend:
-    # The shape over the last stage of each run's curve that has enough points, and the step of its turn.
-    own = [run for run in runs if run.run.variant == variant]
-    whole = [(run.curves.get(expectation.measure, {}), run.begins) for run in own]
-    curves = [{step: value for step, value in curve.items() if step > begins} for curve, begins in whole]
-    found = [(shape, list(curve)) for curve in curves if (shape := curve_shape(list(curve.values()))) is not None]
-    shapes = [shape for shape, _ in found]
-    num_shown = sum(shape.name in _SHAPES[expectation.shape] for shape in shapes)
-    trend = StudyTrend(
+    # The shape over the last stage of each run's curve that has enough points, with the step of its turn.
+    shapes = []
+    for run in (run for run in runs if run.run.variant == variant):
+        curve = {step: value for step, value in run.curves.get(expectation.measure, {}).items() if step > run.begins}
+        if (shape := curve_shape(list(curve.values()))) is not None:
+            shapes.append(replace(shape, extreme_at=list(curve)[shape.extreme_at]))
+
+    # How many of the runs have it, and the means of their levels and turns.
+    wanted = ("steady", "falls") if expectation.shape == "not_rising" else (expectation.shape,)
+    num_shown = sum(shape.name in wanted for shape in shapes)
+    places = [(shape.first, shape.extreme, shape.last, shape.extreme_at) for shape in shapes]
+    means = np.mean(places, axis=0).tolist() if shapes else None
+    return StudyTrend(
         variant=variant,
         measure=expectation.measure,
         expected=expectation.shape,
         is_shown=2 * num_shown > len(shapes) if shapes else None,
         num_runs=len(shapes),
         num_shown=num_shown,
-        change=_interval([shape.last - shape.first for shape in shapes], confidence),
+        levels=means and tuple(means[:3]),
+        turn=means and means[3],
+        change=seed_interval([shape.last - shape.first for shape in shapes], confidence),
     )
-    if not shapes:
-        return trend
-    first, extreme, last = np.mean([(shape.first, shape.extreme, shape.last) for shape in shapes], axis=0).tolist()
-    turn = fmean(steps[shape.extreme_at] for shape, steps in found)
-    return trend.model_copy(update={"levels": (first, extreme, last), "turn": turn})
 
 
 def _difference_trend(
@@ -83,7 +72,7 @@ def _difference_trend(
         pairs = [(of_run.get((study.compared_with, seed)), of_run.get((variant, seed))) for seed in study.seeds]
         changes = [tokens_at_equal_accuracy(base, run) for base, run in pairs if base and run]
         known = [change for change in changes if change is not None]
-        change, num = _interval(known, study.confidence), len(known)
+        change, num = seed_interval(known, study.confidence), len(known)
     else:
         own = (expectation.measure, variant)
         difference = next((each for each in differences if (each.measure, each.variant) == own), None)
@@ -105,7 +94,8 @@ def _difference_trend(
     )
 
 
-def _interval(values: Sequence[float], confidence: float) -> Estimate | None:
+def seed_interval(values: Sequence[float], confidence: float) -> Estimate | None:
+    """Return the mean over seeds with its t interval; None where there is no spread to make one of."""
     return mean_interval(values, confidence=confidence) if len(values) > 1 and np.ptp(values) > 0 else None
 
 
@@ -115,6 +105,7 @@ def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
     The fewest mean tokens of an evaluation with at least an accuracy, averaged over 20 accuracies, evenly from the
     higher of the two first ones to the lower of the two best. None: the two have no accuracy in common.
     """
+    # Accuracy and length of each evaluation since the last stage began.
     points = []
     for measured in (baseline, run):
         accuracies, lengths = measured.curves.get("accuracy", {}), measured.curves.get("length", {})
@@ -122,6 +113,8 @@ def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
         points.append([(accuracies[step], lengths[step]) for step in steps])
     if not all(points):
         return None
+
+    # The accuracies that both have, and the fewest tokens of each with them.
     low, high = max(own[0][0] for own in points), min(max(own)[0] for own in points)
     if high <= low:
         return None

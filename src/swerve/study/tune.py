@@ -115,6 +115,11 @@ class Tuning(Model):
             )
 
 
+def _ranked(scores: Mapping[int, Sequence[float]]) -> list[int]:
+    """Return the settings by their mean, the highest first; of equals the first of the grid."""
+    return sorted(scores, key=lambda number: (-fmean(scores[number]), number))
+
+
 def better_half(scores: Mapping[int, Sequence[float]]) -> list[int]:
     """Return the half of the settings whose mean over the seeds so far is higher, the larger half of an odd number.
 
@@ -123,8 +128,7 @@ def better_half(scores: Mapping[int, Sequence[float]]) -> list[int]:
     >>> better_half({0: [0.4], 3: [0.6], 5: [0.6]})
     [3, 5]
     """
-    best = sorted(scores, key=lambda number: (-fmean(scores[number]), number))
-    return sorted(best[: math.ceil(len(best) / 2)])
+    return sorted(_ranked(scores)[: math.ceil(len(scores) / 2)])
 
 
 def chosen(scores: Mapping[int, Sequence[float]]) -> int:
@@ -134,5 +138,4 @@ def chosen(scores: Mapping[int, Sequence[float]]) -> int:
     5
     """
     most = max(map(len, scores.values()))
-    finalists = [number for number, values in scores.items() if len(values) == most]
-    return min(finalists, key=lambda number: (-fmean(scores[number]), number))
+    return _ranked({number: values for number, values in scores.items() if len(values) == most})[0]

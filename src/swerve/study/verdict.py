@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from scipy.stats import t as student
 
-from swerve.artifacts.study import StudyDifference, StudyVerdict, Verdict
+from swerve.artifacts.study import StudyDesign, StudyDifference, StudyVerdict, Verdict
 from swerve.estimates import Estimate
 from swerve.report.format import percent, points, points_interval
 from swerve.settings import InnerShare, Model, Share
@@ -45,7 +45,7 @@ def widened_p(difference: StudyDifference, times: float) -> float | None:
 
 
 def objection(
-    rule: VerdictRule, difference: StudyDifference, *, num_seeds: int, gain: Estimate | None, means: Mapping[str, float]
+    rule: StudyDesign, difference: StudyDifference, *, num_seeds: int, gain: Estimate | None, means: Mapping[str, float]
 ) -> str | None:
     """Return why a comparison does not hold; None: it does.
 
@@ -56,12 +56,15 @@ def objection(
         gain: of the baseline, over seeds.
         means: the measure of the baseline and of the variant, by name.
     """
+    # Too little is measured to tell.
     if difference.num_seeds < num_seeds:
         return f"{difference.num_seeds} of {num_seeds} pairs of seeds are measured"
     if difference.over_seeds is None:
         return (
             "one seed says nothing of another" if num_seeds == 1 else "all seeds differ alike, which leaves no interval"
         )
+
+    # The baseline has to learn, and to leave room for a difference.
     if gain is None:
         return "the baseline was not evaluated at its start with two seeds, so nobody knows whether it learns"
     if gain.low <= 0:
@@ -73,7 +76,7 @@ def objection(
 
 
 def judge(
-    variant: str, interval: Estimate | None, p: float | None, *, rule: VerdictRule, reason: str | None, level: float
+    variant: str, interval: Estimate | None, p: float | None, *, rule: StudyDesign, reason: str | None, level: float
 ) -> StudyVerdict:
     """Return what the interval over seeds says of a variant.
 
@@ -89,6 +92,7 @@ def judge(
         reason: why the comparison does not hold; None: it does.
         level: 1 - the confidence of the interval.
     """
+    # First what has no interval, then what is not 0, then what the interval excludes.
     verdict: Verdict
     margin, within = rule.margin, f"{100 * rule.margin:g} points"
     if interval is None or p is None or reason is not None:
