@@ -120,8 +120,8 @@ def path_phases(records: Sequence[Mapping[str, Any]]) -> tuple[PathPhases, ...]:
     phases = []
     for stage, lines in _by_stage(records).items():
         length = _shape_of(lines, "completion_length")
-        accuracies = {name: _shape_of(lines, key) for key, name in _ACCURACIES.items()}
-        name, accuracy = next(((name, shape) for name, shape in accuracies.items() if shape), ("", None))
+        accuracies = ((name, _shape_of(lines, key)) for key, name in _ACCURACIES.items())
+        name, accuracy = next(((name, shape) for name, shape in accuracies if shape), ("", None))
         if length is not None and accuracy is not None:
             entropy, end = _shape_of(lines, "neg_logprob"), int(lines[-1]["stage_step"])
             phases.append(

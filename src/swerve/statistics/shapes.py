@@ -49,12 +49,12 @@ def curve_shape(values: Sequence[float]) -> CurveShape | None:
     parts = np.array_split(np.asarray(values, dtype=float), min(_BLOCKS, len(values)))
     blocks = np.array([part.mean() for part in parts])
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    rng = np.random.default_rng(len(blocks))
-    orders = rng.permuted(np.tile(blocks, (_ORDERS, 1)), axis=1)
-    upwards, downwards = _moves(blocks, orders), _moves(-blocks, -orders)
+    orders = np.random.default_rng(len(blocks)).permuted(np.tile(blocks, (_ORDERS, 1)), axis=1)
+    rows = np.concatenate([blocks[None], orders])
+    upwards, downwards = _moves(rows), _moves(-rows)
 
     # A curve that turns has both moves on one side; a straight one has one of each.
-    levels = _levels(blocks[None])[0]
+    levels = _levels(rows[:1])[0]
     name: ShapeName = "steady"
     at = int(levels.argmax())
     if all(upwards):
@@ -78,9 +78,8 @@ def _levels(rows: Array) -> Array:
     return sums[:, _WINDOW - 1 :] / _WINDOW
 
 
-def _moves(blocks: Array, orders: Array) -> tuple[bool, bool]:
-    """Whether the highest level lies further above the first one, and above the last one, than in random orders."""
-    rows = np.concatenate([blocks[None], orders])
+def _moves(rows: Array) -> tuple[bool, bool]:
+    """Whether the highest level of the first row lies further above its first and its last one than in other rows."""
     levels, noise = _levels(rows), np.sqrt(np.square(np.diff(rows, axis=1)).mean(axis=1))
     moved = []
     for end in (0, -1):
