@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
-from swerve.config import Config, TorchEngineConfig
+from swerve.config import Config, EngineConfig, TorchEngineConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.sampling import Sampling
-from swerve.config.stages import DistillStage, OptimizerConfig, RlStage, SftStage, StageConfig
+from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
@@ -224,8 +224,7 @@ def predicted_probe_memory(recipe: ProbeRecipe, *, available: int) -> StageMemor
     batch = _fake(mode, batch)
     with mode, live, torch.inference_mode(), head_inputs(head.projection, skip_head=True):
         completion_logits(model.eval(), batch)
-    stage = RlStage(steps=1, optimizer=OptimizerConfig(lr=1.0), prompts_per_step=runtime.max_rows)
-    sampling = _sampling_bytes(mode, model, recipe, stage, length, 1)
+    sampling = _sampling_bytes(mode, model, length, rows=runtime.max_rows, engine=recipe.rollout.engine)
     return StageMemory(
         stage="probe",
         weights=weights,
@@ -311,6 +310,13 @@ def _stage_memory(
             raise
         sdpa_again(model)  # as training does where an architecture's own code does not read packed rows
         update = update_bytes(packed=False)
+
+    # Sampling, of as many completions side by side as there are.
+    sampling, length = 0, prompt + config.max_new_tokens
+    if not isinstance(stage, SftStage):
+        prompts = -(-getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS) // processes)
+        rows = min(runtime.max_rows, prompts * stage.samples_per_prompt)
+        sampling = _sampling_bytes(mode, model, length, rows=rows, engine=config.rollout.engine)
     is_on_gpu = runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
     return StageMemory(
         stage=stage.label,
@@ -320,7 +326,7 @@ def _stage_memory(
         optimizer=optimizer,
         frozen=_num_frozen(config, stage, total=sum(sizes.values()), trained=num_trained) * itemsize,
         update=update,
-        sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens, processes),
+        sampling=sampling,
     )
 
 
@@ -388,16 +394,9 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
 
 
 def _sampling_bytes(
-    mode: FakeTensorMode,
-    model: PreTrainedModel,
-    config: Config | ProbeRecipe,
-    stage: StageConfig,
-    length: int,
-    processes: int,
+    mode: FakeTensorMode, model: PreTrainedModel, length: int, *, rows: int, engine: EngineConfig
 ) -> int:
-    """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
-    if isinstance(stage, SftStage):
-        return 0
+    """Return the bytes of the keys and values, and of the logits, of so many completions sampled side by side."""
     try:
         with mode, _LiveBytes(besides=()), torch.no_grad():
             output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
@@ -409,10 +408,8 @@ def _sampling_bytes(
         sum(_size(tensor) for name in names for tensor in tree_leaves(kept[name]) if isinstance(tensor, Tensor))
         for names in (_PER_TOKEN, _PER_ROW)
     )
-    prompts = -(-getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS) // processes)
-    rows = min(config.runtime.max_rows, prompts * stage.samples_per_prompt)
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
-    cache, limit = rows * (length * per_token + per_row), getattr(config.rollout.engine, "cache_gb", None)
+    cache, limit = rows * (length * per_token + per_row), getattr(engine, "cache_gb", None)
     return (cache if limit is None else min(cache, int(limit * 1e9))) + rows * _size(output.logits) + chosen
 
 
