@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 
 NullName = Literal["chance", "entropy", "noise"]
-NULLS: tuple[NullName, ...] = get_args(NullName)
 
 
 class NoiseModels(Record):

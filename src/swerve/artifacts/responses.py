@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ from swerve.types import Completion, Message, Problem, Prompt, Reward, Rollout
 
 IMPORTED = "imported"
 """Family of problems of which no family is known; who wrote what came from elsewhere."""
+
+_OF_REWARD = ("status", "answered", "parts", "extracted", "detail")
+"""What a response has of its reward under the same names."""
 
 Ids = tuple[int, ...]
 Spans = tuple[tuple[int, int], ...]
@@ -189,8 +192,8 @@ class Response:
     @classmethod
     def of(cls, asked: Prompt, rollout: Rollout, **known: Any) -> Response:
         """Return a sampled and graded completion, with what else is known of it."""
-        completion, reward = rollout.completion, rollout.reward
-        return cls(
+        completion = rollout.completion
+        response = cls(
             problem=asked.problem,
             prompt_ids=asked.token_ids,
             completion_ids=completion.token_ids,
@@ -198,11 +201,14 @@ class Response:
             finish_reason=completion.finish_reason,
             text=rollout.text,
             version=rollout.version,
-            reward=reward.value,
-            correct=reward.is_right,
-            **{name: getattr(reward, name) for name in ("status", "answered", "parts", "extracted", "detail")},
             **known,
         )
+        return response.judged(rollout.reward)
+
+    def judged(self, reward: Reward) -> Response:
+        """Return it with what a grader says of it."""
+        said = {name: getattr(reward, name) for name in _OF_REWARD}
+        return replace(self, reward=reward.value, correct=reward.is_right, **said)
 
     @property
     def rollout(self) -> Rollout:
@@ -211,7 +217,7 @@ class Response:
         Raises:
             ValueError: it cannot be one: it has no log-probabilities, or was not graded.
         """
-        judged: Any = {name: getattr(self, name) for name in ("status", "answered", "parts", "extracted", "detail")}
+        judged: Any = {name: getattr(self, name) for name in _OF_REWARD}
         ended: Any = self.finish_reason
         return Rollout(
             completion=Completion(token_ids=self.completion_ids, logprobs=self.logprobs, finish_reason=ended),

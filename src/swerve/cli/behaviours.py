@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_result
+from swerve.cli.console import check_output, one_line, print_result, table_lines
 from swerve.cli.options import Baseline, EmbeddingModel, Fields, Json
 from swerve.errors import ArtifactError, ConfigError
 
@@ -152,15 +154,19 @@ def _block(shown: Sequence[Summary]) -> str:
     """Return the table of a few labels, with intervals where there is room."""
     intervals = len(shown) <= _MAX_WITH_INTERVALS
     heading = ["", *(one_line(str(label["label"])) for label in shown)]
+    kinds = shown[0]["reflection"]
+    reflections = [(f"reflections per 1,000 words, {kind}", f"reflection.{kind}.per_1000_words", "") for kind in kinds]
     lines = [
         ["responses", *(str(label["num_responses"]) for label in shown)],
         ["problems", *(str(label["num_problems"]) for label in shown)],
-        *(_line(words, [_at(label, path) for label in shown], unit, intervals) for words, path, unit in _METRICS),
-        *_reflection(shown, intervals),
+        *(
+            _line(words, [reduce(getitem, path.split("."), label) for label in shown], unit, intervals)
+            for words, path, unit in (*_METRICS, *reflections)
+        ),
         *_sampling(shown, intervals),
     ]
     measured = [line for line in lines if set(line[1:]) != {_NOT_MEASURED}]
-    return _columns([heading, *measured])
+    return "\n".join(table_lines([heading, *measured], are_numbers=True))
 
 
 def _differences(shown: Sequence[Summary], baseline: str) -> list[str]:
@@ -190,13 +196,6 @@ def _evenly(labels: Sequence[Summary]) -> list[Summary]:
     return [labels[round(place * (len(labels) - 1) / (_MAX_COLUMNS - 1))] for place in range(_MAX_COLUMNS)]
 
 
-def _at(label: Summary, path: str) -> Any:
-    value: Any = label
-    for key in path.split("."):
-        value = value[key]
-    return value
-
-
 def _line(words: str, means: Sequence[Mapping[str, float] | None], unit: str, intervals: bool) -> list[str]:
     return [f"{words}, %" if unit else words, *(_cell(mean, unit, intervals) for mean in means)]
 
@@ -206,25 +205,13 @@ def _cell(figure: Mapping[str, float] | None, unit: str, intervals: bool) -> str
         return _NOT_MEASURED
     scale = 100 if unit else 1
     mean = _number(scale * figure["mean"])
-    if not intervals or "low" not in figure:
+    if not intervals:
         return mean
     return f"{mean} [{_number(scale * figure['low'])}, {_number(scale * figure['high'])}]"
 
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def _reflection(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:
-    return [
-        _line(
-            f"reflections per 1,000 words, {name}",
-            [_at(label, f"reflection.{name}.per_1000_words") for label in labels],
-            "",
-            intervals,
-        )
-        for name in labels[0]["reflection"]
-    ]
 
 
 def _sampling(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:
@@ -248,18 +235,6 @@ def _signs(labels: Sequence[Summary], source: str) -> list[str]:
             more = ", ..." if len(rows) > _MAX_ROWS_NAMED else ""
             named = ", ".join(one_line(row.removeprefix(f"{source}, ")) for row in rows[:_MAX_ROWS_NAMED])
             lines.append(f"  {name}: {len(rows)} of {judged}: {named}{more}")
-    return (
-        [f"Signs of hacking (reasons to look, not proof), rows of {one_line(source)}:", *lines]
-        if lines
-        else ["Signs of hacking: none."]
-    )
-
-
-def _columns(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in table
-    )
+    if not lines:
+        return ["Signs of hacking: none."]
+    return [f"Signs of hacking (reasons to look, not proof), rows of {one_line(source)}:", *lines]

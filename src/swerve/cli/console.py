@@ -47,14 +47,15 @@ def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print_text("\n".join(table_lines([heading, *([one_line(cell) for cell in row] for row in rows)])))
 
 
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines, each column as wide as its longest cell.
+def table_lines(rows: Sequence[Sequence[str]], *, are_numbers: bool = False) -> list[str]:
+    """Return rows as lines, each column as wide as its longest cell; numbers after the first are set to the right.
 
     >>> table_lines([("A", "B"), ("long", "1")])
     ['A     B', 'long  1']
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    sides = ["<", *[">" if are_numbers else "<"] * (len(widths) - 1)]
+    return ["  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows]
 
 
 def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:

@@ -111,7 +111,7 @@ def _kind_average(
     columns: list[list[float]] = []
     for kind in kinds:
         of_kind = [float(groups[problem][0].problem.kind == kind) for problem in accuracy]
-        columns += [[one * value for one, value in zip(of_kind, accuracy.values(), strict=True)], of_kind]
+        columns += [[inside * right for inside, right in zip(of_kind, accuracy.values(), strict=True)], of_kind]
     return statistic_interval(average, columns, confidence=confidence, bounds=(0.0, 1.0))
 
 

@@ -29,7 +29,6 @@ _SHORTEST_QUOTED = 5
 class ForeignRows:
     """What a file adds to a comparison, joined to its problems and not graded yet."""
 
-    path: Path
     responses: Sequence[Response] = ()
     """Under the names of their rows; their problems are those of the comparison."""
     published: Sequence[PublishedRow] = ()
@@ -42,13 +41,10 @@ class ForeignRows:
     def graded(self, progress: Progress) -> list[list[Response]]:
         """Return the responses of each row, judged by the graders of their problems."""
         pairs = [(response.problem, response.text or "") for response in self.responses]
-        rows: dict[str | None, list[Response]] = {}
-        if not pairs:
-            return []
-        for response, reward in zip(self.responses, grade_pairs(pairs, progress), strict=True):
-            judged = {name: getattr(reward, name) for name in ("status", "answered", "parts", "extracted", "detail")}
-            graded = replace(response, reward=reward.value, correct=reward.is_right, **judged)
-            rows.setdefault(response.label, []).append(graded)
+        rewards = grade_pairs(pairs, progress) if pairs else ()
+        rows: dict[str, list[Response]] = {label: [] for label in self.labels}
+        for response, reward in zip(self.responses, rewards, strict=True):
+            rows[response.label or ""].append(response.judged(reward))
         return list(rows.values())
 
 
@@ -72,7 +68,7 @@ def read_rows(
     """
     records = read_records(path)
     if set(_PUBLISHED) <= records[0].values.keys():
-        return ForeignRows(path=path, published=_published(path, records, problems, progress))
+        return ForeignRows(published=_published(path, records, problems, progress))
     without: list[str] = []
     responses = numbered(responses_of(path, records, fields=fields, without=without))
     if not responses:
@@ -95,14 +91,13 @@ def read_rows(
             f"id (such as {others[0].problem.id!r} there, {problems[0].id!r} here); name its fields with --field id= "
             "or --field problem=, or ask for the file's problems with --data"
         )
-    labels = {response.label for response in joined}
-    several = len(labels) > 1
+    several = len({response.label for response in joined}) > 1
     joined = [
         replace(response, label=f"{name} {response.label or 'no label'}" if several else name) for response in joined
     ]
     for line in _coverage(joined, len(problems), others, without):
         progress.note(f"{path}: {line}")
-    return ForeignRows(path=path, responses=joined)
+    return ForeignRows(responses=joined)
 
 
 def _coverage(joined: Sequence[Response], num: int, others: Sequence[Response], without: Sequence[str]) -> list[str]:

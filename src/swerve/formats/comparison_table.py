@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from swerve.artifacts.comparison import FROM_FILE, MEASURES, Comparison, Difference, Measure, ModelScores
+from swerve.artifacts.comparison import FROM_FILE, MEASURES, Comparison, Difference, ModelScores
 from swerve.estimates import Estimate, hundredths, hundredths_interval
 from swerve.formats.text_tables import latex_table, markdown_table
 
@@ -48,8 +49,9 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
         cells += [_kind_average(row, len(kinds))] if kinds else []
         cells.append(hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems))
         cells += [_pass_at_k(row, k) for k in ks]
-        cells += [_difference(row, "accuracy"), p_text(row.differences.get("accuracy"))] if compared else []
-        cells += [_mean(row, name) for name in shown]
+        cells += [_difference(row, "accuracy"), _p_text(row.differences.get("accuracy"))] if compared else []
+        means: list[Estimate | None] = [getattr(row, name) for name in shown]
+        cells += [_number(name, mean.mean) if mean else "" for name, mean in zip(shown, means, strict=True)]
         rows.append([*cells, *([hundredths(row.ungraded)] if failed else [])])
     for published in comparison.published:
         average = published.average(kinds)
@@ -74,10 +76,14 @@ def measures_table(comparison: Comparison) -> list[list[str]]:
             estimate: Estimate | None = getattr(row, name)
             num = row.num_measured.get(name, row.num_problems)
             few = _of_fewer(num, row.num_problems)
-            cells.append("not measured" if estimate is None else _interval(MEASURES[name], estimate) + few)
+            cells.append("not measured" if estimate is None else _interval(name, estimate) + few)
         rows.append([MEASURES[name].title + (", %" if MEASURES[name].unit == "share" else ""), *cells])
-        if any(name in row.differences for row in comparison.rows):
-            rows.append(["  difference", *(_difference_with_p(row, name) for row in comparison.rows)])
+        texts = [
+            f"{_difference(row, name)}, p {_p_words(row.differences[name])}" if name in row.differences else ""
+            for row in comparison.rows
+        ]
+        if any(texts):
+            rows.append(["  difference", *texts])
     return rows
 
 
@@ -129,21 +135,18 @@ def _pass_at_k(row: ModelScores, k: int) -> str:
     return "" if point.pass_at_k is None else hundredths_interval(point.pass_at_k) + few
 
 
-def _interval(measure: Measure, estimate: Estimate, *, signed: bool = False) -> str:
-    if measure.unit == "share":
-        return hundredths_interval(estimate, signed=signed)
-    mean, low, high = (number_text(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
+def _number(name: str, value: float, *, signed: bool = False) -> str:
+    """Return a value of a measure, fractions in percent."""
+    text = hundredths if MEASURES[name].unit == "share" else number_text
+    return text(value, signed=signed)
+
+
+def _interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
+    mean, low, high = (_number(name, value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
     return f"{mean} [{low}, {high}]"
 
 
-def _mean(row: ModelScores, name: str) -> str:
-    estimate: Estimate | None = getattr(row, name)
-    if estimate is None:
-        return ""
-    return hundredths(estimate.mean) if MEASURES[name].unit == "share" else number_text(estimate.mean)
-
-
-def p_text(difference: Difference | None) -> str:
+def _p_text(difference: Difference | None) -> str:
     """Return the adjusted p-value of a difference; empty where there is none."""
     p = None if difference is None else difference.p_adjusted
     return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
@@ -154,36 +157,31 @@ def _difference(row: ModelScores, name: str) -> str:
     difference = row.differences.get(name)
     if difference is None:
         return ""
-    said = _interval(MEASURES[name], difference.estimate, signed=True)
+    said = _interval(name, difference.estimate, signed=True)
     if not difference.compared_with.endswith((f" {row.decoding}", f" {FROM_FILE}")):
         said += f" from {difference.compared_with}"
     return said + _of_fewer(difference.num_problems, row.num_problems)
 
 
-def _difference_with_p(row: ModelScores, name: str) -> str:
-    difference = row.differences.get(name)
-    return "" if difference is None else f"{_difference(row, name)}, p {_p_words(difference)}"
-
-
 def difference_text(name: str, difference: Difference) -> str:
     """Return a difference in a measure with its name, interval, n and p-value."""
-    said = _interval(MEASURES[name], difference.estimate, signed=True)
+    said = _interval(name, difference.estimate, signed=True)
     return f"{MEASURES[name].title} {said} (n={difference.num_problems}, p {_p_words(difference)})"
 
 
 def _p_words(difference: Difference) -> str:
-    p = p_text(difference)
+    p = _p_text(difference)
     return f"< {p[1:]}" if p.startswith("<") else f"= {p}"
 
 
 def _csv(comparison: Comparison) -> str:
     """Return one line per model, decoding, kind and measure, with fractions as numbers; see `_csv_lines`."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, _CSV_COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(stream, _CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
     for line in _csv_lines(comparison):
         numbers = {name: f"{value:.6g}" for name, value in line.items() if isinstance(value, float)}
-        writer.writerow({name: "" if value is None else value for name, value in {**line, **numbers}.items()})
+        writer.writerow({**line, **numbers})
     return stream.getvalue()
 
 
@@ -194,44 +192,35 @@ def _csv_lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
         for kind, scores in (*row.by_kind.items(), ("all", row)):
             for name in MEASURES:
                 if (estimate := getattr(scores, name)) is not None:
-                    line = {**same, "kind": kind, "measure": name, **_ends(estimate)}
+                    line = {**same, "kind": kind, "measure": name, **asdict(estimate)}
                     line["num_problems"] = scores.num_measured.get(name, scores.num_problems)
-                    yield line | (_difference_cells(row.differences.get(name)) if scores is row else {})
+                    # The difference from the baseline is of all problems together.
+                    if scores is row and (change := row.differences.get(name)):
+                        line |= {name: getattr(change, name) for name in ("p_value", "p_adjusted", "compared_with")}
+                        line |= {"difference": change.estimate.mean, "difference_num_problems": change.num_problems}
+                        line |= {f"difference_{end}": getattr(change.estimate, end) for end in ("low", "high")}
+                    yield line
         rates = {f"pass_at_{point.k}": ("all", point.pass_at_k) for point in row.curve if point.k > 1}
         for name, (kind, estimate) in {**rates, "accuracy": ("average", row.kind_average)}.items():
             if estimate:
-                yield {**same, "kind": kind, "measure": name, **_ends(estimate)}
+                yield {**same, "kind": kind, "measure": name, **asdict(estimate)}
     for published in comparison.published:
         known = published.by_kind if published.accuracy is None else {**published.by_kind, "all": published.accuracy}
         for kind, value in known.items():
             yield {"model": published.name, "decoding": PUBLISHED, "kind": kind, "measure": "accuracy", "mean": value}
 
 
-def _difference_cells(difference: Difference | None) -> dict[str, Any]:
-    """Return what a line says of the difference from the baseline, which is of all problems together."""
-    if difference is None:
-        return {}
-    ends = zip(("difference", "difference_low", "difference_high"), _ends(difference.estimate).values(), strict=True)
-    more = {name: getattr(difference, name) for name in ("p_value", "p_adjusted", "compared_with")}
-    return {**dict(ends), "difference_num_problems": difference.num_problems, **more}
-
-
-def _ends(estimate: Estimate) -> dict[str, float]:
-    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+def _both_tables(table: Callable[..., str]) -> Callable[[Comparison], str]:
+    return lambda comparison: "\n".join(
+        [table(comparison_table(comparison), num_names=2), table(measures_table(comparison))]
+    )
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = MappingProxyType(
     {
-        "md": lambda comparison: "\n".join(
-            [
-                markdown_table(comparison_table(comparison), num_names=2),
-                markdown_table(measures_table(comparison)),
-            ]
-        ),
+        "md": _both_tables(markdown_table),
         "csv": _csv,
-        "latex": lambda comparison: "\n".join(
-            [latex_table(comparison_table(comparison), num_names=2), latex_table(measures_table(comparison))]
-        ),
+        "latex": _both_tables(latex_table),
         "json": lambda comparison: comparison.model_dump_json(indent=2) + "\n",
     }
 )

@@ -66,7 +66,9 @@ class NoiseSource:
         for name, parameter in model.named_parameters():
             norm = self.norms.get(plain_name(name), 0.0)
             if norm:
-                noise = _gaussian(parameter, derive_seed(self.seed, plain_name(name)))
+                generator = torch.Generator(device=parameter.device)
+                generator.manual_seed(derive_seed(self.seed, plain_name(name)))
+                noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
                 moved = parameter.detach().float() + noise * (self.scale * norm / float(noise.norm()))
                 parameter.data = moved.to(parameter.dtype)
         return LoadedModel(model=model, tokenizer=tokenizer)
@@ -74,11 +76,6 @@ class NoiseSource:
     def matrices(self) -> Iterator[tuple[str, Tensor]]:
         """Yield its matrices by name."""
         return whole_matrices(self.load().model)
-
-
-def _gaussian(like: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator(device=like.device).manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, device=like.device)
 
 
 def matrix_changes(reference: ModelSource, checkpoint: ModelSource) -> dict[str, tuple[float, float]] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
-from swerve.artifacts.probe_claims import NULL_NAMES, NULLS
+from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_findings import CategoryShare, EntropyChange, RankClass
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, SkewedMean
@@ -100,7 +100,7 @@ def _claim_panel(summary: ProbeSummary) -> Panel | None:
         (
             claim.name,
             number_interval(claim.estimate) if claim.figure == "auc" else percent_interval(claim.estimate),
-            *(null_words(claim, nulls[name]) if name in nulls else NOT_MEASURED for name in NULLS),
+            *(null_words(claim, nulls[name]) if name in nulls else NOT_MEASURED for name in NULL_NAMES),
             *(", ".join(null.null for null in claim.nulls if null.side == side) for side in (1, -1)),
             "yes" if claim.stands else "no",
         )
