@@ -99,6 +99,7 @@ def load_embedder(model: str) -> Embedder:
     except ImportError:
         raise MissingExtraError("sentence-transformers", "embeddings", "embedding similarity") from None
     encoder: Any = SentenceTransformer(model, trust_remote_code=False, model_kwargs={"use_safetensors": True})
+    # A text comes again with each measure and label.
     vectors: dict[str, ArrayLike] = {}
 
     def embed(texts: Sequence[str]) -> ArrayLike:

@@ -82,6 +82,7 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
     def mean(value: Callable[[Row], float | None], bounds: Bounds = _SHARE) -> Figure:
         return _mean([(row["problem_id"], value(row)) for row in rows], bounds)
 
+    # Figures that several entries have.
     def of(column: str, bounds: Bounds = _AT_LEAST_0) -> Figure:
         return mean(itemgetter(column), bounds)
 

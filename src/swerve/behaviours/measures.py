@@ -39,6 +39,7 @@ def problem_values(
     >>> problem_values({"p": [Response(problem=problem, text="so 4", correct=True)]})["num_words"]
     {'p': 2.0}
     """
+    # Reflection and embeddings depend on what they are measured by.
     functions: dict[str, Callable[[Group], float | None]] = {**_VALUES}
     functions["reflections"] = partial(_reflections, lexicon=lexicon or default_lexicon())
     if embed is not None:

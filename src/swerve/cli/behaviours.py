@@ -58,10 +58,12 @@ def behaviours(
     from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
     from swerve.eval.response_behaviours import behaviour_summary
 
+    # What is wrong with an option is said before anything is measured.
     phrases = None if lexicon is None else read_lexicon(lexicon)
     embed = None if embedding_model is None else load_embedder(embedding_model)
     if out is not None:
         check_output("--out", out, ending=".jsonl", read=[*map(Path, sources), lexicon])
+    # One row a response, and what they say together.
     records, by = _all_records(sources, by, fields or ())
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:

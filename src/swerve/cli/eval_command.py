@@ -148,6 +148,7 @@ def _row_files(options: Sequence[str]) -> dict[str, Path]:
 
     files: dict[str, Path] = {}
     for option in options:
+        # A name may be missing, the file then one of the published tables.
         name, equals, place = option.partition("=")
         path = Path(place if equals and not Path(option).exists() else option)
         shipped = SHIPPED / f"{option}.csv"

@@ -50,9 +50,10 @@ def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool =
 
 
 def _accuracy_line(evaluation: Evaluation, *, reward_is_fraction: bool) -> str:
-    parts = [f"accuracy {_interval(evaluation.greedy.accuracy)}"]
-    if evaluation.greedy.trace_right is not None:
-        parts.append(f"trace fully right {_interval(evaluation.greedy.trace_right)}")
+    greedy = evaluation.greedy
+    parts = [f"accuracy {_interval(greedy.accuracy)}"]
+    if greedy.trace_right is not None:
+        parts.append(f"trace fully right {_interval(greedy.trace_right)}")
     if (reward := evaluation.sampled.mean_reward) is not None:
         text = f"{reward.mean:.3g} [{reward.low:.3g}, {reward.high:.3g}]"
         parts.append(f"mean reward of samples {_interval(reward) if reward_is_fraction else text}")
@@ -81,11 +82,8 @@ def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
         if num["timeout"] + num["error"] or num["unanswered"] >= max(1, _MIN_UNANSWERED * total):
             parts = [f"{num[key]} {words}" for key, words in _FAILURES.items() if num[key]]
             failures.append(f"{one_line(evaluation.checkpoint)} {', '.join(parts)}, of {total}")
-    return (
-        [f"Completions without an answer or a verdict, which count as wrong: {'; '.join(failures)}."]
-        if failures
-        else []
-    )
+    said = f"Completions without an answer or a verdict, which count as wrong: {'; '.join(failures)}."
+    return [said] if failures else []
 
 
 def probe_lines(probe: ProbeSummary | None, evaluations: Sequence[Evaluation] = ()) -> list[str]:
@@ -95,6 +93,7 @@ def probe_lines(probe: ProbeSummary | None, evaluations: Sequence[Evaluation] = 
     """
     if probe is None:
         return [f"Probe: {NOT_MEASURED}."]
+    # What limits all of it comes last.
     notes = [f"Note: {note}" for note in probe.notes]
     if not notes and not probe.reliable:
         notes = ["Note: too few rollouts for these metrics to be relied upon."]
@@ -111,6 +110,7 @@ def probe_lines(probe: ProbeSummary | None, evaluations: Sequence[Evaluation] = 
         *_crossing_lines(probe),
         *notes,
     ]
+    # Names are shown as they are, an indent apart.
     return [line[: len(line) - len(line.lstrip())] + one_line(line) for line in lines]
 
 
@@ -196,6 +196,7 @@ def _claim_lines(probe: ProbeSummary) -> Iterator[str]:
     if not probe.claims:
         yield f"Where the divergence falls: {NOT_MEASURED}."
         return
+    # The heading says what the figures stand beside.
     noise, nulls = probe.noise_models, "no noise models"
     if noise is not None and noise.scales:
         ends = f"{min(noise.scales):.2g} to {max(noise.scales):.2g}"

@@ -159,22 +159,18 @@ def compare(
     labels = [row.model for row in rows]
     base = labels[0] if baseline is None else baseline
     check_baseline(base, labels)
-    first: dict[float | None, int] = {}
-    for number, row in enumerate(rows):
-        if row.model == base:
-            first.setdefault(row.temperature, number)
+    of_base = [(row, own) for row, own in zip(rows, values, strict=True) if row.model == base]
     differences: list[dict[str, Difference]] = []
-    for number, row in enumerate(rows):
-        place = first.get(row.temperature, labels.index(base))
-        name = f"{base} {rows[place].decoding}"
-        of_row = {} if row.model == base else measure_differences(values[place], values[number], name, confidence)
-        if row.model != base and not of_row:
+    for row, own in zip(rows, values, strict=True):
+        before, early = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
+        name = f"{base} {before.decoding}"
+        differences.append({} if row.model == base else measure_differences(early, own, name, confidence))
+        if row.model != base and not differences[-1]:
             raise MismatchError(f"'{row.model}' and '{base}' have no problem in common; sample both with the same task")
-        differences.append(of_row)
-    rows = [
+    compared = tuple(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
-    ]
-    return Comparison(confidence=confidence, baseline=base, rows=tuple(rows), published=tuple(published))
+    )
+    return Comparison(confidence=confidence, baseline=base, rows=compared, published=tuple(published))
 
 
 def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:

@@ -24,9 +24,6 @@ from swerve.formats.comparison_table import FORMATS
 from swerve.problems import load_family
 from swerve.progress import Progress, SilentProgress
 
-_ENDINGS = {"md": "md", "csv": "csv", "latex": "tex", "json": "json"}
-"""Form of the comparison -> ending of its file."""
-
 
 def evaluate_models(
     models: Mapping[str, Path | str],
@@ -98,7 +95,7 @@ def evaluate_models(
         embed=embed,
     )
     for name, form in FORMATS.items():
-        write_text(out / f"comparison.{_ENDINGS[name]}", form(comparison))
+        write_text(out / f"comparison.{'tex' if name == 'latex' else name}", form(comparison))
     return comparison
 
 

@@ -51,6 +51,7 @@ def behaviour_summary(
         lexicon: the phrases to count; by default those that ship.
         embed: texts to vectors, for the similarity of embeddings.
     """
+    # Differences from the baseline, with p-values adjusted for all of them.
     labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed)
     names = [label["label"] for label in labels]
     check_baseline(baseline, names)
@@ -62,6 +63,7 @@ def behaviour_summary(
     differences = adjusted(
         [{} if name == base else measure_differences(values[base], values[name], base, _CONFIDENCE) for name in names]
     )
+    # What is known of each label, and of all.
     for label, of_label in zip(labels, differences, strict=True):
         label["sampling"] = _sampling(own[label["label"]])
         label["differences"] = {name: difference.model_dump() for name, difference in of_label.items()}

@@ -150,6 +150,7 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
             answers = by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
             right = {name: sum(bool(answer.correct) for answer in own) for name, own in answers.items()}
             rates.append({name: pass_at_k(len(own), right[name], k) for name, own in answers.items() if len(own) >= k})
+        # Paired: the problems of both.
         both = [name for name in rates[0] if name in rates[1]]
         pairs = [[rate[name] for name in both] for rate in rates]
         return paired_difference(*pairs, confidence=confidence, bounds=(-1.0, 1.0))[0]

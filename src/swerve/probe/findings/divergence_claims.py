@@ -7,9 +7,10 @@ reference's *entropy* takes the place of the divergence: whatever disturbs a mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,79 +28,62 @@ from swerve.statistics.ranking import auc_difference, auc_interval
 Array = NDArray[np.float64]
 
 
-class _Figure(Protocol):
+@dataclass(frozen=True, slots=True)
+class _Figure:
     """A figure of one column, and of one column less others."""
 
-    @property
-    def tokens(self) -> TokenIntervals:
-        """Of all tokens."""
-
-    def value(self, own: Array) -> Estimate | None:
-        """Return the figure of a column."""
-
-    def minus(self, own: Array, others: Sequence[Array]) -> Estimate | None:
-        """Return it less the mean of those of other columns, paired over problems."""
+    value: Callable[[Array], Estimate | None]
+    """Of a column."""
+    minus: Callable[[Array, Sequence[Array]], Estimate | None]
+    """Of a column, less the mean of those of others, paired over problems."""
+    num: int
+    """Of what it counts."""
+    confidence: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Area:
-    """Area under the ROC curve of a column as a score of some tokens."""
+def _area(tokens: TokenIntervals, positive: Mask, rows: Mask) -> _Figure:
+    """Return the area under the ROC curve of a column as a score of some tokens."""
+    clusters, confidence = tokens.problems[rows], tokens.intervals.confidence
 
-    positive: Mask
-    rows: Mask
-    tokens: TokenIntervals
+    def value(own: Array) -> Estimate | None:
+        return auc_interval(own[rows], positive[rows], clusters=clusters, confidence=confidence)
 
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"clusters": self.tokens.problems[self.rows], "confidence": self.tokens.intervals.confidence}
-
-    def value(self, own: Array) -> Estimate | None:
-        return auc_interval(own[self.rows], self.positive[self.rows], **self._how)
-
-    def minus(self, own: Array, others: Sequence[Array]) -> Estimate | None:
-        columns = [other[self.rows] for other in others]
+    def minus(own: Array, others: Sequence[Array]) -> Estimate | None:
+        columns = [other[rows] for other in others]
         if all((column == column[0]).all() for column in columns):  # chance: the area is one half
-            alone = self.value(own)
+            alone = value(own)
             return alone and Estimate(mean=alone.mean - 0.5, low=alone.low - 0.5, high=alone.high - 0.5)
-        return auc_difference(own[self.rows], columns, self.positive[self.rows], **self._how)
+        return auc_difference(own[rows], columns, positive[rows], clusters=clusters, confidence=confidence)
+
+    return _Figure(value, minus, len(tokens.problems), confidence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Top:
-    """Fraction of rollouts whose highest value is on some tokens; of equal ones it is on each in part."""
+def _top(tokens: TokenIntervals, positive: Mask, split: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> _Figure:
+    """Return the fraction of rollouts whose highest value is on some tokens; of equal ones it is on each in part."""
+    intervals, marks = tokens.intervals, split(positive)
+    of_rollouts = [own[0] for own, marked in zip(split(tokens.problems), marks, strict=True) if marked.any()]
+    problems = np.array(of_rollouts)
 
-    data: Measurements
-    positive: Mask
-    tokens: TokenIntervals
+    def hits(own: Array) -> Array:
+        """Return of each rollout with such a token whether its highest value is on one."""
+        rollouts = zip(split(own), marks, strict=True)
+        return np.array([marked[values == values.max()].mean() for values, marked in rollouts if marked.any()])
 
-    def _hits(self, own: Array) -> tuple[Array, NDArray[np.int64]]:
-        """Return of each rollout with such a token whether its highest value is on one, and its problem."""
-        rows = zip(*map(self.data.split, (own, self.positive, self.tokens.problems)), strict=True)
-        known = [(marks[values == values.max()].mean(), problems[0]) for values, marks, problems in rows if marks.any()]
-        hits, of_rollouts = zip(*known, strict=True)
-        return np.array(hits), np.array(of_rollouts)
+    def value(own: Array) -> Estimate | None:
+        return intervals.share(hits(own), problems)
 
-    def value(self, own: Array) -> Estimate | None:
-        return self.tokens.intervals.share(*self._hits(own))
+    def minus(own: Array, others: Sequence[Array]) -> Estimate | None:
+        apart = hits(own) - np.mean([hits(other) for other in others], axis=0)
+        return intervals.mean(apart, problems, bounds=(-1.0, 1.0))
 
-    def minus(self, own: Array, others: Sequence[Array]) -> Estimate | None:
-        hits, problems = self._hits(own)
-        apart = hits - np.mean([self._hits(other)[0] for other in others], axis=0)
-        return self.tokens.intervals.mean(apart, problems, bounds=(-1.0, 1.0))
+    return _Figure(value, minus, len(np.unique(tokens.problems)), intervals.confidence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Share:
-    """Ratio of the sums of two columns, `[2, N]`: what is inside, and everything."""
-
-    tokens: TokenIntervals
-
-    def value(self, own: Array) -> Estimate | None:
-        return self.tokens.intervals.ratio(own[0], own[1], self.tokens.problems)
-
-    def minus(self, own: Array, others: Sequence[Array]) -> Estimate | None:
-        how = self.tokens.intervals
-        return share_difference(own, others, clusters=self.tokens.problems, confidence=how.confidence)
+def _ratio(tokens: TokenIntervals) -> _Figure:
+    """Return the ratio of the sums of two columns, `[2, N]`: what is inside, and everything."""
+    how, clusters = tokens.intervals, tokens.problems
+    minus = partial(share_difference, clusters=clusters, confidence=how.confidence)
+    return _Figure(lambda own: how.ratio(*own, clusters), minus, len(clusters), how.confidence)
 
 
 Nulls = Mapping[NullName, Sequence[Array]]
@@ -129,9 +113,8 @@ def divergence_claims(
     claims = []
     for of, positive, rows in (("first_wrong", first, inside & (first | ~wrong)), ("wrong", wrong, inside)):
         if positive.any():
-            area = _Area(positive=positive, rows=rows, tokens=tokens)
-            top = _Top(data=last, positive=positive, tokens=tokens)
-            claims += [_claim(area, own, nulls, figure="auc", of=of), _claim(top, own, nulls, figure="top", of=of)]
+            claims.append(_claim(_area(tokens, positive, rows), own, nulls, figure="auc", of=of))
+            claims.append(_claim(_top(tokens, positive, last.split), own, nulls, figure="top", of=of))
 
     # Parts of the tokens.
     regions, categories = token_regions(last.lengths), np.array(last.categories, dtype=np.str_)
@@ -169,7 +152,7 @@ def _share(
     pairs: dict[NullName, list[Array]] = {name: list(map(parted, columns)) for name, columns in nulls.items()}
     if of_noise:
         pairs["noise"] = list(map(parted, nulls["noise"], masks[1:]))
-    return _claim(_Share(tokens=tokens), parted(own), pairs, figure="share", **key)
+    return _claim(_ratio(tokens), parted(own), pairs, figure="share", **key)
 
 
 def _claim(figure: _Figure, own: Array, nulls: Nulls, /, **key: str) -> DivergenceClaim | None:
@@ -184,8 +167,7 @@ def _claim(figure: _Figure, own: Array, nulls: Nulls, /, **key: str) -> Divergen
     estimate = figure.value(own)
     if estimate is None:
         return None
-    entries, tokens = [], figure.tokens
-    num = len(np.unique(tokens.problems) if isinstance(figure, _Top) else tokens.problems)
+    entries = []
     # One entry a null; of several columns the mean, their range, and an interval that has their spread in it.
     for name, columns in nulls.items():
         values = [known.mean for column in columns if (known := figure.value(column)) is not None]
@@ -194,6 +176,6 @@ def _claim(figure: _Figure, own: Array, nulls: Nulls, /, **key: str) -> Divergen
         apart, ends = figure.minus(own, columns), dict[str, float]()
         if len(values) > 1:
             ends = {"low": min(values), "high": max(values)}
-            apart = apart and draw_difference(apart, values, num=num, confidence=tokens.intervals.confidence)
+            apart = apart and draw_difference(apart, values, num=figure.num, confidence=figure.confidence)
         entries.append(NullFigure(null=name, value=sum(values) / len(values), difference=apart, **ends))
     return DivergenceClaim.model_validate({**key, "estimate": estimate, "nulls": tuple(entries)})
