@@ -83,7 +83,7 @@ def _ratio(tokens: TokenIntervals) -> _Figure:
     """Return the ratio of the sums of two columns, `[2, N]`: what is inside, and everything."""
     how, clusters = tokens.intervals, tokens.problems
     minus = partial(share_difference, clusters=clusters, confidence=how.confidence)
-    return _Figure(lambda own: how.ratio(*own, clusters), minus, len(clusters), how.confidence)
+    return _Figure(lambda own: how.ratio(own[0], own[1], clusters), minus, len(clusters), how.confidence)
 
 
 Nulls = Mapping[NullName, Sequence[Array]]
