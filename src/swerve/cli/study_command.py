@@ -155,6 +155,7 @@ def _hand_over(
     """Write what is left to do for a scheduler."""
     from swerve.study.run import write_job_list, write_slurm_script
 
+    # Runs that others begin with go first, alone.
     starts = [start for start in plan.starts if start.next_step() is not None]
     left = starts or [job for job in jobs if job.next_step() is not None]
     if not left:
@@ -167,12 +168,11 @@ def _hand_over(
     if slurm is not None:
         write_slurm_script(slurm, plan, left, given)
         progress.note(f"{slurm}: an array of {len(left)} runs")
-    waits = bool(starts) or plan.num_jobs > len(plan.tuning) + len(plan.jobs)
-    then = (
-        "the same command writes those that wait for them"
-        if waits
-        else "compare them with the same command and --gather"
-    )
+
+    # Others may wait for them, or for settings that are not chosen yet.
+    then = "compare them with the same command and --gather"
+    if starts or plan.num_jobs > len(plan.tuning) + len(plan.jobs):
+        then = "the same command writes those that wait for them"
     progress.note(f"when they are done, {then}")
 
 
@@ -187,7 +187,7 @@ def _write(comparison: Study, folder: Path) -> Path:
 def print_study(comparison: Study, page: Path, form: str) -> None:
     """Print the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
-    from swerve.report.study import headline_table, kinds_table, measures_table, trends_table, trials_table
+    from swerve.report.study import study_tables
     from swerve.study.gather import study_csv
 
     if form == "json":
@@ -197,11 +197,8 @@ def print_study(comparison: Study, page: Path, form: str) -> None:
         print_text(study_csv(comparison))
         return
     draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: "\n".join(table_lines(rows)) + "\n")
-    tables = [headline_table(comparison), *([measures_table(comparison)] if len(comparison.measures) > 1 else [])]
-    tables += [kinds_table(comparison)] if comparison.kinds else []
-    tables += [trends_table(comparison)] if comparison.trends else []
-    tables += [trials_table(comparison)] if comparison.trials else []
-    print_text("\n".join([draw(rows) for rows in tables] + ([f"Report: {page}"] if form == "table" else [])))
+    tables = [*map(draw, study_tables(comparison))]
+    print_text("\n".join([*tables, f"Report: {page}"] if form == "table" else tables))
 
 
 def report_study(folder: Path, *, as_json: bool) -> None:

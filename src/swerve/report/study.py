@@ -350,6 +350,19 @@ def _trend_row(trend: StudyTrend) -> list[str]:
     ]
 
 
+def study_tables(study: Study) -> Iterator[list[list[str]]]:
+    """Yield the tables that the study has something for, the headline's first, each with its heading first."""
+    yield headline_table(study)
+    if len(study.measures) > 1:
+        yield measures_table(study)
+    if study.kinds:
+        yield kinds_table(study)
+    if study.trends:
+        yield trends_table(study)
+    if study.trials:
+        yield trials_table(study)
+
+
 def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return a table without columns that no variant has a value in; elsewhere such a cell is empty."""
     heading, *rest = rows

@@ -350,6 +350,8 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
 
     # Recipes are sought from the study's folder first.
     file, start, variants = Path(file_name), study.start, {}
+    if start is not None:
+        start = start.model_copy(update={"recipe": _recipe(start.recipe, file)})
     for name, changed in study.variants.items():
         recipe = {"recipe": _recipe(str(changed["recipe"]), file)} if "recipe" in changed else {}
         variants[name] = {**changed, **recipe}
@@ -357,7 +359,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         update={
             "recipe": _recipe(study.recipe, file),
             "set": {**study.set, **changes},
-            "start": start and start.model_copy(update={"recipe": _recipe(start.recipe, file)}),
+            "start": start,
             "variants": variants,
         }
     )
@@ -374,7 +376,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
 
     # Every configuration is checked before anything runs, those of a grid too.
     tuned = () if study.tuning is None else study.tuning.seeds
-    starts = {seed: job for seed in (*tuned, *study.seeds) if (job := _start_job(study, seed, path, runs)) is not None}
+    starts = {seed: _start_job(start, seed, path, runs) for seed in (*tuned, *study.seeds)} if start else {}
     maker = _JobMaker(study, path, starts, file_name)
     jobs, tuning, trials = list[Job](), list[Job](), list[StudyTrial]()
     for variant in study.variants:
@@ -424,16 +426,13 @@ def _texts(changes: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
 
 
-def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | None:
+def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> Job:
     """Return the run that those of a seed begin with."""
-    start = study.start
-    if start is None:
-        return None
-    own_seed = [f"seed={seed}"] if start.per_seed else []
-    config = with_steps(load_config(start.recipe, [*_texts(start.set), *own_seed]))
-    ending = f"-seed-{seed}" if start.per_seed else ""
+    changes, name, ending = _texts(start.set), _START, ""
+    if start.per_seed:
+        changes, name, ending = [*changes, f"seed={seed}"], f"{_START}/seed-{seed}", f"-seed-{seed}"
+    config = with_steps(load_config(start.recipe, changes))
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
-    name = f"{_START}/seed-{seed}" if start.per_seed else _START
     run = RunDirectory(runs / config.name)
     return Job(name=name, variant=_START, config=config, run=run, folder=path, steps=("train",))
 
