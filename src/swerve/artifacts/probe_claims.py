@@ -84,9 +84,10 @@ class DivergenceClaim(Record):
         words = {1: "more than", -1: "less than", 0: "not distinguishable from"}
         parts = []
         for side, word in words.items():
-            *first, last = ["", *(NULL_NAMES[null.null] for null in self.nulls if null.side == side)]
-            names = " and ".join(name for name in (", ".join(first[1:]), last) if name)
-            parts += [f"{word} {names}"] if names else []
+            names = [NULL_NAMES[null.null] for null in self.nulls if null.side == side]
+            if names:
+                others = ", ".join(names[:-1])
+                parts.append(f"{word} {others} and {names[-1]}" if others else f"{word} {names[0]}")
         return ", ".join(parts)
 
 

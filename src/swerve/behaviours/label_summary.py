@@ -6,7 +6,7 @@ Intervals are over problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from statistics import fmean
@@ -86,8 +86,8 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
     def of(column: str, bounds: Bounds = _AT_LEAST_0) -> Figure:
         return mean(itemgetter(column), bounds)
 
-    def dummy(reason: str) -> Figure:
-        return mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] == reason)
+    def dummy(reasons: Sequence[str]) -> Figure:
+        return mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] in reasons)
 
     def reflection(behaviours: Sequence[str]) -> dict[str, Figure]:
         counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in rows]
@@ -120,8 +120,8 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         "thinking": {
             "num_responses": sum(row["thinking_words"] is not None for row in rows),
             "words": of("thinking_words"),
-            "dummy": mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] is not None),
-            **{reason: dummy(reason) for reason in get_args(DummyThinking)},
+            "dummy": dummy(get_args(DummyThinking)),
+            **{reason: dummy((reason,)) for reason in get_args(DummyThinking)},
         },
         "repetition": {
             "repeated_4grams": of("repeated_4grams", _SHARE),
@@ -142,26 +142,25 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     groups: dict[str, list[Response]] = {}
     for response in responses:
         groups.setdefault(f"{response.problem.id}\n{samples_of(response)}", []).append(response)
+
     # What the samples of a group share is asked of two and more.
     several = {name: group for name, group in groups.items() if len(group) > 1}
-    answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
+    answers = [[response.extracted for response in group] for group in several.values()]
+    are_recorded = any(answer is not None for group in answers for answer in group)
+    texts = [[response.text or "" for response in group] for group in several.values()]
     measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
-    def mean(values: Mapping[str, float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
-        return _mean([(several[name][0].problem.id, value) for name, value in values.items()], bounds)
+    problems = [group[0].problem.id for group in several.values()]
+
+    def mean(values: Iterable[float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
+        return _mean(zip(problems, values, strict=True), bounds)
 
     return {
         "num_groups": len(several),
-        "samples": mean({name: len(group) for name, group in several.items()}),
-        "distinct_answers": mean(
-            {name: num_distinct(response.extracted for response in group) for name, group in several.items()}
-            if answers_are_recorded
-            else {}
-        ),
-        "distinct_2grams": mean(
-            {name: distinct_ngram_share([each.text or "" for each in group]) for name, group in several.items()}, _SHARE
-        ),
-        **{name: mean(measured.get(name, {}), MEASURES[name].bounds) for name in sorted(_OF_GROUPS)},
+        "samples": mean(map(len, texts)),
+        "distinct_answers": mean(map(num_distinct, answers)) if are_recorded else None,
+        "distinct_2grams": mean(map(distinct_ngram_share, texts), _SHARE),
+        **{name: mean(map(measured.get(name, {}).get, several), MEASURES[name].bounds) for name in sorted(_OF_GROUPS)},
     }
 
 

@@ -148,17 +148,18 @@ def _row_files(options: Sequence[str]) -> dict[str, Path]:
 
     files: dict[str, Path] = {}
     for option in options:
-        # A name may be missing, the file then one of the published tables.
-        name, equals, place = option.partition("=")
-        path = Path(place if equals and not Path(option).exists() else option)
-        shipped = SHIPPED / f"{option}.csv"
+        # A file is taken for what it is called, else for what stands after the name, else for a published table.
+        name, _, place = option.partition("=")
+        if not place or Path(option).exists():
+            name, place = "", option
+        path, shipped = Path(place), SHIPPED / f"{option}.csv"
         path = shipped if not path.exists() and shipped.is_file() else path
         if not path.is_file():
             raise ArtifactError(
                 f"--rows {option}: {path} does not exist; give a file of responses or accuracies, or a published table "
                 f"({', '.join(sorted(table.stem for table in SHIPPED.iterdir()))})"
             )
-        label = name if path == Path(place) and equals else path.name.partition(".")[0]
+        label = name or path.name.partition(".")[0]
         if label in files:
             raise ConfigError(f"two rows are called '{label}'; give them names, as in --rows late={path}")
         files[label] = path

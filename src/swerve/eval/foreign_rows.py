@@ -157,9 +157,12 @@ def _published(
     path: Path, records: Sequence[Record], problems: Sequence[Problem], progress: Progress
 ) -> list[PublishedRow]:
     """Return published accuracies by kind; a kind may be named by its number alone, as 2 for `2 people`."""
-    kinds = {kind: kind for kind in dict.fromkeys(problem.kind for problem in problems)}
-    numbers = Counter(kind.partition(" ")[0] for kind in kinds)
-    kinds |= {kind.partition(" ")[0]: kind for kind in kinds if numbers[kind.partition(" ")[0]] == 1}
+    kinds = list(dict.fromkeys(problem.kind for problem in problems))
+    numbers = [kind.partition(" ")[0] for kind in kinds]
+    by_number = {number: kind for number, kind in zip(numbers, kinds, strict=True) if numbers.count(number) == 1}
+    named = {**dict(zip(kinds, kinds, strict=True)), **by_number, ALL: ALL}
+
+    # Each accuracy, under the name of its row and the kind as the problems have it.
     rows: dict[str, dict[str, float]] = {}
     unknown: dict[str, None] = {}
     for record in records:
@@ -173,20 +176,13 @@ def _published(
                 f"{record.place}: a published accuracy has a name, a kind and a fraction from 0 to 1, got {name!r}, "
                 f"{kind!r}, {value!r}"
             )
-        known = ALL if str(kind) == ALL else kinds.get(str(kind))
+        known = named.get(str(kind))
         if known is None:
             unknown[str(kind)] = None
         elif rows.setdefault(str(name), {}).setdefault(known, accuracy) != accuracy:
             raise ArtifactError(f"{record.place}: {name!r} has two accuracies on {known!r}; give it one")
     if not rows:
-        raise ArtifactError(
-            f"{path}: no published kind is one of the problems' ({', '.join(dict.fromkeys(kinds.values()))})"
-        )
+        raise ArtifactError(f"{path}: no published kind is one of the problems' ({', '.join(kinds)})")
     if unknown:
         progress.note(f"{path}: published kinds that the problems do not have: {', '.join(unknown)}")
-    return [
-        PublishedRow(
-            name=name, by_kind={kind: by_kind[kind] for kind in by_kind if kind != ALL}, accuracy=by_kind.get(ALL)
-        )
-        for name, by_kind in rows.items()
-    ]
+    return [PublishedRow(name=name, accuracy=row.pop(ALL, None), by_kind=row) for name, row in rows.items()]
