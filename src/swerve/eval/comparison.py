@@ -21,6 +21,8 @@ from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 from swerve.types import Problem, RewardStatus
 
+_CONFIDENCE = 0.95
+"""Coverage of the intervals of a comparison."""
 Values = Mapping[str, Mapping[str, float]]
 """Measure -> value at each problem of which it is known (`problem_values`)."""
 
@@ -119,7 +121,6 @@ def compare(
     models: Iterable[Sequence[Response]],
     *,
     pooled: bool = False,
-    confidence: float = 0.95,
     baseline: str | None = None,
     published: Sequence[PublishedRow] = (),
     leave_out: Collection[str] = (),
@@ -132,7 +133,6 @@ def compare(
     Args:
         models: the graded responses of each model, whose label they have; a model may come several times.
         pooled: of a model with several temperatures also a row of all of them, before the others.
-        confidence: coverage of the intervals.
         baseline: label of the model that the others are compared with; by default the first.
         published: accuracies from elsewhere, which stand beside and are compared with nothing.
         leave_out: measures that are not wanted.
@@ -153,7 +153,7 @@ def compare(
             groups = by_problem(response for response in responses if temperature in (None, response.temperature))
             values.append(problem_values(groups, leave_out=leave_out, embed=embed))
             label = responses[0].label or ""
-            rows.append(model_scores(groups, values[-1], model=label, temperature=temperature, confidence=confidence))
+            rows.append(model_scores(groups, values[-1], model=label, temperature=temperature, confidence=_CONFIDENCE))
 
     # Each other model's differences from the baseline.
     labels = [row.model for row in rows]
@@ -164,13 +164,13 @@ def compare(
     for row, own in zip(rows, values, strict=True):
         before, early = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
         name = f"{base} {before.decoding}"
-        differences.append({} if row.model == base else measure_differences(early, own, name, confidence))
+        differences.append({} if row.model == base else measure_differences(early, own, name))
         if row.model != base and not differences[-1]:
             raise MismatchError(f"'{row.model}' and '{base}' have no problem in common; sample both with the same task")
     compared = tuple(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
     )
-    return Comparison(confidence=confidence, baseline=base, rows=compared, published=tuple(published))
+    return Comparison(confidence=_CONFIDENCE, baseline=base, rows=compared, published=tuple(published))
 
 
 def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:
@@ -182,7 +182,7 @@ def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:
         )
 
 
-def measure_differences(before: Values, after: Values, compared_with: str, confidence: float) -> dict[str, Difference]:
+def measure_differences(before: Values, after: Values, compared_with: str) -> dict[str, Difference]:
     """Return each measure of the second minus that of the first, over the problems of which it is known for both."""
     differences = {}
     for name, measure in MEASURES.items():
@@ -191,7 +191,7 @@ def measure_differences(before: Values, after: Values, compared_with: str, confi
         estimate, p_value = paired_difference(
             [early[problem] for problem in shared],
             [late[problem] for problem in shared],
-            confidence=confidence,
+            confidence=_CONFIDENCE,
             bounds=measure.difference_bounds,
         )
         if estimate is not None:

@@ -23,7 +23,6 @@ from swerve.problems.prompt import FORMATS
 from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
-_CONFIDENCE = 0.95
 _BY = ("label", "step", "set")
 """What the responses of a file are compared by, unless the user says: the first of these that it has."""
 
@@ -61,7 +60,7 @@ def behaviour_summary(
         own.setdefault(row["label"], []).append(response)
     values = {name: problem_values(by_problem(own[name]), lexicon=lexicon, embed=embed) for name in names}
     differences = adjusted(
-        [{} if name == base else measure_differences(values[base], values[name], base, _CONFIDENCE) for name in names]
+        [{} if name == base else measure_differences(values[base], values[name], base) for name in names]
     )
     # What is known of each label, and of all.
     for label, of_label in zip(labels, differences, strict=True):
