@@ -42,8 +42,9 @@ class Course(Record):
         ...        end=50).described().partition("): ")[2]
         'exploration to step 12, consolidation to step 40, peak 0.61 there, no collapse, end at step 50.'
         """
-        explored = "exploration to step" if self.exploration_end is not None else "no fall of entropy before step"
-        first = f"{explored} {self.peak if self.exploration_end is None else self.exploration_end}"
+        first = f"exploration to step {self.exploration_end}"
+        if self.exploration_end is None:
+            first = f"no fall of entropy before step {self.peak}"
         between = "" if self.exploration_end in (None, self.peak) else f"consolidation to step {self.peak}, "
         collapse = f"collapse from step {self.collapse} ({self.collapse_sign})" if self.collapse else "no collapse"
         return (
@@ -93,9 +94,9 @@ class PathPhases:
 
     def described(self) -> str:
         """Return the phases as one line, with the rule, and the first, highest and last levels."""
-        parts = ["no exploration" if self.exploration_end is None else f"exploration to step {self.exploration_end}"]
-        parts.append(f"consolidation to step {self.end}" if self.consolidates else "no consolidation")
-        parts[-1] += f" (length {_levels(self.length)})"
+        explored = "no exploration" if self.exploration_end is None else f"exploration to step {self.exploration_end}"
+        consolidated = f"consolidation to step {self.end}" if self.consolidates else "no consolidation"
+        parts = [explored, f"{consolidated} (length {_levels(self.length)})"]
         if self.entropy is not None:
             rises = "rises" if self.entropy.name == "rises" else "does not rise"
             parts.append(f"entropy {rises} all the while ({_levels(self.entropy)})")

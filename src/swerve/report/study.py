@@ -211,17 +211,14 @@ def design_words(study: Study) -> list[str]:
 
 def _sentence(difference: StudyDifference) -> str:
     """Say what a variant changed, over seeds and over problems."""
-    change = _with_unit(difference, _seed_change(difference))
-    parts = [f"over seeds {change}{_tested(difference.over_seeds, difference.p_seeds_adjusted)}"]
+    tested = _tested(difference.over_seeds, difference.p_seeds_adjusted)
+    text = f"over seeds {_seed_change(difference)}{tested}"
     if difference.over_problems is not None:
-        change = _with_unit(difference, _change(difference.measure, difference.over_problems))
-        parts.append(f"over problems {change}{_tested(difference.over_problems, difference.p_problems_adjusted)}")
-    return f"{_title(difference.measure)} of {difference.variant} less that of the baseline: {'; '.join(parts)}."
-
-
-def _with_unit(difference: StudyDifference, text: str) -> str:
-    """Return a difference with points named before its interval."""
-    return text.replace(" (", " points (", 1) if MEASURES[difference.measure].unit == "share" else text
+        tested = _tested(difference.over_problems, difference.p_problems_adjusted)
+        text += f"; over problems {_change(difference.measure, difference.over_problems)}{tested}"
+    if MEASURES[difference.measure].unit == "share":  # points are named before the interval
+        text = text.replace(" (", " points (")
+    return f"{_title(difference.measure)} of {difference.variant} less that of the baseline: {text}."
 
 
 def _tested(interval: Estimate | None, p: float | None) -> str:

@@ -122,15 +122,13 @@ def _changes(before: Mapping[int, float], after: Mapping[int, float]) -> list[fl
 
 def _means(study: StudyFile, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
     for variant in study.changes:
-        values = list(_values(measure, variant, runs).values())
-        if values:
-            yield StudyMean(
-                measure=measure,
-                variant=variant,
-                num_seeds=len(values),
-                mean=fmean(values),
-                over_seeds=_over_seeds(measure, values, study.confidence, least=0.0),
-            )
+        if values := list(_values(measure, variant, runs).values()):
+            yield StudyMean(measure=measure, variant=variant, **_mean(study, measure, values))
+
+
+def _mean(study: StudyFile, measure: str, values: Sequence[float]) -> dict[str, Any]:
+    over_seeds = _over_seeds(measure, values, study.confidence, least=0.0)
+    return {"num_seeds": len(values), "mean": fmean(values), "over_seeds": over_seeds}
 
 
 def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyKind]:
@@ -140,12 +138,8 @@ def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyKind]:
         by_variant[name] = {run.run.seed: run.run.by_kind for run in runs if run.run.variant == name}
     for kind in dict.fromkeys(kind for run in runs for kind in run.run.by_kind):
         for variant, by_seed in by_variant.items():
-            values = [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]
-            if values:
-                over_seeds = _over_seeds("accuracy", values, study.confidence, least=0.0)
-                yield StudyKind(
-                    kind=kind, variant=variant, num_seeds=len(values), mean=fmean(values), over_seeds=over_seeds
-                )
+            if values := [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]:
+                yield StudyKind(kind=kind, variant=variant, **_mean(study, "accuracy", values))
 
 
 def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
