@@ -91,6 +91,7 @@ def stage_sizes(config: Config) -> list[dict[str, Any]]:
         if getattr(stage, "epochs", None) is not None:
             sizes.append({"stage": stage.label, "steps": None, "completions": None, "tokens": None})
             continue
+        # Completions of pairs or of rejection are sampled once, those of RL and distillation at each step.
         prompts = getattr(stage, "num_prompts", 0) or getattr(stage, "max_prompts", 0)
         completions = prompts * getattr(stage, "samples_per_prompt", 0)
         if isinstance(stage, RlStage | DistillStage):
