@@ -44,9 +44,10 @@ def problem_values(
     functions["reflections"] = partial(_reflections, lexicon=lexicon or default_lexicon())
     if embed is not None:
         functions["embedding_similarity"] = lambda group: embedding_similarity(list(map(_text, group)), embed)
+    functions = {name: function for name, function in functions.items() if name not in leave_out}
     values: dict[str, dict[str, float]] = {}
-    for name in functions.keys() - set(leave_out):
-        known = {problem: value for problem, group in groups.items() if (value := functions[name](group)) is not None}
+    for name, function in functions.items():
+        known = {problem: value for problem, group in groups.items() if (value := function(group)) is not None}
         if known:
             values[name] = known
     return values
