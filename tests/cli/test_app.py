@@ -453,7 +453,8 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     assert load_config("mine.yaml") == config
     assert json.loads(swerve("config", "show", "mine.yaml", "--json")[1]) == config.model_dump(mode="json")
     status, out, _ = swerve("config", "check", "mine.yaml")
-    first, second = out.splitlines()
+    first, *stages, second = out.splitlines()
+    assert [line.partition(" steps")[0] for line in stages] == ["stage sft: 500", "stage dpo: 8", "stage rl: 80"]
     assert (status, first) == (0, f"mine.yaml: valid, configuration {config_hash(config)}")
     assert re.fullmatch(
         r"memory: about 0.1\d of [\d.]+ GB, in stage rl \(weights 0.0004, .*, sampling 0.0\d+, libraries 0.08\)",
