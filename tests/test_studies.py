@@ -102,6 +102,11 @@ def test_pages_are_made_from_the_results(name):
         assert pages.filled(text, {**tables, **numbers}) == text
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*/results/*.jsonl")), ids=lambda path: path.stem)
+def test_results_name_no_folder_of_the_machine_that_made_them(path):
+    assert re.findall(r"[\"'= (]/[a-zA-Z]+/[^\" ]*", path.read_text(encoding="utf-8")) == []
+
+
 def test_every_place_of_a_page_is_filled_by_one_study():
     pages = importlib.import_module("studies.pages")
     names = Counter(name for study in STUDIES for texts in _texts(study) for name in texts)

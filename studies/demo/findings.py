@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from studies.demo.runs import PROGRESS
 from studies.pages import Column, Record, entries, fenced, first, of_kind, percent, shown, size, table, table_of
 from swerve.cli.console import format_duration
 from swerve.report.format import listed
@@ -217,9 +218,7 @@ def _printed(demo: Record) -> dict[str, str]:
     left_out = ("  sft", "  Forward KL", "  Reverse KL", "Note:", "Wall time:", "Report:")
     lines = [f"    {line}" for line in demo["printed"] if not line.startswith(left_out)]
     texts = {"demo summary": "\n".join(lines), "demo output": fenced(demo["printed"])}
-    parts = {"training": ("run directory", "train", "sample pairs"), "evaluation": ("evaluate",),
-             "probe": ("probe", "causal test", "pivots", "cross-sampling")}  # fmt: skip
-    for part, beginnings in parts.items():
+    for part, beginnings in PROGRESS.items():
         # Of each part of the run its second line, if it has more than two, and its last.
         by_name: dict[str, list[str]] = {}
         for line in demo["progress"]:

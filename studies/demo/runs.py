@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from studies.pages import Record, first
@@ -18,6 +19,14 @@ from swerve.estimates import Estimate
 _PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
            "num_rollouts", "causal")  # fmt: skip
 _PROBED_WIDER = (*_PROBED, "reselected", "noise_floor", "recovery", "prediction", "pivots", "cross_sampling", "notes")
+
+
+PROGRESS = {
+    "training": ("run directory", "train", "sample pairs"),
+    "evaluation": ("evaluate",),
+    "probe": ("probe:", "noise models", "causal test", "pivots", "cross-sampling"),
+}
+"""How the lines of progress of each part of the demo begin."""
 
 
 def keep(folder: Path) -> Iterator[Record]:
@@ -42,6 +51,9 @@ def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
     report = Path("runs") / recipe / "report" / "index.html"
     text = run_summary(read_evaluations(directory), read_summary(directory), seconds=seconds, report=report)
 
+    # Of what the commands of a study's run print, the progress alone: the demo is one command.
+    lines, beginnings = log.read_text(encoding="utf-8").splitlines(), tuple(chain(*PROGRESS.values()))
+
     # Of each checkpoint its mean JS and how many spikes it has.
     by_checkpoint = []
     for row in probe["spikes"]:
@@ -60,7 +72,7 @@ def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
         "spikes": [row for row in probe["spikes"] if row["checkpoint"] == probe["final"]],
         "swaps": _swaps(run / "probe"),
         "printed": text.splitlines(),
-        "progress": [line.replace(str(run), f"runs/{recipe}") for line in log.read_text(encoding="utf-8").splitlines()],
+        "progress": [line.replace(str(run), f"runs/{recipe}") for line in lines if line.startswith(beginnings)],
     }
 
 
