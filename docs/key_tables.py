@@ -1,7 +1,8 @@
 """Write the tables of keys in the docs from classes and the docstrings of their fields.
 
 docs/summary-keys.md has the keys of summary.json, evaluations and studies; docs/recipes.md those of recipes, between
-markers that name a class of `swerve.config`; docs/artifacts.md the columns of `probe/tokens.parquet`.
+markers that name a class of `swerve.config`; docs/artifacts.md the columns of `probe/tokens.parquet`. Pages in FILLED
+have tables of keys, of functions with their equations, or of figures between such markers.
 
 python docs/key_tables.py           write the pages
 python docs/key_tables.py --check   exit with 1 if they are not what the classes say
@@ -27,6 +28,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import swerve.functional
 from swerve import config as configuration
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
@@ -35,10 +37,13 @@ from swerve.artifacts.study import Study
 from swerve.artifacts.tables import TOKEN_COLUMNS
 from swerve.config import curricula, engines, objectives
 from swerve.estimates import Estimate
+from swerve.probe import recipe as probe_recipe
+from swerve.report.figures import figure_specs
 
 PAGE = Path(__file__).parent / "summary-keys.md"
 RECIPES = Path(__file__).parent / "recipes.md"
 ARTIFACTS = Path(__file__).parent / "artifacts.md"
+FILLED = tuple(Path(__file__).parent / f"{name}.md" for name in ("figures", "objectives", "probe-models"))
 _HEAD = """# Summary keys
 
 Written by `python docs/key_tables.py` from the records in `swerve.artifacts` and their docstrings; a test compares.
@@ -46,7 +51,7 @@ Written by `python docs/key_tables.py` from the records in `swerve.artifacts` an
 E is an interval, `{"mean", "low", "high"}`, always at the level that `confidence` (in evaluations
 `settings.eval.confidence`) says. What was not asked for or cannot be measured is null or empty. Divergences, entropies
 and moves of log-probabilities are in nats. [Probe](probe.md) defines the divergences and spikes,
-[Findings](probe-findings.md) what is made of them, [Causal tests](probe-causal.md) the rest.
+[Findings](probe.md#findings) what is made of them, [Causal tests](probe-causal.md) the rest.
 """
 _PAGES = (("probe/summary.json", ProbeSummary), ("eval/step_NNNNNN.json", Evaluation), ("study.json", Study))
 
@@ -159,6 +164,43 @@ def artifacts_page() -> str:
     return re.sub(marked, lambda _: table, ARTIFACTS.read_text(encoding="utf-8"))
 
 
+_PLACE = re.compile(r"<!-- (keys|functions|figures) of ([\w ]+) -->\n(?:\n|\|.*\n)*<!-- end of \1 -->")
+
+
+def filled_page(path: Path) -> str:
+    """Return a page with the tables between its markers written anew; the rest of the page is as it is."""
+
+    def filled(place: re.Match[str]) -> str:
+        kind, name = place.groups()
+        if kind == "keys":
+            return _keys_table(name, {})
+        rows = _function_rows(name) if kind == "functions" else _figure_rows()
+        return "\n".join([f"<!-- {kind} of {name} -->\n", *rows, f"\n<!-- end of {kind} -->"])
+
+    return _PLACE.sub(filled, path.read_text(encoding="utf-8"))
+
+
+def _figure_rows() -> list[str]:
+    rows = [f"| `{name}` | {spec.shows} | {spec.needs} |" for name, spec in figure_specs().items()]
+    return ["| name | shows | needs |", "|---|---|---|", *rows]
+
+
+def _function_rows(module: str) -> list[str]:
+    """Return a row for each public function of a module of `swerve.functional`: its first line and its equation."""
+    rows = ["| function | what it is | equation |", "|---|---|---|"]
+    for name in swerve.functional.__all__:
+        function = getattr(swerve.functional, name)
+        if inspect.isfunction(function) and function.__module__ == f"swerve.functional.{module}":
+            first, *paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+            # The equation is the first paragraph after the first line, if that is one: none has a sentence in it.
+            lines = paragraphs[0].splitlines() if paragraphs else []
+            is_equation = not any(re.search(r"^(Raises|>>>)|[a-z`)]\. ?[A-Z]|[.]$", line) for line in lines)
+            shown = "<br>".join(f"`{line.strip()}`" for line in lines if is_equation)
+            words = re.sub(r"^Return (\w)", lambda word: word[1].upper(), " ".join(first.split()))
+            rows.append(f"| `{name}` | {words} | {shown} |".replace("||", r"\|\|"))
+    return rows
+
+
 def marked_classes() -> list[type[BaseModel]]:
     """Return the classes whose keys docs/recipes.md has, those of unions one by one."""
     names = [marked[1] for marked in _MARKED.finditer(RECIPES.read_text(encoding="utf-8"))]
@@ -179,7 +221,7 @@ def _links(text: str) -> dict[type[BaseModel], str]:
 
 def _classes(name: str) -> tuple[type[BaseModel], ...]:
     """Return the class of that name, or those of a union."""
-    modules = (configuration, objectives, curricula, engines)
+    modules = (configuration, objectives, curricula, engines, probe_recipe)
     named = next(getattr(module, name) for module in modules if hasattr(module, name))
     return (named,) if inspect.isclass(named) else typing.get_args(typing.get_args(named)[0])
 
@@ -247,6 +289,7 @@ def _value(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     written = {PAGE: page(), RECIPES: recipes_page(), ARTIFACTS: artifacts_page()}
+    written |= {path: filled_page(path) for path in FILLED}
     if "--check" in sys.argv:
         sys.exit(any(file.read_text(encoding="utf-8") != text for file, text in written.items()))
     for file, text in written.items():

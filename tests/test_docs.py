@@ -204,6 +204,12 @@ def test_columns_of_a_token_are_written_from_their_table():
     assert key_tables.ARTIFACTS.read_text(encoding="utf-8") == key_tables.artifacts_page()
 
 
+def test_tables_between_markers_are_written_from_the_code():
+    key_tables = _key_tables()
+    stale = [page.name for page in key_tables.FILLED if page.read_text("utf-8") != key_tables.filled_page(page)]
+    assert stale == []
+
+
 def test_every_class_of_the_schema_has_its_keys_in_the_page():
     documented = {cls.__name__ for cls in _key_tables().marked_classes()}
     assert set(config_schema()["$defs"]) == documented - {"Config"} | {"JsonValue"}
@@ -250,20 +256,13 @@ def test_public_names_are_in_the_api_page():
     assert [name for name in swerve.functional.__all__ if f".{name}\n" not in text] == []
 
 
-def test_figures_are_listed():
-    from swerve.report.figures import figure_specs
-
-    rows = [tuple(cells) for cells in _rows(_sections(DOCS / "figures.md")["Figures"])]
-    assert rows == [(f"`{name}`", spec.shows, spec.needs) for name, spec in figure_specs().items()]
-
-
 def test_functions_are_in_the_objectives_page():
     text = (DOCS / "objectives.md").read_text(encoding="utf-8")
     assert [name for name in swerve.functional.__all__ if not re.search(rf"`{re.escape(name)}\b", text)] == []
 
 
 def test_categories_are_listed_by_precedence():
-    rows = _rows(_sections(DOCS / "probe-findings.md")["Categories"])
+    rows = _rows(_sections(DOCS / "probe.md")["Categories"])
     assert tuple(cells[0].strip("`") for cells in rows) == category_names()
 
 

@@ -301,7 +301,7 @@ def reinforce_pp_advantages(
 ) -> Tokens:
     """Return whitened rewards-to-go (REINFORCE++, arXiv:2501.03262).
 
-    A = whiten(reward_to_go(r, gamma)); every token counts once in the mean and the deviation
+    A = whiten(reward_to_go(r, gamma)),  every token counted once
 
     Args:
         token_rewards: `[B, T]`, the completion's reward on its last token, KL penalties already subtracted.
@@ -332,9 +332,9 @@ def reinforce_pp_baseline_advantages(
     *,
     std: Std = "sample",
 ) -> Tokens:
-    """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++-baseline).
+    """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++, arXiv:2501.03262).
 
-    A = whiten(r - mean_group(r) - penalty); every token counts once in the mean and the deviation (arXiv:2501.03262)
+    A = whiten(r - mean_group(r) - penalty),  every token counted once
 
     Args:
         rewards: `[G, N]`, one row a prompt, N >= 2 completions each.

@@ -56,8 +56,9 @@ def token_logprobs(
 def entropy(logits: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """Return the Shannon entropy (nats) of each distribution.
 
-    H = -sum_v p_v log p_v, with the gradient -p_v (log p_v + H), both 0 for tokens whose probability underflows and
-    for logits of minus infinity.
+    H = -sum_v p_v log p_v,  gradient -p_v (log p_v + H)
+
+    Both are 0 for tokens whose probability underflows and for logits of minus infinity.
 
     >>> round(float(entropy(torch.zeros(1, 4))), 6)
     1.386294

@@ -170,7 +170,9 @@ def cispo_loss(
 ) -> Tokens:
     """Per-token policy gradient with a capped weight, unreduced (CISPO, arXiv:2506.13585).
 
-    loss = -sg(clamp(rho, floor, cap)) A logp; unlike in `clip_loss`, every token keeps a gradient
+    loss = -sg(clamp(rho, floor, cap)) A logp
+
+    Unlike in `clip_loss`, every token keeps a gradient.
 
     Args:
         logprobs: `[B, T]`, nats, of the sampled tokens under the policy being trained.
@@ -295,7 +297,9 @@ def gspo_loss(
 def reinforce_loss(logprobs: Tokens, advantages: Tokens) -> Tokens:
     """Per-token policy-gradient loss, unreduced (REINFORCE, Williams 1992).
 
-    loss = -A logp; its gradient is -A grad logp. With A = 1 it is cross-entropy.
+    loss = -A logp
+
+    Its gradient is -A grad logp; with A = 1 it is cross-entropy.
 
     Args:
         logprobs: `[B, T]`, nats, of the sampled tokens under the policy being trained.

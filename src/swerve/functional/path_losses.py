@@ -170,6 +170,8 @@ def max_prob_kl(logits: Logits, ids: Ids, *, target_gradient: TargetGradient = "
 def max_prob_js(logits: Logits, ids: Ids, *, target_gradient: TargetGradient = "live") -> Rows:
     """Return the binary Jensen-Shannon divergence of p_m and p_c at each position, unreduced; at most ln 2.
 
+    JS(B(p_m), B(p_c)),  B(p) the distribution of p and 1 - p
+
     Exactly 0 with a gradient of exactly 0 where p_c = p_m. Its gradient vanishes as p_c goes to 0, where that of
     `max_prob_kl` does not.
 

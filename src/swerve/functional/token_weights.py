@@ -182,9 +182,11 @@ def importance_weights(
 ) -> Tokens:
     """Return detached weights that correct for a sampler whose log-probabilities differ from the trainer's.
 
-    w = exp(importance_log_ratio(..., level=level));  tis (truncated): min(w, cap);  mis (masked): w where
-    floor <= w <= cap, else 0. To be multiplied with the policy loss (TRL); RL2 gives the current `logprobs` in place
-    of the old ones and multiplies the KL term too.
+    tis (truncated):  min(w, cap),  w = exp(importance_log_ratio(..., level=level))
+    mis (masked):     w where floor <= w <= cap, else 0
+
+    To be multiplied with the policy loss (TRL); RL2 gives the current `logprobs` in place of the old ones and
+    multiplies the KL term too.
 
     Args:
         old_logprobs: `[B, T]`, nats, the trainer's before the update.
@@ -261,7 +263,9 @@ def importance_log_ratio(
 def entropy_threshold(entropies: Rows, *, share: Share, sum_counts: Callable[[Tensor], Tensor] | None = None) -> float:
     """Return the entropy (nats) from which tokens belong to the top share, over all tokens of an update.
 
-    The ceil(share N)-th largest entropy. Tokens equal to it are all kept, so ties can keep more than the share.
+    the ceil(share N)-th largest entropy
+
+    Tokens equal to it are all kept, so ties can keep more than the share.
 
     Args:
         entropies: `[N]`, nats, of unmasked tokens only.

@@ -41,6 +41,7 @@ class ProbeSettings(Model):
     """What the recipe of a probe and that of a training both say, by the same names."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """All random numbers derive from it."""
     max_new_tokens: PositiveInt | None = None
     """Longest completion of the causal tests; null: as many tokens as the longest response has."""
     task: TaskConfig | None = None
@@ -48,9 +49,13 @@ class ProbeSettings(Model):
     rollout: RolloutConfig = RolloutConfig()
     """The engine of the causal tests."""
     eval: EvalConfig = EvalConfig()
+    """`confidence` is the level of all intervals."""
     probe: ProbeConfig = ProbeConfig()
+    """What is measured and tested, as in a recipe of training."""
     report: ReportConfig = ReportConfig()
+    """The report of it."""
     runtime: RuntimeConfig = RuntimeConfig()
+    """Device, type and threads."""
 
 
 class SamplesFrom(Model):
