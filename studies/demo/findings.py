@@ -33,7 +33,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
         "recovery": _recovery(wider),
         "spikes": _spikes(wider),
         "causal": _causal(wider),
-        "dose": _dose(wider),
         "recovered": _recovered(wider),
         "pivots": _pivots(wider),
         "prediction": _prediction(wider),
@@ -292,25 +291,6 @@ def _curves(probes: Sequence[Record]) -> list[dict[str, Any]]:
     """Return each selector's curve of cross-sampling in each direction, its points by budget."""
     curves = entries(entries(probes, "cross_sampling.directions"), "selectors")
     return [{**curve, "at": {point["budget"]: point for point in curve["points"]}} for curve in curves]
-
-
-def _dose(probes: Sequence[Record]) -> str:
-    curves = _curves(probes)
-
-    def accuracy(budget: float) -> Callable[[Record], str]:
-        return lambda curve: percent(curve["at"].get(budget, {"accuracy": None})["accuracy"], 0)
-
-    budgets = sorted({budget for curve in curves for budget in curve["at"]})
-    return table_of(
-        curves,
-        ("seed", "seed"),
-        ("direction", lambda curve: DIRECTIONS[curve["direction"]]),
-        ("selector", "selector"),
-        ("no swaps", "base:percent0"),
-        *((f"{100 * budget:g}% of tokens", accuracy(budget)) for budget in budgets),
-        ("all", "other:percent0"),
-        ("area beyond random", "auc_over_random:number2"),
-    )
 
 
 def _recovered(probes: Sequence[Record]) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from studies.stories.causal import doses, forced
-from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
-from swerve.artifacts.files import read_json
+from studies.stories.plant import StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
 from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig, SpikeConfig
@@ -25,7 +21,6 @@ from swerve.models.sources import CheckpointSource
 from swerve.probe.engine.jobs import Measured
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
-from swerve.probe.findings.parts import category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.findings.spikes import Spike
@@ -58,7 +53,6 @@ def story_records(path: Path, work: Path, settings: StorySettings, *, known: Col
         "stories_forced": lambda: forced(reference, data, final, settings),
         "stories_dose_into_reference": lambda: doses(reference, changed, "into_reference", settings),
         "stories_dose_into_changed": lambda: doses(changed, reference, "into_changed", settings),
-        "stories_command": lambda: _through_the_command(path, folders, stories, work),
     }
     for kind, part in parts.items():
         if kind not in known:
@@ -105,7 +99,6 @@ def _found(
     }
     last = planted.pick(lambda label, _: label == final)
     recovery = planted_recovery(last, named)
-    table = all_spikes(last, SpikeConfig(), nulls=batching)
     able = _probability(reference, data, old)
     return {
         "num_stories": len(data.sequences),
@@ -119,8 +112,6 @@ def _found(
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in (("batching", measured.noise), (NARROW, measured.stats[NARROW, "pretrained"]))
         },
-        "categories": category_shares(last, table, divergence="js"),
-        "rank_shift": rank_shifts(last),
         "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
     }
 
@@ -175,43 +166,4 @@ def _share_on_name(data: Measurements, index: int) -> Record:
         "checkpoint": data.checkpoints[index],
         "share_tokens": float(marks.mean()),
         "share_js": ratio_interval(values * marks, values, clusters=data.sequence_index),
-    }
-
-
-def _through_the_command(path: Path, folders: Mapping[str, Path], stories: Sequence[Ids], work: Path) -> Record:
-    """Run `swerve probe --use-responses` on the same stories, and the report; return what the summary says."""
-    file = work / "stories.jsonl"
-    rows = [
-        {"id": f"story-{index}", "prompt_ids": [FIRST], "completion_ids": list(story)}
-        for index, story in enumerate(stories)
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    checkpoints = [
-        part
-        for label, folder in folders.items()
-        if "planted" in label
-        for part in ("--checkpoint", f"{label}={folder}")
-    ]
-    out = work / "probed"
-    command = [sys.executable, "-m", "swerve", "probe", "--use-responses", str(file), "--out", str(out)]
-    subprocess.run(
-        [*command, "--reference", f"pretrained={path}", *checkpoints],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    report = subprocess.run(
-        [sys.executable, "-m", "swerve", "report", str(out)], check=False, stdout=subprocess.DEVNULL
-    )
-    summary = read_json(out / "probe" / "summary.json")
-    return {
-        "num_rollouts": summary["num_rollouts"],
-        "divergences": summary["divergences"],
-        "noise_floor": summary["noise_floor"],
-        "null": summary["null"],
-        "num_spikes": [
-            {name: row[name] for name in ("checkpoint", "divergence", "num_spikes")} for row in summary["spikes"]
-        ],
-        "notes": summary["notes"],
-        "report": report.returncode == 0 and any(out.rglob("*.html")),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from studies.pages import Record, first, percent, size, table_of
+from studies.pages import Record, percent, table_of
 
 _DOSES = ("stories_dose_into_reference", "stories_dose_into_changed")
 
@@ -12,7 +12,7 @@ _DOSES = ("stories_dose_into_reference", "stories_dose_into_changed")
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown tables by the names of their places in the page."""
     kinds = {record["kind"]: record for record in records}
-    found, command = kinds["stories_found"], kinds["stories_command"]
+    found = kinds["stories_found"]
     return {
         "stories_steps": _steps(found),
         "stories_selectors": table_of(
@@ -24,14 +24,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             ("average precision", "able.average_precision:number"),
         ),
         "stories_methods": _methods(found),
-        "stories_categories": table_of(
-            found["categories"],
-            ("category", "category"),
-            ("share of tokens", "share_tokens:percent"),
-            ("share of JS", "share_divergence:percent"),
-            ("spikes a token", "spike_rate:percent2"),
-            ("all categories", "base_rate:percent2"),
-        ),
         "stories_forced": table_of(
             kinds["stories_forced"]["causal"]["selections"],
             ("position", "selection"),
@@ -40,14 +32,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             ("new name, changed model's token", "checkpoint.success:percent"),
             ("effect", "effect:number"),
             ("changed model agrees", "share_same_token:percent0"),
-        ),
-        **{kind: _dose(kinds[kind]) for kind in _DOSES},
-        "stories_command": table_of(
-            command["divergences"],
-            ("checkpoint", "checkpoint"),
-            ("mean JS", "js:size"),
-            ("noise floor, JS", lambda row: size(command["noise_floor"]["js"]["mean"])),
-            ("spikes, zscore", lambda row: str(_js_spikes(command, row["checkpoint"])["num_spikes"])),
         ),
     }
 
@@ -80,23 +64,6 @@ def _methods(found: Record) -> str:
         ("spikes, all stories", "able.num_spikes"),
         ("precision, where the name could be", "able.precision:percent"),
     )
-
-
-def _dose(record: Record) -> str:
-    return table_of(
-        record["points"],
-        ("selector", "selector"),
-        ("budget", "budget:percent"),
-        ("tokens swapped", "share_swapped:percent2"),
-        ("tokens changed", "share_changed:percent2"),
-        (f"stories with {record['new']}", "with_new:percent"),
-        (f"with {record['old']}", "with_old:percent"),
-    )
-
-
-def _js_spikes(command: Record, checkpoint: str) -> Record:
-    row: Record = first(command["num_spikes"], checkpoint=checkpoint, divergence="js")
-    return row
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
