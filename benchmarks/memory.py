@@ -31,7 +31,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 from swerve.train.memory import predicted_memory
 
 _SIZES = {"vocab_size": 32_000, "num_attention_heads": 8, "num_key_value_heads": 4, "pad_token_id": 0}
@@ -96,7 +96,7 @@ def _measured(recipe: Path) -> int:
         import peft  # noqa: F401 - its own size is not measured
     before = resident_bytes("VmRSS") or 0
     reset_peak()
-    train(config, RunDirectory(recipe.parent / "run"), resume=False, progress=SilentProgress())
+    train_run(config, RunDirectory(recipe.parent / "run"), resume=False, progress=SilentProgress())
     if config.runtime.device == "cuda":
         return torch.cuda.max_memory_allocated()
     return (resident_bytes("VmHWM") or 0) - before

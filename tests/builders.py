@@ -19,7 +19,7 @@ from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprin
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.progress import Progress, SilentProgress
-from swerve.train import train
+from swerve.train.loop import train_run
 from swerve.types import Problem
 
 
@@ -34,10 +34,10 @@ class Notes(SilentProgress):
         self.notes.append(message)
 
 
-def train_run(config: Config, path: Path, *, resume: bool = False, progress: Progress | None = None) -> RunDirectory:
+def trained_run(config: Config, path: Path, *, resume: bool = False, progress: Progress | None = None) -> RunDirectory:
     """Train in a directory, or go on there; return the run."""
     run = RunDirectory(path)
-    train(config, run, resume=resume, progress=progress or SilentProgress())
+    train_run(config, run, resume=resume, progress=progress or SilentProgress())
     return run
 
 

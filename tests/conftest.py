@@ -243,9 +243,9 @@ def small_run(small_config, tmp_path_factory: pytest.TempPathFactory):
     Treat it as read-only.
     """
     from swerve.artifacts.run import RunDirectory
-    from swerve.eval import evaluate
+    from swerve.eval.heldout import evaluate_run
     from swerve.progress import SilentProgress
-    from swerve.train import train
+    from swerve.train.loop import train_run
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -255,8 +255,8 @@ def small_run(small_config, tmp_path_factory: pytest.TempPathFactory):
     with (folder / "small_run.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            train(small_config, run, resume=False, progress=SilentProgress())
-            evaluate(small_config, run, progress=SilentProgress())
+            train_run(small_config, run, resume=False, progress=SilentProgress())
+            evaluate_run(small_config, run, progress=SilentProgress())
             made.touch()
     return run
 

@@ -15,7 +15,7 @@ from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main
 from swerve.config import ReportConfig
 from swerve.errors import ArtifactError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -92,7 +92,7 @@ def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothi
     shutil.copytree(probed[0].path, run.path)
     config = load_config(run.config_path, ["probe.reference=sft-100", "probe.final=rl", "probe.checkpoints=rl"])
     commands = {
-        "eval": lambda: evaluate(config, run, progress=SilentProgress()),
+        "eval": lambda: evaluate_run(config, run, progress=SilentProgress()),
         "probe": lambda: probe_run(config, run, progress=SilentProgress()),
         "report": lambda: build_report(run, options=ReportConfig()),
     }
@@ -125,7 +125,7 @@ def test_what_a_report_lacks_though_files_beside_it_are_there_is_named(probed, t
 def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):
     run, config = probed[0], load_config(probed[0].config_path, ["probe.reference=sft-100"])
     with run.lock():
-        for stage in (evaluate, probe_run):
+        for stage in (evaluate_run, probe_run):
             with pytest.raises(ArtifactError, match="is in use by process"):
                 stage(config, run, progress=SilentProgress())
 

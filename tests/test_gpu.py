@@ -167,15 +167,15 @@ def test_chunked_head_agrees_with_whole_logits_in_bfloat16():
 
 
 def test_the_stages_run(small_recipe, tmp_path):
-    from swerve.eval import evaluate
+    from swerve.eval.heldout import evaluate_run
     from swerve.probe import probe_run
-    from swerve.train import train
+    from swerve.train.loop import train_run
 
     config = load_config(small_recipe, ["runtime.device=cuda", "probe.reference=sft-100"])
     run = RunDirectory(tmp_path / "run")
-    train(config, run, resume=False, progress=SilentProgress())
+    train_run(config, run, resume=False, progress=SilentProgress())
     assert read_metrics(run.metrics_path)[219]["loss"] < 0.4
-    assert len(evaluate(config, run, progress=SilentProgress())) == 5
+    assert len(evaluate_run(config, run, progress=SilentProgress())) == 5
     assert probe_run(config, run, progress=SilentProgress())["checkpoints"] == ["rl-2", "rl-4"]
 
 

@@ -162,7 +162,7 @@ def test_the_probe_gives_a_text_the_same_numbers_beside_a_long_one(longrope: Pre
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(1.1)
-    found, alone = (probe(other, longrope, some) for some in (SEQUENCES, SEQUENCES[:1]))
+    found, alone = (probe(longrope, other, some) for some in (SEQUENCES, SEQUENCES[:1]))
     assert found.logprob_ref.tolist() == pytest.approx(
         torch.cat([_alone(longrope, one) for one in SEQUENCES]).tolist(), abs=1e-5
     )

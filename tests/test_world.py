@@ -19,7 +19,7 @@ from swerve.errors import QuietExit, StalledProcessError
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.campaign.ranks import process_of_rank, seconds_until, torchrun_train
 
 
@@ -100,7 +100,7 @@ def test_two_processes_evaluate_as_one_does(on_two_processes, small_run, tmp_pat
     done = on_two_processes("-m", "swerve", "eval", together.path)
     assert done.stdout.count("by sampling") <= 1  # only one process reports
     paths = [path.relative_to(small_run.path) for path in (small_run.path / "eval").rglob("*.*")]
-    assert len(paths) == 2 * len(small_run.checkpoints())
+    assert len(paths) == 2 * len(small_run.checkpoints)
     differ = [path for path in paths if (together.path / path).read_bytes() != (small_run.path / path).read_bytes()]
     assert differ == []
 
@@ -123,8 +123,8 @@ def test_a_stopped_process_ends_the_job_at_the_timeout_and_the_run_goes_on_from_
     assert run.read_provenance()["status"] == "failed"
     assert "swerve: error: rank 0 failed while " in errors.read_text()
     config = load_config(run.config_path)
-    train(config, run, resume=True, progress=SilentProgress())
-    assert [one.label for one in run.checkpoints()] == [one.label for one in small_run.checkpoints()]
+    train_run(config, run, resume=True, progress=SilentProgress())
+    assert [one.label for one in run.checkpoints] == [one.label for one in small_run.checkpoints]
 
 
 def _rank_1_at_work(agent, run, errors):
@@ -150,7 +150,7 @@ def test_a_killed_process_ends_the_others_at_once_and_torchrun_starts_the_job_ag
     assert sum("another process was killed" in line for line in lines) == 1
     assert any("torchrun started the processes again: the run continues" in line for line in lines)
     assert run.read_provenance()["status"] == "trained"
-    assert run.checkpoints()[-1].final
+    assert run.checkpoints[-1].final
 
 
 @pytest.mark.slow

@@ -24,11 +24,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main
 from swerve.errors import ConfigError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.builders import Notes
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -216,8 +216,8 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     folder = save(animal, tmp_path / "model")
     assert (folder / "model.safetensors.index.json").is_file() == bool(animal.saved)
     config = load_config(write_recipe(tmp_path, folder, **animal.model))
-    train(config, run, resume=False, progress=progress)
-    evaluate(config, run, progress=progress)
+    train_run(config, run, resume=False, progress=progress)
+    evaluate_run(config, run, progress=progress)
     summary = probe_run(config, run, progress=progress)
 
     assert animal.packs is not any("does not read packed rows" in note for note in progress.notes)
@@ -229,7 +229,7 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert of["dpo"][0]["loss"] == pytest.approx(math.log(2), abs=1e-4)  # policy and reference are one
     assert all(step["num_used_rollouts"] > 0 and step["logprob_gap"] < 1e-5 for step in of["rl"])
     assert abs(of["rl"][0]["kl"]) < 1e-6 < of["rl"][-1]["kl"]
-    checkpoints = run.checkpoints()
+    checkpoints = run.checkpoints
     assert len({one.weights_sha256 for one in checkpoints}) == len(checkpoints) == 3
 
     # The probe read rollouts that were wrong and are right now, and its numbers are those of transformers.
@@ -287,7 +287,7 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
     model = save(MAMBA_2, tmp_path / "model")
     recipe, out = write_recipe(tmp_path, model, ("sft", "rl")), tmp_path / "run"
     with pytest.raises(ConfigError, match="cannot sample from Mamba2ForCausalLM"):
-        train(load_config(recipe), RunDirectory(out), resume=False, progress=SilentProgress())
+        train_run(load_config(recipe), RunDirectory(out), resume=False, progress=SilentProgress())
     assert not out.exists()
     capsys.readouterr()
     task = ("--task", "table", f"train={tmp_path / 'problems.jsonl'}", "--max-new-tokens", "4")
@@ -310,10 +310,10 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
 @pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_learns_and_is_probed_on_responses(tmp_path):
     model, run = save(MAMBA_2, tmp_path / "model"), RunDirectory(tmp_path / "run")
-    train(load_config(write_recipe(tmp_path, model, ("sft",))), run, resume=False, progress=SilentProgress())
+    train_run(load_config(write_recipe(tmp_path, model, ("sft",))), run, resume=False, progress=SilentProgress())
     rows = [{"question": f"{n} 1", "response": f"a{n} b", "answer": "0"} for n in range(6)]
     (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    final = run.checkpoints()[-1].path
+    final = run.checkpoints[-1].path
     command = ["probe", "--use-responses", tmp_path / "responses.jsonl", "--reference", f"base={model}"]
     with pytest.raises(SystemExit):
         main([str(word) for word in (*command, "--checkpoint", f"sft={final}", "--out", tmp_path / "probe")])

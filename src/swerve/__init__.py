@@ -11,51 +11,53 @@ from typing import TYPE_CHECKING, Any
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve import functional, plot, probe, rewards
+    from swerve import functional, plot, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
     from swerve.config import Config
     from swerve.config.sampling import SampleSettings
+    from swerve.eval import evaluate
     from swerve.eval.evaluate_models import evaluate_models
-    from swerve.eval.heldout import evaluate
     from swerve.eval.sampling import sample
-    from swerve.probe import probe_run
+    from swerve.probe import probe
     from swerve.recipes import load_config
-    from swerve.report import build_report
+    from swerve.report import report
+    from swerve.run import Run, runs
     from swerve.train import train
 
 __all__ = [
     "Config",
+    "Run",
     "RunDirectory",
     "SampleSettings",
     "__version__",
-    "build_report",
     "evaluate",
     "evaluate_models",
     "functional",
     "load_config",
     "plot",
     "probe",
-    "probe_run",
     "read_samples",
+    "report",
     "rewards",
+    "runs",
     "sample",
     "train",
 ]
 
 _HOMES = {
     "Config": "swerve.config",
+    "Run": "swerve.run",
     "RunDirectory": "swerve.artifacts.run",
     "SampleSettings": "swerve.config.sampling",
-    "build_report": "swerve.report",
-    "evaluate": "swerve.eval.heldout",
+    "evaluate": "swerve.eval",
     "evaluate_models": "swerve.eval.evaluate_models",
     "load_config": "swerve.recipes",
-    "probe_run": "swerve.probe",
     "read_samples": "swerve.artifacts.samples",
+    "runs": "swerve.run",
     "sample": "swerve.eval.sampling",
 }
-_MODULES = ("functional", "plot", "probe", "rewards", "train")
+_MODULES = ("functional", "plot", "probe", "report", "rewards", "train")
 
 
 def __getattr__(name: str) -> Any:

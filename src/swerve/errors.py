@@ -52,7 +52,7 @@ class ProblemsError(SwerveError):
         super().__init__("\n".join(self.lines))
 
 
-class MissingExtraError(SwerveError):
+class MissingExtraError(SwerveError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:

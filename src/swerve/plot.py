@@ -1,6 +1,6 @@
 """The figures of a run or a probe, drawn on matplotlib axes; `swerve report --figures` writes the same as files.
 
-Every function takes a run directory (a path or a `RunDirectory`), or what `swerve.report.read.read_inputs` read of it.
+Every function takes a run (its path, its name under `runs/`, or a `Run`), or what `read_inputs` read of it.
 matplotlib is imported when something is drawn.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.study import Study, read_study
 from swerve.errors import ArtifactError
 from swerve.report.draw.figures import draw_panels
@@ -67,9 +67,7 @@ class SheetFunction(Protocol):
 def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tuple[Axes, ...]:
     from matplotlib import pyplot
 
-    if isinstance(source, str | Path):
-        source = RunDirectory(Path(source))
-    inputs = read_inputs(source) if isinstance(source, RunDirectory) else source
+    inputs = source if isinstance(source, ReportInputs) else read_inputs(find_run(source))
     if problem is not None:
         inputs = replace(inputs, problems=(problem,))
     spec = figure_specs()[name]
@@ -137,3 +135,8 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     if drawing is None:
         raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")
     return draw_panels(drawing, pyplot.figure, ax)[0]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

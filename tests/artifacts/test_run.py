@@ -110,7 +110,7 @@ def test_checkpoints_that_should_be_there_are_named(run):
 
 
 def test_logs_are_cut_back_to_what_a_checkpoint_was_saved_with(run):
-    extent = run.checkpoints()[1].run_files["metrics.jsonl"]
+    extent = run.checkpoints[1].run_files["metrics.jsonl"]
     cut_back(run.metrics_path, extent)
     assert run.metrics_path.read_text() == '{"step": 4}\n{"step": 6}\n'
     assert _intact(run)[0] == ["sft-4", "rl-2"]
@@ -135,7 +135,7 @@ def test_logs_are_cut_back_to_what_a_checkpoint_was_saved_with(run):
 def test_a_checkpoint_that_does_not_belong_to_the_run_is_named(run, changes, message):
     _save(run, 7, **changes)
     with pytest.raises(CheckpointError, match=message):
-        run.checkpoints()
+        run.checkpoints  # noqa: B018
     assert _intact(run)[0] == ["sft-4", "rl-2", "rl-5"]
 
 
@@ -155,7 +155,7 @@ def test_what_a_run_began_with_cannot_be_changed(run):
 
 
 def test_checkpoints_are_found_by_stage_label_and_name(run):
-    assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-4", "rl-2", "rl-5"]
+    assert [checkpoint.label for checkpoint in run.checkpoints] == ["sft-4", "rl-2", "rl-5"]
     for selector, step in [("rl", 9), ("sft", 4), ("rl-2", 6), ("step_000006", 6)]:
         assert run.select_checkpoint(selector).step == step
 
@@ -169,13 +169,13 @@ def test_an_unknown_checkpoint_lists_what_there_is(run):
 
 def test_a_directory_without_a_manifest_is_no_checkpoint(run):
     (run.checkpoint_path(6) / "MANIFEST.json").unlink()
-    assert [checkpoint.step for checkpoint in run.checkpoints()] == [4, 9]
+    assert [checkpoint.step for checkpoint in run.checkpoints] == [4, 9]
 
 
 def test_a_damaged_manifest_is_named(run):
     write_sealed(run.checkpoint_path(6) / "MANIFEST.json", {"files": {"weights": "0"}})
     with pytest.raises(CheckpointError, match="step_000006/MANIFEST.json does not name its step"):
-        run.checkpoints()
+        run.checkpoints  # noqa: B018
 
 
 def test_other_schema_versions_and_other_directories_are_refused(run, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import swerve as swerve_package
+import swerve.report as report_package
 from swerve import __version__
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import append_metrics
@@ -25,6 +25,7 @@ from swerve.errors import InterruptedRunError, MissingExtraError, QuietExit, Sta
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
+from swerve.report import page
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -60,7 +61,7 @@ class Stages:
         self.environment: dict[str, str | None] = {}
         self.profile: str | None = None
 
-    def train(
+    def train_run(
         self,
         config: Config,
         run: RunDirectory,
@@ -78,7 +79,7 @@ class Stages:
             run.create(config_yaml=dump_yaml(config), provenance={})
         self.calls.append(("train", config, run.path, resume))
 
-    def evaluate(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
+    def evaluate_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
         self.calls.append(("evaluate", config, run.path, None))
         accuracy = {"mean": 0.5, "low": 0.1, "high": 0.9}
         given = {"checkpoint": "rl-80", "stage": "rl", "step": 588}
@@ -99,12 +100,13 @@ class Stages:
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
     stages = Stages(filled)
-    names = {"train": "train", "eval": "evaluate", "probe": "probe_run", "report": "build_report"}
-    for package, function in names.items():
-        module = ModuleType(f"swerve.{package}")
+    homes = {"train.loop": "train_run", "eval.heldout": "evaluate_run", "probe.from_run": "probe_run"}
+    for place, function in homes.items():
+        module = ModuleType(f"swerve.{place}")
         setattr(module, function, getattr(stages, function))
-        module.__path__ = [str(Path(swerve_package.__file__).parent / package)]  # its other modules are the real ones
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    for home in (report_package, page):
+        monkeypatch.setattr(home, "build_report", stages.build_report)
     return stages
 
 

@@ -16,10 +16,10 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.cli.runs import resolve_model, split_name
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
+from swerve.models.named_models import resolve_model, split_name
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import ProbeSettings
@@ -320,12 +320,12 @@ def test_settings_without_a_recipe() -> None:
 
 
 def test_runs_without_enough_stages(run: RunDirectory, responses: Path, swerve: Swerve, plans: list[Any]) -> None:
-    for one in run.checkpoints():
+    for one in run.checkpoints:
         if one.stage == "rl":
             shutil.rmtree(one.path)
     status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
     assert (status, "has no checkpoint of a stage 'rl' (probe.checkpoints); it has sft" in err) == (1, True)
-    shutil.rmtree(run.checkpoints()[0].path)
+    shutil.rmtree(run.checkpoints[0].path)
     status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
     assert (status, "has no checkpoint 'sft'; it has none" in err) == (1, True)
 

@@ -17,7 +17,7 @@ from swerve.config.sampling import SampleSettings
 from swerve.eval import sampling
 from swerve.eval.evaluate_models import compare_checkpoints, evaluate_models
 from swerve.models.model_folder import load_model
-from swerve.train.starting_model import initial_model
+from swerve.models.starting_model import initial_model
 
 SETTINGS = SampleSettings(
     task=AdditionTask(digits=2, num_heldout=5), num_samples=2, max_new_tokens=6, runtime=RuntimeConfig(max_rows=8)
@@ -98,6 +98,6 @@ def test_the_model_before_training_is_made_again(small_run: RunDirectory, small_
     assert first == run.path / "initial"
     before = load_model(first, device="cpu", dtype="float32").model.state_dict()
     assert initial_model(small_config, run) == first
-    trained = load_model(small_run.checkpoints()[0].path, device="cpu", dtype="float32").model.state_dict()
+    trained = load_model(small_run.checkpoints[0].path, device="cpu", dtype="float32").model.state_dict()
     assert before.keys() == trained.keys()
     assert not any(before[name].equal(trained[name]) for name in before if name.endswith("proj.weight"))

@@ -12,8 +12,7 @@ from swerve.artifacts.responses import EVALUATION_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.eval import evaluate
-from swerve.eval.heldout import _note_ungraded, heldout_problems, heldout_scores, write_evaluation
+from swerve.eval.heldout import _note_ungraded, evaluate_run, heldout_problems, heldout_scores, write_evaluation
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
 from swerve.problems.mixture import Mixture
@@ -29,7 +28,7 @@ def _rows(run, checkpoint, *, greedy=True):
 
 
 def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
-    for checkpoint in small_run.checkpoints():
+    for checkpoint in small_run.checkpoints:
         summary = Evaluation.read(small_run.evaluation_path(checkpoint), remedy="")
         rows = _rows(small_run, checkpoint)
         assert summary.checkpoint == checkpoint.label
@@ -97,14 +96,14 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     path = tmp_path / "run"
     shutil.copytree(small_run.path, path)
     run = RunDirectory(path)
-    first = evaluate(small_config, run, progress=SilentProgress())
+    first = evaluate_run(small_config, run, progress=SilentProgress())
     with monkeypatch.context() as patch:
         patch.setattr("swerve.eval.heldout.load_model", lambda *_, **__: pytest.fail("evaluated again"))
-        assert evaluate(small_config, run, progress=SilentProgress()) == first
+        assert evaluate_run(small_config, run, progress=SilentProgress()) == first
     changed = small_config.model_copy(
         update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}
     )
-    assert [summary.greedy.num_problems for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
+    assert [summary.greedy.num_problems for summary in evaluate_run(changed, run, progress=SilentProgress())] == [5] * 5
 
 
 def _halved(run, path):
@@ -138,7 +137,7 @@ def test_a_damaged_or_foreign_evaluation_is_refused_and_made_again(small_config,
     change(run, changed)
     with pytest.raises(ArtifactError, match=rf"{changed.name}.*; run swerve eval {path} again"):
         read_evaluations(run)
-    evaluate(small_config, run, progress=SilentProgress())
+    evaluate_run(small_config, run, progress=SilentProgress())
     assert changed.read_bytes() == before
     read_evaluations(run)
 
@@ -163,7 +162,7 @@ def test_another_dtype_is_another_evaluation(small_config, small_run, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(small_run.path, path)
     runtime = small_config.runtime.model_copy(update={"dtype": "bfloat16"})
-    summaries = evaluate(
+    summaries = evaluate_run(
         small_config.model_copy(update={"runtime": runtime}), RunDirectory(path), progress=SilentProgress()
     )
     assert {summary.settings["dtype"] for summary in summaries} == {"bfloat16"}
@@ -174,7 +173,7 @@ def test_a_checkpoint_that_should_be_there_is_named(small_config, small_run, tmp
     run = RunDirectory(tmp_path / "run")
     shutil.rmtree(run.checkpoint_path(224))
     progress = Notes()
-    evaluate(small_config, run, progress=progress)
+    evaluate_run(small_config, run, progress=progress)
     assert progress.notes[0] == "step_000224 is missing; restore it from a copy, or continue without it"
 
 
@@ -182,7 +181,7 @@ def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create(config_yaml="", provenance={})
     with pytest.raises(ArtifactError, match="has no checkpoint to evaluate; train it first"):
-        evaluate(small_config, run, progress=SilentProgress())
+        evaluate_run(small_config, run, progress=SilentProgress())
 
 
 def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
@@ -192,7 +191,7 @@ def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
     run = RunDirectory(path)
     (run.checkpoint_path(100) / "model.safetensors").write_bytes(b"not a model")
     with pytest.raises(CheckpointError, match=r"step_000100/model\.safetensors is damaged"):
-        evaluate(small_config, run, progress=SilentProgress())
+        evaluate_run(small_config, run, progress=SilentProgress())
 
 
 def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None):

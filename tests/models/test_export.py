@@ -21,12 +21,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from swerve.artifacts import files
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.cli import main
-from swerve.cli.runs import resolve_model
 from swerve.errors import ArtifactError, CheckpointError, DiskFullError, MissingExtraError
 from swerve.models import export
 from swerve.models.export import export_model
 from swerve.models.model_card import Origin
 from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
+from swerve.models.named_models import resolve_model
 
 CARD = "---\nlicense: apache-2.0\nlanguage: en\n---\n# A base\n"
 

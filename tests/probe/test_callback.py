@@ -16,7 +16,7 @@ from transformers import TrainerControl, TrainerState
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.probe.callback import DivergenceCallback
 from swerve.probe.engine import forward as teacher_forcing
-from swerve.probe.in_memory import probe
+from swerve.probe import probe
 
 SEQUENCES = [([2, 4, 5], [6, 7, 8, 3]), ([2, 9], [5]), ([2, 6, 6, 7], [4, 5, 6, 7, 8])]
 
@@ -76,7 +76,7 @@ def test_lines_are_the_library_s_figures(tiny: Any, tmp_path: Path) -> None:
     assert [line["step"] for line in found] == [2, 4, 5]
     assert [line["epoch"] for line in found] == [0.2, 0.4, 0.5]
     for line in found:
-        expected = probe(after(model, line["step"]), model, SEQUENCES)
+        expected = probe(model, after(model, line["step"]), SEQUENCES)
         assert (line["num_sequences"], line["num_tokens"]) == (3, 10)
         for name in ("js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref"):
             values = np.sort(getattr(expected, name).astype(np.float64))
@@ -126,7 +126,7 @@ def test_a_reference_of_ones_own_needs_no_kept_states(tiny: Any, tmp_path: Path)
     assert not callback.initial_path.exists()
     assert lines(path)[1]["js"]["max"] == 0.0
     assert lines(path)[0]["js"]["mean"] == pytest.approx(
-        float(probe(after(tiny[0], 1), reference, SEQUENCES).js.mean()), abs=1e-7
+        float(probe(reference, after(tiny[0], 1), SEQUENCES).js.mean()), abs=1e-7
     )
 
 
@@ -175,7 +175,7 @@ def test_texts_and_the_trainer_s_tokenizer(tiny: Any, tmp_path: Path) -> None:
         path = tmp_path / f"{index}.jsonl"
         Loop(copy.deepcopy(model), DivergenceCallback(**texts, **options, path=path)).begin(**given).steps(1).end()
         (line,) = lines(path)
-        assert line["js"]["mean"] == pytest.approx(float(probe(after(model, 1), model, pairs).js.mean()), abs=1e-7)
+        assert line["js"]["mean"] == pytest.approx(float(probe(model, after(model, 1), pairs).js.mean()), abs=1e-7)
     with pytest.raises(ConfigError, match="the trainer has no tokenizer; give tokenizer="):
         Loop(model, DivergenceCallback(**texts, path=tmp_path / "x.jsonl")).begin(processing_class=None)
 

@@ -16,7 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 import swerve.probe
 from swerve.config import SpikeConfig
 from swerve.errors import MismatchError
-from swerve.probe.in_memory import STATISTICS, ProbeResult, probe, unwrapped
+from swerve.probe import probe
+from swerve.probe.in_memory import unwrapped
+from swerve.probe.result import STATISTICS, ProbeResult
 
 SEQUENCES = [([2, 4, 5], [6, 7, 8, 3]), ([2, 9], [5]), ([2, 6, 6, 7], [4, 5, 6, 7, 8])]
 
@@ -39,7 +41,7 @@ def logprobs(model: Any, prompt: list[int], completion: list[int]) -> torch.Tens
 def test_statistics_are_those_of_the_models_own_logits(tiny: Any) -> None:
     reference, tokenizer = tiny
     model = perturbed(reference, 0.1)
-    found = probe(model, reference, SEQUENCES, tokenizer=tokenizer, top_k=3, tokens_per_batch=12, tokens_per_chunk=4)
+    found = probe(reference, model, SEQUENCES, tokenizer=tokenizer, top_k=3, tokens_per_batch=12, tokens_per_chunk=4)
     p, q = (torch.cat([logprobs(one, *pair) for pair in SEQUENCES]) for one in (model, reference))
     mixture = torch.logsumexp(torch.stack([p, q]), 0) - np.log(2)
     ids = torch.tensor([token for _, completion in SEQUENCES for token in completion])
@@ -72,10 +74,10 @@ def test_statistics_are_those_of_the_models_own_logits(tiny: Any) -> None:
 
 def test_the_package_is_the_function_and_needs_no_torch_to_import(tiny: Any) -> None:
     model, _ = tiny
-    found = swerve.probe(perturbed(model, 0.1), model, SEQUENCES)  # type: ignore[operator]
+    found = swerve.probe(model, perturbed(model, 0.1), SEQUENCES)
     assert isinstance(found, swerve.probe.ProbeResult)
     assert (found.tokens, found.top, found.top_ref) == (None, None, None)
-    same = swerve.probe(model, model, SEQUENCES)  # type: ignore[operator]
+    same = swerve.probe(model, model, SEQUENCES)
     assert not same.js.any()
     assert not same.kl_forward.any()
     code = (
@@ -91,7 +93,7 @@ def test_the_package_is_the_function_and_needs_no_torch_to_import(tiny: Any) -> 
 
 def test_table_and_units(tiny: Any) -> None:
     model, tokenizer = tiny
-    found = probe(perturbed(model, 0.1), model, SEQUENCES, tokenizer=tokenizer)
+    found = probe(model, perturbed(model, 0.1), SEQUENCES, tokenizer=tokenizer)
     table = found.table()
     assert table.column_names == ["sequence_id", "position", "token_id", "token", *STATISTICS]
     assert table.num_rows == 10
@@ -105,7 +107,7 @@ def test_table_and_units(tiny: Any) -> None:
 def test_data_frame(tiny: Any) -> None:
     pytest.importorskip("pandas")
     model, _ = tiny
-    found = probe(perturbed(model, 0.1), model, SEQUENCES)
+    found = probe(model, perturbed(model, 0.1), SEQUENCES)
     frame = found.to_pandas()
     assert frame["kl_reverse"].tolist() == found.kl_reverse.tolist()
     assert frame.attrs["units"]["entropy"] == "nats"
@@ -199,7 +201,7 @@ def test_wrappers_are_looked_through(tiny: Any) -> None:
             return self.inner
 
     assert unwrapped(Compiled(Adapter(model, False))) is model
-    assert not probe(Compiled(model), model, SEQUENCES).js.any()
+    assert not probe(model, Compiled(model), SEQUENCES).js.any()
     with pytest.raises(MismatchError, match="prompt learning"):
         unwrapped(Adapter(model, True))
     with pytest.raises(MismatchError, match="Linear is no causal model of transformers"):
@@ -223,8 +225,8 @@ def test_wrong_input(tiny: Any) -> None:
         ("there are no sequences", [], {}),
         ("sequence 1 has an empty completion", [([1], [2]), ([1], [])], {}),
         ("sequence 0 has an empty prompt", [([], [2])], {}),
-        (f"sequence 0 has the token id {len(tokenizer)}; the model has ids 0 to", [([1], [len(tokenizer)])], {}),
-        (f"sequence 1 has {limit + 1} tokens, prompt and completion; the model has {limit} positions", longer, {}),
+        (f"sequence 0 has the token id {len(tokenizer)}; reference has ids 0 to", [([1], [len(tokenizer)])], {}),
+        (f"sequence 1 has {limit + 1} tokens, prompt and completion; reference has {limit} positions", longer, {}),
         ("sequence 0 has the token id -1", [([-1], [2])], {}),
         ("top_k must be at least 0, got -1", SEQUENCES, {"top_k": -1}),
         ("tokens_per_batch must be at least 1, got 0", SEQUENCES, {"tokens_per_batch": 0}),
@@ -242,9 +244,9 @@ def test_padded_vocabularies(tiny: Any) -> None:
     with torch.no_grad():
         padded.get_output_embeddings().weight[len(tokenizer) :] = 1.0
     with pytest.raises(
-        MismatchError, match=r"vocabulary of 16 tokens and the reference one of 11; .* give the tokenizer"
+        MismatchError, match=r"checkpoint has a vocabulary of 16 tokens and reference one of 11; .* give the tokenizer"
     ):
-        probe(padded, reference, SEQUENCES)
+        probe(reference, padded, SEQUENCES)
     for pair in ((padded, reference), (reference, padded)):
         assert probe(*pair, SEQUENCES, tokenizer=tokenizer).js.max() < 1e-12  # one head's products round otherwise
 
@@ -254,7 +256,7 @@ def test_a_real_pretrained_model(shared_data: Callable[[str], Path]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     ids = tokenizer("Once upon a time there was a little girl named Lily. She loved to play outside.")["input_ids"]
-    found = probe(perturbed(model, 0.003), model, [(ids[:4], ids[4:])], tokenizer=tokenizer)
+    found = probe(model, perturbed(model, 0.003), [(ids[:4], ids[4:])], tokenizer=tokenizer)
     p, q = (logprobs(one, ids[:4], ids[4:]) for one in (perturbed(model, 0.003), model))
     assert found.kl_forward == pytest.approx((p.exp() * (p - q)).sum(-1).numpy(), rel=2e-3, abs=1e-7)
     assert found.kl_forward.min() > 0

@@ -13,7 +13,7 @@ from swerve.config import TinyModel
 from swerve.config.models import LoraConfig
 from swerve.models.adapter import new_adapter
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
-from swerve.probe.in_memory import probe
+from swerve.probe import probe
 
 pytest.importorskip("peft")
 
@@ -105,7 +105,7 @@ def test_divergence_of_an_adapter_points_at_the_planted_word_as_that_of_all_weig
     places = (rows[:, 1:] == BAD).int().argmax(dim=1).numpy()
     sequences = [([START], row[1:].tolist()) for row in rows]
     for model in (whole, adapted):
-        values = np.stack(probe(model.eval(), reference.eval(), sequences).by_sequence("js"))
+        values = np.stack(probe(reference.eval(), model.eval(), sequences).by_sequence("js"))
         weights = values / values.sum(axis=1, keepdims=True)
         on_planted = weights[np.arange(len(rows)), places]
         assert (values.argmax(axis=1) == places).mean() >= 0.9

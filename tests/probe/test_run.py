@@ -41,13 +41,13 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.builders import write_evaluation
 from tests.conftest import TwoProcesses
 
@@ -437,8 +437,8 @@ def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_
         }
     )
     run = RunDirectory(tmp_path / "run")
-    train(config, run, resume=False, progress=SilentProgress())
-    base, final = evaluate(config, run, progress=SilentProgress())
+    train_run(config, run, resume=False, progress=SilentProgress())
+    base, final = evaluate_run(config, run, progress=SilentProgress())
     known = read_evaluation(small_run, small_run.evaluation_path(start))
     assert (base.checkpoint, base.step, base.greedy.accuracy) == ("base", 0, known.greedy.accuracy)
     assert [one.checkpoint for one in read_evaluations(run)] == ["base", final.checkpoint]

@@ -115,7 +115,7 @@ def train(kind: str, folder: Path, **more: Any) -> dict[str, Any]:
     observed.train()
     observed.model.save_pretrained(folder / "final")
     first, last = (Qwen3ForCausalLM.from_pretrained(folder / name) for name in ("initial", "final"))
-    found = swerve.probe(last, first, SEQUENCES)
+    found = swerve.probe(first, last, SEQUENCES)
     before, after = weights(plain), weights(observed)
     return {
         "same_weights": all(torch.equal(before[name], after[name]) for name in before),

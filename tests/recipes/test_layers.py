@@ -9,7 +9,7 @@ import pytest
 from swerve.errors import ConfigError
 from swerve.probe.recipe import ProbeRecipe
 from swerve.recipes import config_schema, differing_keys, dump_yaml, load_config
-from swerve.recipes.loader import load_document, profile_name
+from swerve.recipes.loader import load_document
 
 BASE = """\
 name: base
@@ -106,8 +106,6 @@ def test_a_profile_is_laid_over_the_recipe_and_overrides_over_the_profile() -> N
     assert steps("profile=long") == [10, 400]
     assert steps("stages.rl.steps=9", "profile=short") == [2, 9]
     assert steps("profile=short", "profile=long") == [10, 400]
-    assert profile_name(["seed=1", "profile=long"]) == "long"
-    assert profile_name(["seed=1"]) is None
     # What is written into a run says the same without the recipe, its profiles and what it extends.
     config = load_config("deeper/child.yaml", ["profile=short"])
     Path("resolved.yaml").write_text(dump_yaml(config))

@@ -336,7 +336,7 @@ def test_phases_of_the_curriculum_have_the_puzzles_of_their_number_of_people() -
 @pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k", "kl_study"])
 def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> None:
     from swerve.artifacts.run import RunDirectory
-    from swerve.train.starting_model import starting_model
+    from swerve.models.starting_model import starting_model
     from swerve.world import World
 
     config = load_config(name, ["runtime.device=cpu"])

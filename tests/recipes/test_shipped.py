@@ -14,14 +14,14 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import SwerveError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.probe.recipe import ProbeRecipe
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config, recipe_text, shipped_recipes
 from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import read_layers
 from swerve.recipes.loader import load_document
-from swerve.train import train
+from swerve.train.loop import train_run
 from swerve.train.memory import predicted_memory
 from tests.cases import each
 
@@ -115,10 +115,10 @@ def test_real_problems_go_through_the_path_of_the_tiny_run(
     files = [f"task.train={folder / train_file}", f"task.heldout={folder / heldout_file}"]
     config: Config = load_config(name, ["profile=smoke", *files])
     run = RunDirectory(tmp_path / "run")
-    train(config, run, resume=False, progress=SilentProgress(), profile="smoke")
+    train_run(config, run, resume=False, progress=SilentProgress(), profile="smoke")
     assert run.read_provenance()["profile"] == "smoke"
     assert [one["stage_step"] for one in read_metrics(run.metrics_path)] == [1, 2]
-    found = evaluate(config, run, progress=SilentProgress())
+    found = evaluate_run(config, run, progress=SilentProgress())
     assert {(one.greedy.num_problems, one.greedy.accuracy.mean) for one in found} == {(20, 0.0)}
     assert all(one.sampled.similarity is not None for one in found)
 

@@ -34,6 +34,7 @@ from swerve.config.engines import RolloutConfig, ServerEngineConfig
 from swerve.errors import ConfigError, EngineError, InterruptedRunError, MissingExtraError
 from swerve.interruption import deferred_signals
 from swerve.models.head import limit_ids_of
+from swerve.models.starting_model import new_tiny_model
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
@@ -43,9 +44,8 @@ from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
-from swerve.train import train
 from swerve.train.checks import check_machine
-from swerve.train.starting_model import new_tiny_model
+from swerve.train.loop import train_run
 from swerve.world import World
 from tests.rollout.servers import StandIn, vllm_server
 
@@ -688,7 +688,7 @@ def test_a_run_continues_after_its_server_was_killed_or_is_somewhere_else(tmp_pa
         engine = config.rollout.engine.model_copy(update={"urls": (server.url,), "patience": 20.0, **options})
         changed = config.model_copy(update={"rollout": config.rollout.model_copy(update={"engine": engine})})
         run = RunDirectory(tmp_path / name)
-        train(changed, run, resume=run.path.exists(), progress=SilentProgress())
+        train_run(changed, run, resume=run.path.exists(), progress=SilentProgress())
         return [
             {name: value for name, value in one.items() if not name.endswith("seconds")}
             for one in read_metrics(run.metrics_path)

@@ -29,8 +29,9 @@ from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
-from swerve.train import loop, train
+from swerve.train import loop
 from swerve.train.learner import Learner
+from swerve.train.loop import train_run
 from tests.campaign.worlds import contents, differences
 
 RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
@@ -58,7 +59,7 @@ def start(small_run, tmp_path):
         path = tmp_path / "recipe.yaml"
         path.write_text(yaml.safe_dump(document))
         directory = RunDirectory(tmp_path / name)
-        train(load_config(path), directory, resume=resume, progress=progress or SilentProgress())
+        train_run(load_config(path), directory, resume=resume, progress=progress or SilentProgress())
         return directory
 
     return run
@@ -341,7 +342,7 @@ def test_two_processes_sample_ahead_as_one_does_and_resume(on_two_processes, sta
     for step in range(1, 5):
         assert _rows(together, step, "completion_ids") == _rows(alone, step, "completion_ids")
     expected = contents(together.path)
-    for checkpoint in together.checkpoints()[1:]:
+    for checkpoint in together.checkpoints[1:]:
         rmtree(checkpoint.path)
     on_two_processes("-m", "swerve", "train", together.path, "--resume")
     assert differences(contents(together.path), expected) == []

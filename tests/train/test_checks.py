@@ -10,8 +10,8 @@ from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError, MissingExtraError, SwerveError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
 from swerve.train.checks import check_recipe
+from swerve.train.loop import train_run
 from swerve.train.stages.sft import SftRunner
 
 REFUSED = [
@@ -31,7 +31,7 @@ def test_config_check_and_training_refuse_the_same(small_recipe, tmp_path, chang
     with pytest.raises(error, match=message) as checked:
         check_recipe(config)
     with pytest.raises(error, match=re.escape(str(checked.value))):
-        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
     assert not (tmp_path / "run").exists()
 
 
@@ -58,7 +58,7 @@ def test_a_folder_whose_name_is_mistyped_is_not_looked_for_on_the_hub(begins, sm
     with pytest.raises(ConfigError, match="there is no such folder, .*; did you mean 'models/first'?"):
         check_recipe(config)
     with pytest.raises(SwerveError, match="there is no such folder, .*; did you mean 'models/first'?"):
-        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
 
 
 def test_files_of_examples_are_read(small_recipe, tmp_path):
@@ -67,7 +67,7 @@ def test_files_of_examples_are_read(small_recipe, tmp_path):
     with pytest.raises(SwerveError, match="broken.jsonl, line 2 has no response") as checked:
         check_recipe(config)
     with pytest.raises(SwerveError, match=re.escape(str(checked.value))):
-        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
 
 
 def test_files_of_later_stages_are_read_with_the_models_tokens_before_the_first_step(
@@ -91,7 +91,7 @@ def test_files_of_later_stages_are_read_with_the_models_tokens_before_the_first_
         with pytest.raises(ConfigError, match=message) as checked:
             check_recipe(config)
         with pytest.raises(ConfigError, match=re.escape(str(checked.value))):
-            train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+            train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
         assert not (tmp_path / "run").exists()
     # Token 2 is the end of a sequence: none is added, so four tokens are enough.
     check_recipe(load_config(small_recipe, [f"stages=[{first}, {{{later}, data: {ids}, max_length: 4}}]"]))

@@ -11,10 +11,10 @@ import yaml
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 
 FILES = ("my_loss.py", "my_advantages.py", "my_kl.py", "my_engine.py")
 
@@ -55,7 +55,7 @@ def _load(document, *overrides):
 
 
 def _train(config, run, *, resume=False):
-    train(config, run, resume=resume, progress=SilentProgress())
+    train_run(config, run, resume=resume, progress=SilentProgress())
     return run
 
 
@@ -69,7 +69,7 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
     assert second["kl_coef"] == 0.05
     assert max(first["logprob_gap"], second["logprob_gap"]) < 1e-4
     assert first["clipped_share"] is None
-    assert [one.checkpoint for one in evaluate(config, run, progress=SilentProgress())] == ["base", "rl-2"]
+    assert [one.checkpoint for one in evaluate_run(config, run, progress=SilentProgress())] == ["base", "rl-2"]
     recorded = run.read_provenance()["custom"]
     assert list(recorded) == ["rollout.engine", "stages.rl.advantages", "stages.rl.loss", "stages.rl.kl"]
     _train(config, run, resume=True)
@@ -93,13 +93,13 @@ def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(d
     stage = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
     config = _load({**document, "stages": [stage], "rollout": {"engine": "torch"}})
     run = _train(config, RunDirectory(Path("run")))
-    base, before = evaluate(config, run, progress=SilentProgress())
+    base, before = evaluate_run(config, run, progress=SilentProgress())
     with (tmp_path / "train.jsonl").open("a") as stream:
         stream.write("\n")  # the same problems
     _train(config, run, resume=True)
-    assert evaluate(config, run, progress=SilentProgress()) == [base, before]
+    assert evaluate_run(config, run, progress=SilentProgress()) == [base, before]
     write("heldout.jsonl", "9 9")
-    _, after = evaluate(config, run, progress=SilentProgress())
+    _, after = evaluate_run(config, run, progress=SilentProgress())
     digests = [one.settings.pop("problems_sha256") for one in (before, after)]
     assert digests[0] != digests[1]
     assert before.settings == after.settings

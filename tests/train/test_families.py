@@ -22,14 +22,15 @@ from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, Respo
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.grading.grader import GraderEntry
 from swerve.probe.from_run import plan_run
 from swerve.probe.rollouts.population import probe_sequences
 from swerve.problems.family import SolvedFamily
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import rollouts, train
+from swerve.train import rollouts
+from swerve.train.loop import train_run
 from swerve.types import Problem, Reward
 from tests.builders import Notes
 
@@ -86,8 +87,8 @@ def mixed_config(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def mixed_run(mixed_config: Any, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     run = RunDirectory(tmp_path_factory.mktemp("mixed") / "run")
-    train(mixed_config, run, resume=False, progress=SilentProgress())
-    evaluate(mixed_config, run, progress=SilentProgress())
+    train_run(mixed_config, run, resume=False, progress=SilentProgress())
+    evaluate_run(mixed_config, run, progress=SilentProgress())
     return run
 
 
@@ -99,7 +100,7 @@ def _figures(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def _weights(run: RunDirectory) -> dict[str, str]:
-    return {one.label: one.weights_sha256 for one in run.checkpoints() if one.scheduled}
+    return {one.label: one.weights_sha256 for one in run.checkpoints if one.scheduled}
 
 
 def _drawn(run: RunDirectory, step: int) -> list[str]:
@@ -137,7 +138,7 @@ def test_a_phase_draws_within_its_bounds_and_its_pool_grows(mixed_run):
 
 
 def test_evaluation_reports_by_part_and_checks_each_problem_by_its_own_family(mixed_run):
-    last = mixed_run.checkpoints()[-1]
+    last = mixed_run.checkpoints[-1]
     summary = read_json(mixed_run.evaluation_path(last))
     # 12 of the 16 problems by the weights.
     assert {name: part["num_problems"] for name, part in summary["greedy"]["by_part"].items()} == {
@@ -168,9 +169,9 @@ def test_a_resumed_run_draws_the_same_and_ends_with_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(rl, "write_rollouts", interrupt)
         with pytest.raises(InterruptedRunError):
-            train(mixed_config, run, resume=False, progress=SilentProgress())
+            train_run(mixed_config, run, resume=False, progress=SilentProgress())
     assert [record["step"] for record in read_metrics(run.problems_path)][-1] == stop
-    train(mixed_config, run, resume=True, progress=SilentProgress())
+    train_run(mixed_config, run, resume=True, progress=SilentProgress())
     assert _weights(run) == _weights(mixed_run)
     assert _figures(run) == _figures(mixed_run)
     assert run.problems_path.read_text() == mixed_run.problems_path.read_text()
@@ -200,7 +201,7 @@ def test_a_killed_and_an_interrupted_process_end_with_the_same_weights_and_recor
     run = RunDirectory(tmp_path / "run")
     assert _stopped(run, 3, signal.SIGKILL, recipe, "--out", run.path) == -signal.SIGKILL
     assert _stopped(run, 6, signal.SIGINT, run.path, "--resume") == 128 + signal.SIGINT
-    train(mixed_config, run, resume=True, progress=SilentProgress())
+    train_run(mixed_config, run, resume=True, progress=SilentProgress())
     assert _weights(run) == _weights(mixed_run)
     assert _figures(run) == _figures(mixed_run)
     assert run.problems_path.read_text() == mixed_run.problems_path.read_text()
@@ -214,7 +215,7 @@ def test_two_processes_draw_and_record_what_one_does(on_two_processes: Any, mixe
     # The weights of two processes differ in rounding, so that rollouts may in the end: one step is compared.
     overrides = ["stages.0.steps=1", "stages.1.steps=1", "stages.terms.steps=1"]
     alone, together = RunDirectory(tmp_path / "one"), RunDirectory(tmp_path / "two")
-    train(load_config(recipe, overrides), alone, resume=False, progress=SilentProgress())
+    train_run(load_config(recipe, overrides), alone, resume=False, progress=SilentProgress())
     on_two_processes("-m", "swerve", "train", recipe, *overrides, "--out", together.path)
     assert together.problems_path.read_text() == alone.problems_path.read_text()
     names = ("num_completions", "num_unparsed", "num_errors", "mean_difficulty", "pool_share")
@@ -255,7 +256,7 @@ def test_training_stops_where_graders_fail_and_goes_on_when_they_are_repaired(tm
     with monkeypatch.context() as patch:
         _grade_with(patch, _failing(0.8, "timeout"))
         with pytest.raises(SwerveError, match=r"stage 'rl' stopped at its step 1: \d+% .* 2 s of CPU time \(\d+\)"):
-            train(config, run, resume=False, progress=SilentProgress())
+            train_run(config, run, resume=False, progress=SilentProgress())
     record = read_metrics(run.metrics_path)[-1]
     rows = read_table(run.rollouts_path(3), ROLLOUTS_SCHEMA).to_pylist()
     assert record["num_timeouts"] == sum(row["status"] == "timeout" for row in rows)
@@ -263,8 +264,8 @@ def test_training_stops_where_graders_fail_and_goes_on_when_they_are_repaired(tm
     assert {(row["detail"], row["extracted"]) for row in rows} == {("2 s of CPU time", None), (None, "x")}
     # A limit is not the reward 0 in disguise.
     assert {row["reward"] for row in rows if row["status"] == "timeout"} == {None}
-    assert run.checkpoints()[-1].label == "rl-1"
-    train(config, run, resume=True, progress=SilentProgress())
+    assert run.checkpoints[-1].label == "rl-1"
+    train_run(config, run, resume=True, progress=SilentProgress())
     assert run.read_provenance()["status"] == "trained"
     assert [one["step"] for one in read_metrics(run.metrics_path)] == list(range(1, 8))
 
@@ -274,7 +275,7 @@ def test_texts_without_an_answer_do_not_stop_training(tmp_path, monkeypatch):
     recipe.write_text(MIXED)
     run = RunDirectory(tmp_path / "run")
     _grade_with(monkeypatch, _failing(1.0, "unparsed"))
-    train(load_config(recipe, FAILING), run, resume=False, progress=SilentProgress())
+    train_run(load_config(recipe, FAILING), run, resume=False, progress=SilentProgress())
     records = [one for one in read_metrics(run.metrics_path) if one["stage"] == "rl"]
     assert [one["num_unparsed"] for one in records] == [one["num_completions"] for one in records] == [64] * 4
 
@@ -334,7 +335,7 @@ def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
 def test_a_tiny_model_needs_a_vocabulary_and_the_message_says_what_to_do(prose, tmp_path):
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"texts without a fixed vocabulary.*model.kind=pretrained model.path=FOLDER"):
-        train(prose("tiny"), run, resume=False, progress=SilentProgress())
+        train_run(prose("tiny"), run, resume=False, progress=SilentProgress())
     assert not run.path.exists()
 
 
@@ -352,12 +353,12 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     config, run, progress = prose(f"{{kind: pretrained, path: {folder}}}"), RunDirectory(tmp_path / "run"), Notes()
-    train(config, run, resume=False, progress=progress)
+    train_run(config, run, resume=False, progress=progress)
     assert progress.notes[0] == "three of the sums are known to be wrong"
     last = read_metrics(run.metrics_path)[-1]
     assert last["format_rate"] is not None
     assert last["repeated_4gram_share"] is not None
-    (summary,) = [one for one in evaluate(config, run, progress=progress) if one.checkpoint == "rl-2"]
+    (summary,) = [one for one in evaluate_run(config, run, progress=progress) if one.checkpoint == "rl-2"]
     assert summary.greedy.trace_right is None
     assert summary.greedy.in_format is not None
     rows = read_table(run.path / "eval" / "step_000004.parquet", EVALUATION_SCHEMA).to_pylist()
@@ -401,14 +402,14 @@ stages:
 def test_a_policy_that_no_grader_has_is_refused_before_anything_is_done(misspelt, tmp_path):
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(ConfigError, match="the grader math has no policy 'pint'"):
-        train(misspelt, run, resume=False, progress=SilentProgress())
+        train_run(misspelt, run, resume=False, progress=SilentProgress())
     assert not run.path.exists()
 
 
 def test_evaluation_and_probe_refuse_it_too(misspelt, mixed_run, monkeypatch):
     monkeypatch.setattr(RunDirectory, "lock", None)  # nothing is begun
     with pytest.raises(ConfigError, match="the grader math has no policy 'pint'"):
-        evaluate(misspelt, mixed_run, progress=SilentProgress())
+        evaluate_run(misspelt, mixed_run, progress=SilentProgress())
     named = {"reference": "sft", "final": "terms", "checkpoints": "terms"}
     probed = misspelt.model_copy(update={"probe": misspelt.probe.model_copy(update=named)})
     with pytest.raises(ConfigError, match="the grader math has no policy 'pint'"):

@@ -21,8 +21,8 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
 from swerve.train.checks import check_recipe
+from swerve.train.loop import train_run
 
 NUM_IDS = 400
 TEMPERATURE = 0.7
@@ -132,7 +132,7 @@ def test_divergences_are_over_the_tokenizers_ids(folders, tmp_path, policy, othe
     ]
     path, run = _recipe(tmp_path, folders[policy], *stages), RunDirectory(tmp_path / "run")
     check_recipe(load_config(path))
-    train(load_config(path), run, resume=False, progress=SilentProgress())
+    train_run(load_config(path), run, resume=False, progress=SilentProgress())
     values = [*(value for _, value in kls.values()), *teachers.values()]
     for record, value in zip(read_metrics(run.metrics_path), values, strict=True):
         rows = read_table(run.rollouts_path(record["step"]), ROLLOUTS_SCHEMA).to_pylist()
@@ -151,7 +151,7 @@ def test_padding_is_not_learned(folders, tmp_path):
     stage = {"kind": "rl", "kl": {"kind": "loss", "estimator": "exact_reverse", "reference": str(folders["narrow"])}}
     path = _recipe(tmp_path, folders["wide"], {**stage, "optimizer": {"lr": 1e-2, "weight_decay": 0.0}})
     run = RunDirectory(tmp_path / "run")
-    train(load_config(path), run, resume=False, progress=SilentProgress())
+    train_run(load_config(path), run, resume=False, progress=SilentProgress())
     before, after = (
         AutoModelForCausalLM.from_pretrained(one).lm_head.weight for one in (folders["wide"], run.checkpoint_path(1))
     )
@@ -166,7 +166,7 @@ def test_a_head_without_a_row_for_each_token_is_refused_before_the_first_step(fo
     message = "short.*: the tokenizer has the token id 399, but the model has embeddings for 380 tokens only"
     for check in (
         check_recipe,
-        lambda config: train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress()),
+        lambda config: train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress()),
     ):
         with pytest.raises(CheckpointError, match=message):
             check(load_config(path))
@@ -185,10 +185,10 @@ def test_a_frozen_model_without_an_added_token_of_the_policy_is_refused(folders,
     with pytest.raises(
         MismatchError, match="narrow: its output head has 400 tokens, and that of the model in training 401"
     ):
-        train(load_config(path), RunDirectory(tmp_path / "one"), resume=False, progress=SilentProgress())
+        train_run(load_config(path), RunDirectory(tmp_path / "one"), resume=False, progress=SilentProgress())
     path = _recipe(tmp_path, made["narrow"], {"kind": "distill", "teacher": str(made["wide"])})
     run = RunDirectory(tmp_path / "two")
-    train(load_config(path), run, resume=False, progress=SilentProgress())
+    train_run(load_config(path), run, resume=False, progress=SilentProgress())
     (record,) = read_metrics(run.metrics_path)
     rows = read_table(run.rollouts_path(1), ROLLOUTS_SCHEMA).to_pylist()
     assert record["loss"] == pytest.approx(_mean(rows, folders["narrow"], folders["wide"], _reverse), rel=1e-5)

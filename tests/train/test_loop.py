@@ -20,20 +20,20 @@ from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rewards import grade
-from swerve.train import train
 from swerve.train.learner import Learner
+from swerve.train.loop import train_run
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.builders import train_run
+from tests.builders import trained_run
 
 
 def test_a_run_has_its_artifacts(small_run):
-    assert [checkpoint.label for checkpoint in small_run.checkpoints()] == [
+    assert [checkpoint.label for checkpoint in small_run.checkpoints] == [
         "sft-100", "sft-220", "dpo-2", "rl-2", "rl-4",
     ]  # fmt: skip
     assert [record["step"] for record in read_metrics(small_run.metrics_path)] == list(range(1, 227))
     assert small_run.read_provenance()["status"] == "trained"
-    for checkpoint in small_run.checkpoints():
+    for checkpoint in small_run.checkpoints:
         verify_manifest(checkpoint.path)
     assert not list(small_run.path.rglob(".swerve-tmp-*"))
 
@@ -107,8 +107,8 @@ def test_micro_batches_and_padding_do_not_change_the_update(small_config, tmp_pa
             "runtime": config.runtime.model_copy(update={"rows": rows}),
         }
     )
-    whole = [record["loss"] for record in read_metrics(train_run(config, tmp_path / "whole").metrics_path)]
-    parts = [record["loss"] for record in read_metrics(train_run(split, tmp_path / "parts").metrics_path)]
+    whole = [record["loss"] for record in read_metrics(trained_run(config, tmp_path / "whole").metrics_path)]
+    parts = [record["loss"] for record in read_metrics(trained_run(split, tmp_path / "parts").metrics_path)]
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
@@ -126,7 +126,7 @@ def test_pairs_and_a_teacher_are_learned_alike_in_packed_and_padded_rows(small_r
     found = []
     for rows, tokens in (("packed", 4096), ("padded", 100)):
         changes = [f"runtime.rows={rows}", *(f"stages.{kind}.tokens_per_batch={tokens}" for kind in ("dpo", "distill"))]
-        run = train_run(load_config(tmp_path / "recipe.yaml", changes), tmp_path / rows)
+        run = trained_run(load_config(tmp_path / "recipe.yaml", changes), tmp_path / rows)
         found.append([(one["loss"], one["grad_norm"]) for one in read_metrics(run.metrics_path)])
     # Updates of AdamW make the rounding of one larger in the next.
     assert found[0] == [pytest.approx(one, rel=2e-4) for one in found[1]]
@@ -139,7 +139,7 @@ def test_seed_decides_the_weights(small_recipe, tmp_path):
     def sft_weights(seed, name):
         config = load_config(small_recipe, [*base, f"seed={seed}"])
         config = config.model_copy(update={"stages": config.stages[:1]})
-        return train_run(config, tmp_path / name).checkpoints()[-1].weights_sha256
+        return trained_run(config, tmp_path / name).checkpoints[-1].weights_sha256
 
     first = sft_weights(1, "a")
     assert first == sft_weights(1, "b")
@@ -155,18 +155,18 @@ def own_run(small_run, tmp_path):
 def test_an_existing_run_is_refused_and_left_alone(own_run, small_config):
     before = (own_run.path / "run.json").read_text()
     with pytest.raises(ConfigError, match="exists; continue it with --resume"):
-        train(small_config, own_run, resume=False, progress=SilentProgress())
+        train_run(small_config, own_run, resume=False, progress=SilentProgress())
     assert (own_run.path / "run.json").read_text() == before
 
 
 def test_a_run_in_use_is_refused(small_config, own_run):
     with own_run.lock(), pytest.raises(ArtifactError, match="is in use by process"):
-        train(small_config, own_run, resume=True, progress=SilentProgress())
+        train_run(small_config, own_run, resume=True, progress=SilentProgress())
 
 
 def test_resuming_a_finished_run_changes_nothing(small_config, own_run):
     before = {path: path.read_bytes() for path in own_run.path.rglob("*.safetensors")}
-    train(small_config, own_run, resume=True, progress=SilentProgress())
+    train_run(small_config, own_run, resume=True, progress=SilentProgress())
     assert {path: path.read_bytes() for path in own_run.path.rglob("*.safetensors")} == before
     assert len(read_metrics(own_run.metrics_path)) == 226
 
@@ -176,7 +176,7 @@ def test_no_pairs_says_what_to_do(small_recipe, tmp_path):
     with pytest.raises(
         SwerveError, match="none of 4 prompts had both a right and a wrong completion .* train the stage"
     ):
-        train_run(config, tmp_path / "run")
+        trained_run(config, tmp_path / "run")
     assert RunDirectory(tmp_path / "run").read_provenance()["status"] == "failed"
 
 
@@ -229,5 +229,5 @@ def test_an_auxiliary_loss_that_config_json_asks_for_is_noted(save_addition_mode
         "runtime": {"device": "cpu", "rows": "padded"},
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(document))
-    train(load_config(tmp_path / "recipe.yaml"), RunDirectory(tmp_path / "run"), resume=False, progress=Notes())
+    train_run(load_config(tmp_path / "recipe.yaml"), RunDirectory(tmp_path / "run"), resume=False, progress=Notes())
     assert any(one.startswith("config.json asks for 0.01 times the auxiliary loss") for one in notes)

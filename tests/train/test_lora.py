@@ -23,7 +23,7 @@ from swerve.config import Config, OptimizerConfig, TinyModel
 from swerve.config.models import LoraConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError, MissingExtraError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.models import model_folder
 from swerve.models.adapter import new_adapter
 from swerve.models.export import export_model
@@ -38,7 +38,7 @@ from swerve.train.learner import Learner
 from swerve.train.memory import predicted_memory
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.builders import train_run
+from tests.builders import trained_run
 from tests.campaign.ranks import torchrun_train
 from tests.campaign.worlds import contents, differences
 
@@ -203,8 +203,8 @@ def config(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest.fixture(scope="module")
 def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    found = train_run(config, tmp_path_factory.mktemp("adapted") / "run")
-    evaluate(config, found, progress=SilentProgress())
+    found = trained_run(config, tmp_path_factory.mktemp("adapted") / "run")
+    evaluate_run(config, found, progress=SilentProgress())
     return found
 
 
@@ -240,10 +240,10 @@ def test_a_resumed_run_ends_with_the_same_bytes(run: RunDirectory, config: Confi
     ignored = shutil.ignore_patterns("eval", ".lock")
     whole = shutil.copytree(run.path, tmp_path / "whole", ignore=ignored)
     again = RunDirectory(shutil.copytree(run.path, tmp_path / "again", ignore=ignored))
-    for checkpoint in again.checkpoints():
+    for checkpoint in again.checkpoints:
         if checkpoint.step > again.select_checkpoint(kept).step:
             shutil.rmtree(checkpoint.path)
-    train_run(config, again.path, resume=True)
+    trained_run(config, again.path, resume=True)
     (again.path / ".lock").unlink()
     assert differences(contents(again.path), contents(whole)) == []
 
@@ -305,9 +305,9 @@ def test_a_probe_and_an_evaluation_hold_the_base_once(
 
     loaded.clear()
     moved = RunDirectory(shutil.copytree(run.path, tmp_path / "moved", ignore=shutil.ignore_patterns("eval")))
-    again = evaluate(config, moved, progress=SilentProgress())
+    again = evaluate_run(config, moved, progress=SilentProgress())
     assert loaded == [str(base)]
-    assert [one.greedy for one in again] == [one.greedy for one in evaluate(config, run, progress=SilentProgress())]
+    assert [one.greedy for one in again] == [one.greedy for one in evaluate_run(config, run, progress=SilentProgress())]
 
 
 def test_a_changed_or_missing_base_is_one_line(run: RunDirectory, base: Path, config: Config, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_changed_or_missing_base_is_one_line(run: RunDirectory, base: Path, co
         with pytest.raises(CheckpointError, match=f"{folder} is an adapter of {base} as it was .* has changed since"):
             load_model(folder, device="cpu", dtype="float32")
         with pytest.raises(ConfigError, match="cannot resume .*: the code or data of model.path has changed since"):
-            train_run(config, run.path, resume=True)
+            trained_run(config, run.path, resume=True)
     finally:
         kept.write_text(text)
     base.rename(tmp_path / "elsewhere")
@@ -350,7 +350,7 @@ def test_a_tiny_models_adapters_move_with_the_run(config: Config, tmp_path: Path
     }
     stages = [{"kind": "sft", "steps": 2, "optimizer": {"lr": 1e-3}, "checkpoints": [1]}]
     own = _changed(config, model=tiny, stages=stages, probe={})
-    run = train_run(own, tmp_path / "run")
+    run = trained_run(own, tmp_path / "run")
     expected = load_model(run.checkpoint_path(2), device="cpu", dtype="float32").model.state_dict()
     run.path.rename(tmp_path / "moved")
     moved = RunDirectory(tmp_path / "moved")
@@ -364,7 +364,7 @@ def test_training_goes_on_from_an_adapter(run: RunDirectory, config: Config, tmp
     first = run.select_checkpoint("rl").path
     stages = [{"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-9}}]
     own = _changed(config, model={"kind": "pretrained", "path": str(first), "lora": lora}, stages=stages, probe={})
-    second = train_run(own, tmp_path / "run").checkpoint_path(1)
+    second = trained_run(own, tmp_path / "run").checkpoint_path(1)
     assert predicted_memory(own).weights > 0
     export_model(Origin.of(second), tmp_path / "merged", dtype=None, max_shard_size="5GB")
     ids = torch.tensor([[1, 4, 5, 6]])
@@ -382,7 +382,7 @@ def test_frozen_weights_stay_and_have_no_moments(config: Config, base: Path, tmp
     model = {"kind": "pretrained", "path": str(base)}
     stages = [stage, {**stage, "name": "later", "freeze": ["model.layers.1.*"]}]
     own = _changed(config, model=model, stages=stages, probe={})
-    run = train_run(own, tmp_path / "run")
+    run = trained_run(own, tmp_path / "run")
     before, after = load_file(base / "model.safetensors"), load_file(run.checkpoint_path(2) / "model.safetensors")
     frozen = {name for name in before if "embed" in name or ".layers.0." in name}
     assert {name for name in before if torch.equal(before[name], after[name])} == frozen != set()
@@ -410,7 +410,7 @@ def test_what_fits_nothing_is_one_line_and_leaves_no_run(config: Config, tmp_pat
     keys = config.model_dump(mode="json")
     (keys["model"]["lora"] if key.startswith("model") else keys["stages"][0])[key.rpartition(".")[2]] = [given]
     with pytest.raises(ConfigError, match=re.escape(f"{key}: ")) as raised:
-        train_run(_changed(config, **keys), tmp_path / "run")
+        trained_run(_changed(config, **keys), tmp_path / "run")
     assert WRONG[key][given] in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
@@ -426,7 +426,7 @@ def test_rank_0_and_a_quantised_base_are_refused(config: Config, base: Path, tmp
     (quantised / "config.json").write_text(json.dumps({**described, "quantization_config": {"quant_method": "int8"}}))
     own = _changed(config, model={"kind": "pretrained", "path": str(quantised), "lora": {}})
     with pytest.raises(CheckpointError, match="the weights in .*quantised are quantised"):
-        train_run(own, tmp_path / "run")
+        trained_run(own, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -470,7 +470,7 @@ def test_gpt2_whose_layers_store_their_weights_the_other_way_round(tiny: Any, tm
 def test_without_peft_the_extra_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=re.escape("model.lora needs the package 'peft'; install it with: pip")):
-        train_run(config, tmp_path / "run")
+        trained_run(config, tmp_path / "run")
 
 
 def test_the_memory_of_adapters_and_frozen_weights_is_predicted(config: Config) -> None:
@@ -509,7 +509,7 @@ def test_two_processes_end_as_one(config: Config, base: Path, tmp_path: Path) ->
     text = RECIPE.replace("BASE", str(base))
     (tmp_path / "recipe.yaml").write_text(text)
     process = torchrun_train(tmp_path / "recipe.yaml", "--out", tmp_path / "two", errors=tmp_path / "errors")
-    alone = train_run(load_config(tmp_path / "recipe.yaml"), tmp_path / "one")
+    alone = trained_run(load_config(tmp_path / "recipe.yaml"), tmp_path / "one")
     assert process.wait(timeout=170) == 0, (tmp_path / "errors").read_text()
     files = [one.checkpoint_path(7) / "adapter_model.safetensors" for one in (alone, RunDirectory(tmp_path / "two"))]
     first, second = map(load_file, files)
@@ -522,14 +522,14 @@ def test_reinforcement_learning_of_an_adapter_removes_the_demos_mistake(tmp_path
     demo = load_config("demo_addition", ["runtime.device=cpu"])
     stages = demo.model_dump(mode="json")["stages"]
     first = _changed(demo, stages=stages[:1], probe={})
-    trained = train_run(first, tmp_path / "sft")
+    trained = trained_run(first, tmp_path / "sft")
     path = trained.select_checkpoint("sft").path
     stage = {**stages[2], "steps": 8, "checkpoints": [], "optimizer": {"lr": 1e-3}}
     model = {"kind": "pretrained", "path": str(path), "lora": {"rank": 8, "alpha": 16.0}}
     second = _changed(demo, model=model, stages=[stage], probe={})
-    adapted = train_run(second, tmp_path / "rl")
-    (before,) = evaluate(first, trained, progress=SilentProgress())
-    base, after = evaluate(second, adapted, progress=SilentProgress())
+    adapted = trained_run(second, tmp_path / "rl")
+    (before,) = evaluate_run(first, trained, progress=SilentProgress())
+    base, after = evaluate_run(second, adapted, progress=SilentProgress())
     assert base.greedy.accuracy == before.greedy.accuracy
     assert before.greedy.accuracy.mean < 0.6
     assert after.greedy.accuracy.mean > 0.9

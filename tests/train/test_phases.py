@@ -14,7 +14,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import InterruptedRunError
 from swerve.recipes import load_config
-from tests.builders import figures, train_run
+from tests.builders import figures, trained_run
 
 RECIPE = """
 name: phased
@@ -54,7 +54,7 @@ def phased(small_run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(phased, tmp_path_factory):
-    return train_run(phased(), tmp_path_factory.mktemp("whole") / "run")
+    return trained_run(phased(), tmp_path_factory.mktemp("whole") / "run")
 
 
 def _weights(run):
@@ -62,8 +62,8 @@ def _weights(run):
 
 
 def test_each_boundary_has_a_checkpoint_and_each_step_its_phase(whole):
-    assert [one.label for one in whole.checkpoints()] == ["rl-1", "rl-2", "rl-4", "rl-6"]
-    assert [one.final for one in whole.checkpoints()] == [False, False, False, True]
+    assert [one.label for one in whole.checkpoints] == ["rl-1", "rl-2", "rl-4", "rl-6"]
+    assert [one.final for one in whole.checkpoints] == [False, False, False, True]
     records = read_metrics(whole.metrics_path)
     assert [record["phase"] for record in records] == [1, 1, 2, 2, 3, 3]
     assert [record["num_completions"] for record in records] == [16, 16, 24, 24, 16, 16]
@@ -101,8 +101,8 @@ def test_the_reference_is_kept_or_the_policy_that_the_phase_begins_with(whole):
 
 
 def test_a_single_phase_is_the_stage_without_phases(phased, tmp_path):
-    plain = train_run(phased("steps: 3"), tmp_path / "plain")
-    single = train_run(phased("phases: [{steps: 3}]"), tmp_path / "single")
+    plain = trained_run(phased("steps: 3"), tmp_path / "plain")
+    single = trained_run(phased("phases: [{steps: 3}]"), tmp_path / "single")
     assert _weights(single) == _weights(plain)
     assert [{k: v for k, v in one.items() if k != "phase"} for one in figures(single)] == figures(plain)
 
@@ -140,9 +140,9 @@ def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
 
     monkeypatch.setattr(module, place, dying)
     with pytest.raises(KeyboardInterrupt, match="killed"):
-        train_run(phased(), tmp_path / "run")
+        trained_run(phased(), tmp_path / "run")
     monkeypatch.undo()
-    run = train_run(phased(), tmp_path / "run", resume=True)
+    run = trained_run(phased(), tmp_path / "run", resume=True)
     assert _weights(run) == _weights(whole)
     assert figures(run) == figures(whole)
 
@@ -160,9 +160,9 @@ def test_interrupted_inside_a_phase_and_resumed_gives_the_same_bytes(phased, who
 
     monkeypatch.setattr(loop, "judge_grading", interrupted)
     with pytest.raises(InterruptedRunError, match=f"interrupted after step {step}"):
-        train_run(phased(), tmp_path / "run")
+        trained_run(phased(), tmp_path / "run")
     monkeypatch.undo()
-    run = train_run(phased(), tmp_path / "run", resume=True)
+    run = trained_run(phased(), tmp_path / "run", resume=True)
     assert _weights(run) == _weights(whole)
     assert figures(run) == figures(whole)
 
@@ -184,10 +184,10 @@ def test_two_processes_stop_early_and_make_the_phases_as_one_does(on_two_process
     path = tmp_path / "recipe.yaml"
     recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES).replace("num_train: 100", "num_train: 400")
     path.write_text(recipe.replace("MODEL", str(phased().model.path)))
-    alone = train_run(load_config(path), tmp_path / "alone")
+    alone = trained_run(load_config(path), tmp_path / "alone")
     on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
     together = RunDirectory(tmp_path / "together")
-    assert [one.label for one in together.checkpoints()] == [one.label for one in alone.checkpoints()]
+    assert [one.label for one in together.checkpoints] == [one.label for one in alone.checkpoints]
     records = figures(alone)
     assert [one["stage"] for one in records].count("sft") < 12  # it stopped early
     for one, two in zip(records, figures(together), strict=True):

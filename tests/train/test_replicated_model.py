@@ -19,8 +19,9 @@ from swerve.models.model_folder import load_config as load_config_of
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import replicated_model, train
+from swerve.train import replicated_model
 from swerve.train.learner import Learner
+from swerve.train.loop import train_run
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 
@@ -151,7 +152,7 @@ def test_a_bfloat16_run_saves_float32_weights_and_is_resumed_to_the_same_bytes(
     config = load_config(small_recipe, changes)
     config = config.model_copy(update={"stages": (config.stages[0], config.stages[-1])})
     whole, killed = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "killed")
-    train(config, whole, resume=False, progress=SilentProgress())
+    train_run(config, whole, resume=False, progress=SilentProgress())
     update = Learner.update
     for stop in (3, 6):  # in sft, and after the first step of rl
 
@@ -163,13 +164,13 @@ def test_a_bfloat16_run_saves_float32_weights_and_is_resumed_to_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(Learner, "update", interrupted)
             with pytest.raises(InterruptedRunError):
-                train(config, killed, resume=stop == 6, progress=SilentProgress())
-    train(config, killed, resume=True, progress=SilentProgress())
-    assert [(one.label, one.weights_sha256) for one in killed.checkpoints()] == [
-        (one.label, one.weights_sha256) for one in whole.checkpoints()
+                train_run(config, killed, resume=stop == 6, progress=SilentProgress())
+    train_run(config, killed, resume=True, progress=SilentProgress())
+    assert [(one.label, one.weights_sha256) for one in killed.checkpoints] == [
+        (one.label, one.weights_sha256) for one in whole.checkpoints
     ]
     assert all(record["logprob_gap"] < 0.05 for record in read_metrics(whole.metrics_path)[-2:])
-    path = whole.checkpoints()[-1].path
+    path = whole.checkpoints[-1].path
     assert load_config_of(path).dtype == torch.float32
     loaded = load_model(path, device="cpu", dtype="float32").model
     assert any(not torch.equal(weight, weight.bfloat16().float()) for weight in loaded.parameters())

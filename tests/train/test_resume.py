@@ -28,7 +28,7 @@ from swerve.errors import (
 )
 from swerve.interruption import deferred_signals
 from swerve.progress import SilentProgress
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.builders import Notes, figures
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
@@ -38,7 +38,7 @@ def _begun(whole, path) -> RunDirectory:
     """Copy a run as it was when killed after its first checkpoint."""
     shutil.copytree(whole.path, path, ignore=shutil.ignore_patterns("rollouts", "eval"))
     run = RunDirectory(path)
-    first, *others = run.checkpoints()
+    first, *others = run.checkpoints
     for checkpoint in others:
         shutil.rmtree(checkpoint.path)
     lines = run.metrics_path.read_text().splitlines(keepends=True)
@@ -91,7 +91,7 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
     run = RunDirectory(tmp_path / "run")
     status, _ = _kill_at(run, 130, small_recipe, "--out", run.path)
     assert status == -signal.SIGKILL
-    assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-100"]
+    assert [checkpoint.label for checkpoint in run.checkpoints] == ["sft-100"]
     status, errors = _kill_at(run, 223, run.path, "--resume")
     assert status == -signal.SIGKILL
     assert "continuing after sft-100 (step 100)" in errors
@@ -115,13 +115,13 @@ def test_interrupted_saves_and_resumes(small_config, small_run, tmp_path, number
     run = _begun(small_run, tmp_path / "run")
     found, errors = _kill_at(run, 130, run.path, "--resume", number=number)
     assert found == status
-    _, checkpoint = run.checkpoints()
+    _, checkpoint = run.checkpoints
     assert not checkpoint.scheduled
     assert errors.splitlines()[-1].startswith(
         f"swerve: interrupted after step {checkpoint.step}; its checkpoint is saved; continue with: swerve train "
     )
     assert run.read_provenance()["status"] == "interrupted"
-    train(small_config, run, resume=True, progress=SilentProgress())
+    train_run(small_config, run, resume=True, progress=SilentProgress())
     _same_as(run, small_run)
 
 
@@ -140,8 +140,8 @@ def test_a_closed_terminal_saves_though_nothing_can_be_shown_any_more(small_conf
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
     assert run.read_provenance()["status"] == "interrupted"
-    assert len(run.checkpoints()) == 2
-    train(small_config, run, resume=True, progress=SilentProgress())
+    assert len(run.checkpoints) == 2
+    train_run(small_config, run, resume=True, progress=SilentProgress())
     _same_as(run, small_run)
 
 
@@ -231,11 +231,11 @@ def test_a_signal_before_the_first_step_ends_it_at_once_and_is_written_down(
 
     monkeypatch.setattr(RunDirectory, place, with_signal)
     with pytest.raises(InterruptedRunError, match="interrupted before the first step; continue with: swerve") as caught:
-        train(config, run, resume=False, progress=SilentProgress())
+        train_run(config, run, resume=False, progress=SilentProgress())
     assert caught.value.exit_status == 128 + number
     assert run.read_provenance()["status"] == "interrupted"
     assert signal.getsignal(number) == before
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=True, progress=SilentProgress())
     _same_as(run, whole)
 
 
@@ -263,9 +263,9 @@ def test_a_fault_before_the_first_metrics_leaves_a_run_that_is_continued(
 
     with monkeypatch.context() as patched, pytest.raises((SwerveError, OSError), match=message):
         patched.setattr(place, failing)
-        train(config, run, resume=False, progress=SilentProgress())
+        train_run(config, run, resume=False, progress=SilentProgress())
     assert run.read_provenance()["status"] == "failed"
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=True, progress=SilentProgress())
     _same_as(run, whole)
 
 
@@ -280,9 +280,9 @@ def test_a_full_disk_on_which_no_status_can_be_written_is_what_is_told(short, tm
 
     with monkeypatch.context() as patched, pytest.raises(DiskFullError, match=r"rollouts/step_000001\.parquet"):
         patched.setattr(os, "replace", failing)
-        train(config, run, resume=False, progress=SilentProgress())
+        train_run(config, run, resume=False, progress=SilentProgress())
     assert not run.is_held()
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=True, progress=SilentProgress())
     _same_as(run, whole)
 
 
@@ -294,7 +294,7 @@ def test_what_is_refused_at_the_first_step_leaves_nothing(short, tmp_path, monke
 
     monkeypatch.setattr("swerve.train.loop.judge_grading", refusing)
     with pytest.raises(SwerveError, match="not with this recipe"):
-        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -302,9 +302,9 @@ def test_what_is_refused_at_the_first_step_leaves_nothing(short, tmp_path, monke
 def test_interrupted_leaves_no_spare_checkpoint_once_resumed(small_recipe, small_config, tmp_path):
     run = RunDirectory(tmp_path / "run")
     _kill_at(run, 30, small_recipe, "--out", run.path, number=signal.SIGINT)
-    (spare,) = run.checkpoints()
-    train(small_config, run, resume=True, progress=SilentProgress())
-    assert spare.path not in [checkpoint.path for checkpoint in run.checkpoints()]
+    (spare,) = run.checkpoints
+    train_run(small_config, run, resume=True, progress=SilentProgress())
+    assert spare.path not in [checkpoint.path for checkpoint in run.checkpoints]
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "trainer_state/optimizer.safetensors", "MANIFEST.json"])
@@ -317,7 +317,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
     raw[len(raw) // 2] ^= 4
     target.write_bytes(raw)
     progress = Notes()
-    train(small_config, run, resume=True, progress=progress)
+    train_run(small_config, run, resume=True, progress=progress)
     assert any("passing over" in note and "step_000226" in note for note in progress.notes)
     _same_as(run, small_run)
 
@@ -325,19 +325,19 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
 def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_named_and_stay_so(micro, tmp_path):
     """Training goes on after the newest one; with `verify` a change that keeps the size is seen, too."""
     config, run, whole = _copy(micro, tmp_path / "run")
-    shutil.rmtree(run.checkpoints()[3].path)  # two steps are left to train
+    shutil.rmtree(run.checkpoints[3].path)  # two steps are left to train
     shutil.rmtree(run.checkpoint_path(1))
     damaged = run.checkpoint_path(2) / "model.safetensors"
     damaged.write_bytes(bytes(damaged.stat().st_size))
     progress = Notes()
-    train(config, run, resume=True, progress=progress, verify=True)
+    train_run(config, run, resume=True, progress=progress, verify=True)
     assert any(note.startswith(f"passing over a checkpoint: {damaged}") for note in progress.notes)
     assert "continuing after sft-3 (step 3)" in progress.notes
     assert (
         f"checkpoint of step 1 is missing: {run.checkpoint_path(1)}; restore it from a copy, or continue without it"
     ) in progress.notes
-    assert [one.step for one in run.checkpoints()] == [2, 3, 4]
-    assert run.checkpoints()[-1].weights_sha256 == whole.checkpoints()[-1].weights_sha256
+    assert [one.step for one in run.checkpoints] == [2, 3, 4]
+    assert run.checkpoints[-1].weights_sha256 == whole.checkpoints[-1].weights_sha256
     for path in (run.checkpoint_path(1), run.checkpoint_path(2)):
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(whole.checkpoint_path(int(path.name[-1])), path)
@@ -352,9 +352,9 @@ def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_pow
     recipe.write_text(WIDTH_48)
     config = load_config(recipe)
     expected = RunDirectory(tmp_path / "expected")
-    train(config, expected, resume=False, progress=SilentProgress())
+    train_run(config, expected, resume=False, progress=SilentProgress())
     run = _begun(expected, tmp_path / "run")
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=True, progress=SilentProgress())
     assert figures(run) == figures(expected)
 
 
@@ -388,7 +388,7 @@ def micro(tmp_path_factory):
     recipe.write_text(MICRO.replace("save_every: 1", "checkpoints: [1, 2, 3]"))
     config = load_config(recipe)
     run = RunDirectory(recipe.parent / "run")
-    train(config, run, resume=False, progress=SilentProgress())
+    train_run(config, run, resume=False, progress=SilentProgress())
     return config, run
 
 
@@ -402,7 +402,7 @@ def short(tmp_path_factory):
     recipe.write_text(re.sub(r"stages:\n.*\n", f"max_new_tokens: 36\nstages: [{stage}]\n", MICRO))
     config = load_config(recipe)
     run = RunDirectory(recipe.parent / "run")
-    train(config, run, resume=False, progress=SilentProgress())
+    train_run(config, run, resume=False, progress=SilentProgress())
     return config, run
 
 
@@ -431,7 +431,7 @@ def test_a_changed_digit_of_what_a_run_is_known_by_is_named(micro, tmp_path, nam
     for place in _digits(path)[::stride]:
         _with_digit_changed(path, place)
         with pytest.raises(ArtifactError, match=re.escape(name)):
-            run.checkpoints()
+            run.checkpoints  # noqa: B018
         try:
             intact, damages = run.intact_checkpoints()
             assert [one.step for one in intact] == [1, 3, 4]
@@ -447,7 +447,7 @@ def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):
     line = run.metrics_path.read_text().splitlines()[2]
     run.metrics_path.write_text(run.metrics_path.read_text().replace(line, line.replace('loss": 3', 'loss": 4')))
     progress = Notes()
-    train(config, run, resume=True, progress=progress)
+    train_run(config, run, resume=True, progress=progress)
     passed = "metrics.jsonl was changed: its first .* bytes have another SHA-256, which sft-3 .step 3. was saved with"
     assert any(re.search(passed, note) for note in progress.notes)
     assert "continuing after sft-2 (step 2)" in progress.notes
@@ -457,7 +457,7 @@ def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):
 def test_another_configuration_is_not_a_resumed_one(micro, tmp_path):
     config, run, _ = _copy(micro, tmp_path / "run")
     with pytest.raises(ConfigError, match="cannot resume .*: its configuration differs in 'seed'"):
-        train(config.model_copy(update={"seed": 7}), run, resume=True, progress=SilentProgress())
+        train_run(config.model_copy(update={"seed": 7}), run, resume=True, progress=SilentProgress())
 
 
 def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
@@ -484,7 +484,7 @@ def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", recording)
     monkeypatch.setattr(files.os, "rename", counting)
-    train(load_config(recipe), run, resume=False, progress=SilentProgress())
+    train_run(load_config(recipe), run, resume=False, progress=SilentProgress())
     assert [lines for _, lines in found] == [1, 2, 3, 4]
 
 
@@ -497,16 +497,16 @@ def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
     recipe.write_text(MICRO)
     config = load_config(recipe)
     expected = RunDirectory(tmp_path / "expected")
-    train(config, expected, resume=False, progress=SilentProgress())
+    train_run(config, expected, resume=False, progress=SilentProgress())
     points = 0
     for point in range(stride, 1000, stride):
         run = RunDirectory(tmp_path / "killed" / str(point))
         run.path.parent.mkdir(exist_ok=True)
-        command = partial(train, config, run, resume=False, progress=SilentProgress())
+        command = partial(train_run, config, run, resume=False, progress=SilentProgress())
         if not killed_at(command, point, root=run.path.parent, log=tmp_path / "printed"):
             break
         points += 1
-        train(config, run, resume=True, progress=SilentProgress())
+        train_run(config, run, resume=True, progress=SilentProgress())
         _same_as(run, expected)
         assert not list(run.path.parent.glob(".swerve-tmp-*"))
     assert points > 100 / stride

@@ -22,11 +22,11 @@ from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
-from swerve.train import train
 from swerve.train.checks import check_recipe
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
+from swerve.train.loop import train_run
 from tests.builders import Notes, figures
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
@@ -55,7 +55,7 @@ def recipe(small_run, tmp_path):
 
 def _train(path, run, *, resume=False, progress=None):
     run = RunDirectory(run)
-    train(load_config(path), run, resume=resume, progress=progress or SilentProgress())
+    train_run(load_config(path), run, resume=resume, progress=progress or SilentProgress())
     return run
 
 
@@ -320,7 +320,7 @@ def test_a_collapse_stops_training_where_the_recipe_says_so(recipe, tmp_path, mo
         _train(path, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     assert run.read_provenance()["status"] == "collapsed"
-    assert [checkpoint.label for checkpoint in run.checkpoints()] == ["rl-2"]
+    assert [checkpoint.label for checkpoint in run.checkpoints] == ["rl-2"]
     _collapse_at(monkeypatch, [])
     _train(path, tmp_path / "run", resume=True)
     assert run.read_provenance()["status"] == "trained"

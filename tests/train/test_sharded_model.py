@@ -26,7 +26,7 @@ from swerve.models.model_card import Origin
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.campaign.ranks import run_on_copies
 
 pytestmark = pytest.mark.dist
@@ -68,7 +68,7 @@ BOTH_LAYOUTS = ("sft", "dr_grpo")
 
 def _train(recipe: Path, out: Path, changes: Sequence[str] = (), *, resume: bool = False) -> RunDirectory:
     run = RunDirectory(out)
-    train(load_config(recipe, list(changes)), run, resume=resume, progress=SilentProgress())
+    train_run(load_config(recipe, list(changes)), run, resume=resume, progress=SilentProgress())
     return run
 
 

@@ -11,7 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError, MissingExtraError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train.loop import train_run
 
 SHORT = ["stages.sft.steps=3", "stages.sft.checkpoints=[]", "stages.rl.steps=1", "stages.rl.checkpoints=[]"]
 
@@ -24,7 +24,7 @@ def _sft_only(small_recipe, *overrides):
 def test_tensorboard_gets_what_metrics_jsonl_gets(small_recipe, tmp_path):
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = RunDirectory(tmp_path / "run")
-    train(_sft_only(small_recipe, "runtime.trackers=[tensorboard]"), run, resume=False, progress=SilentProgress())
+    train_run(_sft_only(small_recipe, "runtime.trackers=[tensorboard]"), run, resume=False, progress=SilentProgress())
     events = reader.EventAccumulator(str(run.path / "tensorboard")).Reload()
     found = [(event.step, event.value) for event in events.Scalars("sft/loss")]
     assert found == [(r["step"], pytest.approx(r["loss"], rel=1e-6)) for r in read_metrics(run.metrics_path)]
@@ -80,9 +80,9 @@ def test_a_tracker_gets_what_metrics_jsonl_gets_and_a_resumed_run_continues_ther
     monkeypatch.setenv("STUB", str(tmp_path / "told"))
     run = RunDirectory(tmp_path / "run")
     config = _sft_only(small_recipe, f"runtime.trackers=[{name}]", "seed=0", "stages.sft.checkpoints=[2]")
-    train(config, run, resume=False, progress=SilentProgress())
-    shutil.rmtree(run.checkpoints()[-1].path)
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=False, progress=SilentProgress())
+    shutil.rmtree(run.checkpoints[-1].path)
+    train_run(config, run, resume=True, progress=SilentProgress())
     monkeypatch.delitem(sys.modules, name)
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     records = read_metrics(run.metrics_path)
@@ -102,7 +102,7 @@ def test_a_missing_package_names_the_extra(small_recipe, tmp_path, monkeypatch, 
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(MissingExtraError, match=rf"install it with: pip install 'swerve\[{name}\]'"):
-        train(
+        train_run(
             _sft_only(small_recipe, f"runtime.trackers=[{name}]"),
             RunDirectory(tmp_path / "run"),
             resume=False,
@@ -125,5 +125,5 @@ def test_what_cannot_work_is_refused_before_the_first_step(small_recipe, tmp_pat
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(ConfigError, match=message):
-        train(_sft_only(small_recipe, override), run, resume=False, progress=SilentProgress())
+        train_run(_sft_only(small_recipe, override), run, resume=False, progress=SilentProgress())
     assert not run.path.exists()

@@ -11,7 +11,7 @@ import torch
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
-from swerve.eval import evaluate
+from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import load_model, stop_ids
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
@@ -20,7 +20,7 @@ from swerve.recipes import load_config
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.seeds import derive_seed
-from swerve.train import train
+from swerve.train.loop import train_run
 from tests.builders import Notes
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
         if overrides not in known:
             config = load_config(folder / "micro.yaml", overrides)
             directory = RunDirectory(folder / str(len(known)))
-            train(config, directory, resume=False, progress=SilentProgress())
+            train_run(config, directory, resume=False, progress=SilentProgress())
             known[overrides] = config, directory
         return known[overrides]
 
@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 
 
 def _weights(run):
-    return {one.label: one.weights_sha256 for one in run.checkpoints()}
+    return {one.label: one.weights_sha256 for one in run.checkpoints}
 
 
 def _same(run, whole):
@@ -70,7 +70,7 @@ def _cut_back(whole, path, last_step):
     """Copy a run as it was when killed after a step whose checkpoint is kept."""
     shutil.copytree(whole.path, path)
     run = RunDirectory(path)
-    for one in run.checkpoints():
+    for one in run.checkpoints:
         if one.step > last_step:
             shutil.rmtree(one.path)
     return run
@@ -96,7 +96,7 @@ def test_without_heldout_problems_it_is_refused_before_the_first_step(trained, t
     config, _ = trained(*LIVE)
     monkeypatch.setattr("swerve.train.watches.heldout_problems", lambda *_: [])
     with pytest.raises(ConfigError, match="task 'addition' has no held-out problems, which eval.every and probe.every"):
-        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
     assert not (tmp_path / "run").exists()
 
 
@@ -105,7 +105,7 @@ def test_the_evaluation_is_that_of_swerve_eval_and_is_not_made_again(trained, tm
     plain_config, plain = trained()
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(plain.path, run.path)
-    evaluate(plain_config, run, progress=SilentProgress())
+    evaluate_run(plain_config, run, progress=SilentProgress())
     names = ["step_000004", "step_000006", "step_000008", "step_000009"]
     assert sorted(path.stem for path in live.path.glob("eval/*.json")) == names
     for name in names:
@@ -116,7 +116,7 @@ def test_the_evaluation_is_that_of_swerve_eval_and_is_not_made_again(trained, tm
     loaded = []
     monkeypatch.setattr("swerve.eval.heldout.load_model", lambda path, **_: loaded.append(path.name) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        evaluate(config, whole, progress=SilentProgress())
+        evaluate_run(config, whole, progress=SilentProgress())
     assert loaded == ["step_000005"]  # the only one that training did not evaluate
 
 
@@ -147,7 +147,7 @@ def test_killed_and_resumed_it_measures_the_same(trained, tmp_path):
     config, live = trained(*LIVE)
     run = _cut_back(live, tmp_path / "run", last_step=6)
     (run.path / "eval" / "step_000006.json").unlink()  # killed before its evaluation was written
-    train(config, run, resume=True, progress=SilentProgress())
+    train_run(config, run, resume=True, progress=SilentProgress())
     _same(run, live)
 
 
@@ -157,7 +157,7 @@ def test_retention_keeps_the_newest_and_what_others_need(trained):
     assert _weights(run) == {name: _weights(plain)[name] for name in ("sft-4", "rl-4", "rl-5")}
     assert [path.parent.name for path in run.path.glob("checkpoints/*/trainer_state")] == ["step_000009"]
     named, run = trained("retention.keep=1", "probe.final=rl-2", "probe.baseline=step_000007")
-    assert [one.step for one in run.checkpoints()] == [4, 6, 7, 9]
+    assert [one.step for one in run.checkpoints] == [4, 6, 7, 9]
     assert named.retained_steps(6) == {4, 6, 7, 8, 9}
 
 
@@ -166,9 +166,9 @@ def test_what_retention_deleted_is_named_in_one_line_and_not_made_again(trained,
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(whole.path, run.path)
     progress = Notes()
-    train(config, run, resume=True, progress=progress)
+    train_run(config, run, resume=True, progress=progress)
     _same(run, whole)
-    evaluate(config, run, progress=progress)
+    evaluate_run(config, run, progress=progress)
     assert [note for note in progress.notes if "again" in note or "deleted" in note] == [
         "left out, for retention.keep deleted them: step_000005, step_000006, step_000007"
     ]
@@ -180,10 +180,10 @@ def test_a_run_with_all_of_it_is_the_same_wherever_it_is_killed(trained, tmp_pat
     for point in range(61, 5000, 61):
         run = RunDirectory(tmp_path / "killed" / str(point))
         run.path.parent.mkdir(exist_ok=True)
-        command = partial(train, config, run, resume=False, progress=SilentProgress())
+        command = partial(train_run, config, run, resume=False, progress=SilentProgress())
         if not killed_at(command, point, root=run.path.parent, log=tmp_path / "printed"):
             break
-        train(config, run, resume=True, progress=SilentProgress())
+        train_run(config, run, resume=True, progress=SilentProgress())
         _same(run, whole)
     assert point > 600
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_without_optimizer_state_is_passed_over(trained, tmp_path):
     config, whole = trained(*RETENTION)
     run = _cut_back(whole, tmp_path / "run", last_step=8)
     progress = Notes()
-    train(config, run, resume=True, progress=progress)
+    train_run(config, run, resume=True, progress=progress)
     assert any("has no optimizer state any more (retention.save_optimizer: false)" in note for note in progress.notes)
     assert "continuing after sft-4 (step 4)" in progress.notes
     _same(run, whole)
@@ -208,8 +208,8 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     sizes = [one.stat().st_size for one in run.checkpoint_path(9).rglob("*") if one.is_file()]
     counted = CountedHashes(monkeypatch)
     progress = Notes()
-    train(config, run, resume=True, progress=progress)
+    train_run(config, run, resume=True, progress=progress)
     assert sum(sizes) < counted.num_bytes < sum(sizes) + 60_000  # manifests, config.yaml and a small tokenizer
     assert not any("step_000006" in note for note in progress.notes)
-    train(config, run, resume=True, progress=progress, verify=True)
+    train_run(config, run, resume=True, progress=progress, verify=True)
     assert any("passing over" in note and "step_000006" in note for note in progress.notes)

@@ -75,7 +75,7 @@ def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
     Raises:
         ArtifactError: a file is damaged or of another version, or of another checkpoint than the one of its name.
     """
-    checkpoints = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
+    checkpoints = {checkpoint.step: checkpoint for checkpoint in run.checkpoints}
     evaluations = [read_evaluation(run, path) for path in (run.path / "eval").glob("step_*.json")]
     for evaluation in evaluations:
         checkpoint = checkpoints.get(evaluation.step)  # none where it was deleted or is kept elsewhere

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import socket
 import time
@@ -33,6 +34,8 @@ from swerve.artifacts.metrics import Extent, check_extent, synced_extent
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 
 RUN_SCHEMA_VERSION = 1
+RUNS = Path("runs")
+"""Folder in which a run is found by its name."""
 _IDENTITY = ("config_hash", "seed")
 _LOOK_SECONDS = 0.2
 """A process that only looks whether the lock is held holds it for less."""
@@ -80,6 +83,10 @@ class RunDirectory:
     """Paths and small files of one run. Creating the object does not touch the disk."""
 
     path: Path
+
+    def __post_init__(self) -> None:
+        """Take the path as text, too."""
+        object.__setattr__(self, "path", Path(self.path))
 
     @property
     def quoted(self) -> str:
@@ -225,6 +232,12 @@ class RunDirectory:
         self.write_provenance({**self._read_record(), "status": status})
 
     @property
+    def status(self) -> str | None:
+        """What `set_status` recorded; `killed` where it says `training` and no process holds the run."""
+        status: str | None = self._read_record().get("status")
+        return "killed" if status == "training" and not self.is_held() else status
+
+    @property
     def _lock_path(self) -> Path:
         return self.path / ".lock"
 
@@ -297,8 +310,9 @@ class RunDirectory:
         _check_offsets(checkpoint, provenance.get("stages"))
         return checkpoint
 
+    @property
     def checkpoints(self) -> list[CheckpointRef]:
-        """Return every complete checkpoint, by step; their manifests are compared with themselves and with the run.
+        """Every complete checkpoint, by step; their manifests are compared with themselves and with the run.
 
         Raises:
             ArtifactError: a manifest is damaged, or of another run.
@@ -315,7 +329,7 @@ class RunDirectory:
             scheduled: global steps of the checkpoints that the recipe asks for.
             retained: returns those that stay once training has reached a step; None: all.
         """
-        known = [one.step for one in self.checkpoints()]
+        known = [one.step for one in self.checkpoints]
         is_trained = self.read_provenance().get("status") == "trained"
         kept = scheduled if retained is None else retained(max(known, default=0))
         due = [step for step in sorted(scheduled) if is_trained or step < max(known, default=0)]
@@ -429,7 +443,7 @@ class RunDirectory:
         Raises:
             CheckpointError: nothing matches; the message lists the checkpoints of the run.
         """
-        known = self.checkpoints()
+        known = self.checkpoints
         for checkpoint in reversed(known):
             if selector in (checkpoint.name, checkpoint.label) or (selector == checkpoint.stage and checkpoint.final):
                 return checkpoint
@@ -437,6 +451,47 @@ class RunDirectory:
         raise CheckpointError(
             f"{self.path} has no checkpoint '{selector}'; it has {', '.join(names) or 'none'}{nearest(selector, names)}"
         )
+
+
+def find_run(run: str | Path | RunDirectory) -> RunDirectory:
+    """Return the run that a user names: by its path, by its name under `runs/`, or as it is.
+
+    Raises:
+        ArtifactError: there is no such run; the message names the nearest.
+    """
+    if isinstance(run, RunDirectory):
+        run.read_provenance()
+        return run
+    path = Path(run)
+    if not path.exists() and (RUNS / path / "run.json").is_file():
+        path = RUNS / path
+    if not path.exists():
+        names = [str(place.parent) for folder in {RUNS, path.parent} for place in folder.glob("*/run.json")]
+        hint = nearest(str(path), names) or nearest(str(RUNS / path), names)
+        raise ArtifactError(
+            f"run directory {path} does not exist{hint or f'; `swerve runs` lists those under {RUNS}/'}"
+        )
+    return find_run(RunDirectory(path))
+
+
+def check_name(name: str) -> str:
+    """Return a run's name if it is safe as a directory's name.
+
+    Raises:
+        ConfigError: it is empty, has characters other than letters, digits, `.`, `_` and `-`, or starts like a hidden
+            file or an option of other programs.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
+        raise ConfigError(
+            f"run name {name!r} is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', starting with a "
+            "letter, a digit or '_'; set it with name=NAME, or choose a directory with --out"
+        )
+    return name
+
+
+def is_main_process() -> bool:
+    """Whether this is the only process or, under torchrun, the first: the one that checks, writes and reports."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _try_lock(stream: TextIO, kind: int, *, after: float = 0.0) -> bool:

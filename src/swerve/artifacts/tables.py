@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_path
-from swerve.errors import ArtifactError, DiskFullError
+from swerve.errors import ArtifactError, DiskFullError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 TABLE_VERSION = "1"
 PROVENANCE = "swerve_provenance"
@@ -230,3 +233,27 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
         return table.select(schema.names).cast(schema)
     except (ValueError, pa.ArrowException) as error:
         raise ArtifactError(f"{path} has a column of another type: {str(error).splitlines()[0]}") from None
+
+
+def import_pandas() -> Any:
+    """Return the module pandas, which is an extra.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise MissingExtraError("pandas", "hub", "a data frame") from None
+    return pandas
+
+
+def data_frame(table: pa.Table) -> DataFrame:
+    """Return a table as a data frame, labels as text.
+
+    Raises:
+        MissingExtraError: pandas is not installed.
+    """
+    import_pandas()
+    plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    return table.cast(pa.schema(plain)).to_pandas()

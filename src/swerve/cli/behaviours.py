@@ -95,10 +95,11 @@ def _all_records(sources: Sequence[str], by: str | None, fields: Sequence[str]) 
 
 def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tuple[str, list[Response], str | None]]:
     """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
+    from swerve.artifacts.run import find_run
     from swerve.artifacts.samples import is_samples_file
-    from swerve.cli.runs import find_run, load_run_config
     from swerve.eval.response_behaviours import file_responses, run_responses
     from swerve.formats.typed_fields import parse_fields
+    from swerve.recipes.loader import load_run_config
 
     path, named = Path(source), parse_fields(fields)
     files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]

@@ -18,8 +18,8 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve.cli.runs import NamedFolder
     from swerve.models.model_folder import LoadedModel
+    from swerve.models.named_models import NamedFolder
     from swerve.probe.engine.forward import ForcedStates
     from swerve.progress import Progress
 
@@ -208,7 +208,7 @@ def bench_estimators(
 ) -> None:
     """Compare estimators of KL with the exact one: value, bias, variance and gradient."""
     from swerve.artifacts.files import sha256_file, write_json
-    from swerve.cli.runs import resolve_checkpoint
+    from swerve.models.named_models import resolve_checkpoint
 
     settings = AuditSettings(max_tokens=max_tokens, temperature=temperature, device=device, dtype=dtype)
     progress = console_progress(sys.stderr)

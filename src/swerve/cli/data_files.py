@@ -165,9 +165,10 @@ def select(
 def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[Response]]:
     """Return the files of some sources and their responses; those of a run are joined to its problems."""
     from swerve.artifacts.responses import Response
-    from swerve.cli.runs import find_run, load_run_config
+    from swerve.artifacts.run import find_run
     from swerve.formats.imported_responses import join_problems, read_responses
     from swerve.problems import load_family
+    from swerve.recipes.loader import load_run_config
     from swerve.seeds import derive_seed
 
     files: list[Path] = []

@@ -76,8 +76,9 @@ def evaluate(
     Accuracy by kind of problem, pass@k, length, entropy, diversity and more, with intervals and paired differences from
     the baseline; responses and accuracies from elsewhere (--rows) beside them. Interrupted, the same command continues.
     """
+    from swerve.artifacts.run import is_main_process
     from swerve.behaviours.diversity import load_embedder
-    from swerve.cli.runs import is_main_process, main_progress
+    from swerve.cli.runs import main_progress
 
     check_format(form)
     given = list(arguments or ())

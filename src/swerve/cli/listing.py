@@ -116,7 +116,7 @@ def check_config(
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe can be trained, what its presets leave out, how long it is and how much memory it needs."""
-    from swerve.cli.runs import check_name
+    from swerve.artifacts.run import check_name
     from swerve.config import preset_notes
     from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
@@ -185,8 +185,8 @@ def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict
 
 def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
     """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
+    from swerve.models.starting_model import has_open_model
     from swerve.train.memory import check_memory, gigabytes, predicted_memory
-    from swerve.train.starting_model import has_open_model
 
     if has_open_model(config):
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
@@ -232,9 +232,9 @@ def describe_run(path: Path) -> dict[str, Any]:
     entry: dict[str, Any] = dict.fromkeys(("date", "status", "stages", "last_step", "num_steps", "accuracy", "reward"))
     entry["name"] = path.name
     try:
-        status = run.read_provenance().get("status")
+        run.read_provenance()
         entry["date"] = datetime.fromtimestamp(run.config_path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M")
-        entry["status"] = "killed" if status == "training" and not run.is_held() else status
+        entry["status"] = run.status
         stages = load_config(run.config_path).stages
         entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
 

@@ -14,51 +14,21 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.run import PROBED, RunDirectory
+from swerve.artifacts.run import RUNS, RunDirectory, check_name, find_run, is_main_process
 from swerve.artifacts.samples import is_samples_file, read_samples
 from swerve.cli.console import print_json, print_result, print_text
-from swerve.cli.runs import (
-    RUNS,
-    check_name,
-    continue_run,
-    find_run,
-    find_study,
-    free_run_path,
-    is_main_process,
-    load_run_config,
-    main_progress,
-    new_run,
-    resolve_checkpoint,
-    run_path,
-    set_thread_environment,
-)
+from swerve.cli.runs import find_study, free_run_path, main_progress
 from swerve.cli.study_command import report_runs, report_study
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
-from swerve.config import Config, ReportConfig
+from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
+from swerve.models.named_models import resolve_checkpoint
+from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import ProbeSettings
 from swerve.progress import Progress
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
-from swerve.recipes.loader import load_config, load_settings, profile_name
-
-
-def _train(
-    config: Config,
-    out: Path | None,
-    *,
-    resume: bool,
-    progress: Progress,
-    verify: bool = False,
-    profile: str | None = None,
-) -> RunDirectory:
-    set_thread_environment(config.runtime)
-    run = continue_run(config, out) if resume else new_run(config, out)
-    from swerve.train import train
-
-    progress.note(f"run directory: {run.path}")
-    train(config, run, resume=resume, progress=progress, verify=verify, profile=profile)
-    return run
+from swerve.recipes.loader import load_config, load_run_config, load_settings
 
 
 def run_train(
@@ -75,30 +45,20 @@ def run_train(
 
     With `or_start` a run that was begun is continued, and another one started.
     """
-    candidates = (Path(recipe), RUNS / recipe) if resume or or_start else ()
-    run_paths = [path for path in candidates if (path / "run.json").is_file()]
-    if run_paths:
-        out = out or run_paths[0]
-        config = load_config(run_paths[0] / "config.yaml", overrides)
-    elif resume and not or_start and recipe not in shipped_recipes() and not Path(recipe).is_file():
-        raise ConfigError(
-            f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
-            "new run starts without --resume"
-        )
-    else:
-        config = load_config(recipe, overrides)
+    from swerve.train import known_run, run_directory, train
 
-    # A job that torchrun started again continues by itself.
-    there, progress = RunDirectory(run_path(config, out)), main_progress()
+    # A job that torchrun started again continues by itself, and so does a run that was begun, where that is asked for.
+    progress = main_progress()
+    known = known_run(recipe) if resume or or_start else None
+    there = run_directory(load_config(known or recipe, overrides), out or known)
     if not resume and there.is_of_this_job():
         or_start = True
         progress.note("torchrun started the processes again: the run continues")
     if or_start:
         resume = (there.path / "run.json").is_file()
-    profile = profile_name(overrides)
-    run = _train(config, out, resume=resume, progress=progress, verify=verify, profile=profile)
+    run = train(known or recipe, overrides, out=there, resume=resume, verify=verify, progress=progress)
     if as_json and is_main_process():
-        print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
+        print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints]})
 
 
 def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -142,12 +102,15 @@ def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_jso
     progress = main_progress()
     recipe, rest = demo_recipe(overrides)
     config = with_steps(load_config(recipe, rest))
-    run = _train(config, out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress)
-    from swerve.eval import evaluate
-    from swerve.probe import probe_run
-    from swerve.report import build_report
+    from swerve.eval.heldout import evaluate_run
+    from swerve.probe.from_run import probe_run
+    from swerve.report.page import build_report
+    from swerve.train import train
 
-    evaluate(config, run, progress=progress)
+    run = train(
+        config, out=out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress
+    )
+    evaluate_run(config, run, progress=progress)
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
@@ -189,9 +152,9 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
     """
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> list[Evaluation]:
-        from swerve.eval import evaluate
+        from swerve.eval.heldout import evaluate_run
 
-        return evaluate(config, run, progress=progress)
+        return evaluate_run(config, run, progress=progress)
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
         if form is None:
@@ -213,7 +176,7 @@ def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     """Compare the checkpoints of a run with its reference, token by token."""
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> ProbeSummary | None:
-        from swerve.probe import probe_run
+        from swerve.probe.from_run import probe_run
 
         return probe_run(config, run, progress=progress)
 
@@ -309,24 +272,16 @@ def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json:
         paths = [find_run(place).path for place in (run, *more)]
         report_runs(paths, out or paths[0].parent / _compared(paths), as_json=as_json)
     else:
-        _report_run(find_run(run), overrides, as_json=as_json)
+        from swerve.report import report
+
+        page = report(run, overrides, progress=main_progress())
+        print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
 
 
 def _compared(paths: Sequence[Path]) -> str:
     """Return the name of the directory in which runs are compared."""
     rest = [paths[1].name] if len(paths) == 2 else [f"{len(paths) - 1}-others"]
     return "-".join(["compared", paths[0].name, *rest])
-
-
-def _report_run(directory: RunDirectory, overrides: Sequence[str], *, as_json: bool) -> None:
-    options = _report_options(directory, overrides)
-    from swerve.report import build_report
-    from swerve.report.read import missing_inputs
-
-    for line in missing_inputs(directory):
-        main_progress().note(line)
-    page = build_report(directory, options=options)
-    print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
 
 
 def _sample_files(path: Path) -> list[Path]:
@@ -352,12 +307,3 @@ def _report_samples(
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
     text = f"{comparison_text(shown)}\nReport: {page}"
     print_result({"report": str(page)}, text, as_json=as_json)
-
-
-def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig:
-    """Return the recipe's options of the report, or the default ones where there was no recipe."""
-    if run.read_provenance().get("status") != PROBED:
-        config = load_run_config(run, overrides)
-        set_thread_environment(config.runtime)
-        return config.report
-    return load_settings(ProbeSettings, overrides).report

@@ -209,12 +209,14 @@ def _probe_files(run_name: str | None, changes: list[str], given: dict[str, Any]
     if task is not None and run_name is not None:
         raise ConfigError(f"--task: the responses are graded by the task of {run_name}; leave out --task or RUN")
 
-    from swerve.cli.runs import find_run, is_main_process, load_run_config, main_progress, set_thread_environment
+    from swerve.artifacts.run import find_run, is_main_process
+    from swerve.cli.runs import main_progress
     from swerve.cli.summary import probe_lines
     from swerve.formats.typed_fields import parse_fields
+    from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
     from swerve.recipes.layers import Override
-    from swerve.recipes.loader import load_settings
+    from swerve.recipes.loader import load_run_config, load_settings
 
     # Settings are those of the run, with overrides, or what the overrides alone say.
     if task is not None:
@@ -266,7 +268,7 @@ def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Any]) 
         ConfigError: without a run one is not named, or two have the same name.
         CheckpointError: there is no such model.
     """
-    from swerve.cli.runs import NamedModel, resolve_model
+    from swerve.models.named_models import NamedModel, resolve_model
 
     reference, baseline = given.pop("reference", None), given.pop("baseline", None)
     named, own = given.pop("checkpoints", []), list[NamedModel]()

@@ -10,11 +10,13 @@ from typing import Any
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, is_main_process
 from swerve.cli.console import print_result
-from swerve.cli.runs import is_main_process, main_progress, resolve_model, set_thread_environment
+from swerve.cli.runs import main_progress
 from swerve.cli.summary import probe_lines
 from swerve.errors import ConfigError, nearest
+from swerve.models.named_models import resolve_model
+from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
 from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress

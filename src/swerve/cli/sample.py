@@ -92,7 +92,8 @@ def sample(
 
     Interrupted, the same command continues to the same bytes. Under torchrun the processes share the problems.
     """
-    from swerve.cli.runs import is_main_process, main_progress
+    from swerve.artifacts.run import is_main_process
+    from swerve.cli.runs import main_progress
 
     # Models and keys of the task stand side by side.
     temperatures = parse_temperatures(temperature)
@@ -184,7 +185,7 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
         ConfigError: none is given, two have one label, or a label cannot be the name of a file.
         CheckpointError: there is no such model.
     """
-    from swerve.cli.runs import check_label, resolve_model
+    from swerve.models.named_models import check_label, resolve_model
 
     # A word that is no model may be a misspelt key of the task.
     models: dict[str, Path | str] = {}

@@ -139,9 +139,9 @@ def _devices(gpus: str | None) -> list[str]:
 def _model(config: Config, engine: ServerEngineConfig) -> Path | str:
     """Return the model's folder or hub name; the folder of a tiny one is made."""
     from swerve.config import PretrainedModel
+    from swerve.models.starting_model import pretrained_path, tiny_folder
     from swerve.recipes.loader import config_hash
     from swerve.rollout.weights_folder import weights_path
-    from swerve.train.starting_model import pretrained_path, tiny_folder
 
     if isinstance(config.model, PretrainedModel):
         return pretrained_path(config.model)

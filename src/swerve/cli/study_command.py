@@ -66,7 +66,8 @@ def study(
     and as a page.
     """
     check_format(form)
-    from swerve.cli.runs import RUNS, main_progress
+    from swerve.artifacts.run import RUNS
+    from swerve.cli.runs import main_progress
     from swerve.study.plan import plan_study
 
     # Nothing is written before the whole study was checked.

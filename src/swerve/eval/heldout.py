@@ -42,7 +42,7 @@ from swerve.types import Problem
 from swerve.world import World, joined_world
 
 
-def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
+def evaluate_run(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
     """Evaluate every scheduled checkpoint that has no evaluation of these weights under these settings yet.
 
     So is the trained model that the run began with, if it began with one that is still there, at step 0.
@@ -56,7 +56,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
         ConfigError: a problem's grader does not exist or does not take its policies.
     """
     run.read_provenance()
-    checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
+    checkpoints = [checkpoint for checkpoint in run.checkpoints if checkpoint.scheduled]
     if not checkpoints:
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
     config = with_steps(config)

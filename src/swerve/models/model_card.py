@@ -40,7 +40,7 @@ class Origin:
         """
         run = RunDirectory(folder.resolve().parent.parent)
         if folder.resolve().parent.name == "checkpoints" and (run.path / "run.json").is_file():
-            for checkpoint in run.checkpoints():
+            for checkpoint in run.checkpoints:
                 if checkpoint.path.name == folder.resolve().name:
                     return cls(folder=folder, run=run, checkpoint=checkpoint)
         return cls(folder=folder)

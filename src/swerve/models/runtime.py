@@ -6,8 +6,6 @@ import ctypes
 import os
 import platform
 
-import torch
-
 from swerve.config.recipe import RuntimeConfig
 from swerve.rewards.sandbox.pool import configure_pool
 
@@ -18,6 +16,8 @@ _KEPT = ((-3, 32 << 20, "MALLOC_MMAP_THRESHOLD_"), (-1, 64 << 20, "MALLOC_TRIM_T
 def apply_runtime(runtime: RuntimeConfig) -> None:
     """Set the number of torch threads, the size and limits of the grader pool, and how much freed memory is kept."""
     if runtime.threads is not None:
+        import torch
+
         torch.set_num_threads(runtime.threads)
     configure_pool(
         num_workers=runtime.grader_workers,
@@ -25,6 +25,17 @@ def apply_runtime(runtime: RuntimeConfig) -> None:
         memory_mb=runtime.grader_memory_mb,
     )
     _keep_freed_memory()
+
+
+def set_thread_environment(runtime: RuntimeConfig) -> None:
+    """Choose OpenMP's threads before torch is imported, unless the user did.
+
+    Waiting threads sleep: with a model so small that each kernel takes microseconds, spinning ones cost more than they
+    save.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if runtime.threads is not None:
+        os.environ.setdefault("OMP_NUM_THREADS", str(runtime.threads))
 
 
 def _keep_freed_memory() -> None:

@@ -273,7 +273,7 @@ def _import(
         problems = read_problems(Path(recipe.problems), fields=fields)
     elif trained is not None:
         config, run = trained
-        evaluated = [checkpoint for checkpoint in run.checkpoints() if run.evaluation_path(checkpoint).is_file()]
+        evaluated = [checkpoint for checkpoint in run.checkpoints if run.evaluation_path(checkpoint).is_file()]
         if evaluated:
             family = load_family(config.task)
             (responses,) = read_evaluated(run, evaluated[-1])

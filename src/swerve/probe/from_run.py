@@ -132,7 +132,7 @@ def run_recipe(config: Config, run: RunDirectory) -> tuple[ProbeRecipe, dict[str
         baseline=baseline[0].label if baseline else None,
         checkpoints=tuple(checkpoint.label for checkpoint in checkpoints),
         final=final.label,
-        steps={checkpoint.label: checkpoint.step for checkpoint in (reference, *run.checkpoints())},
+        steps={checkpoint.label: checkpoint.step for checkpoint in (reference, *run.checkpoints)},
         samples=SamplesFrom(**dict(zip(("reference", "final"), map(str, samples), strict=True))),
         out=str(run.path),
     )
@@ -174,7 +174,7 @@ def run_checkpoints(config: Config, run: RunDirectory) -> list[CheckpointRef]:
     Raises:
         CheckpointError: the run has no such checkpoint.
     """
-    known, stage = run.checkpoints(), probed_stage(config)
+    known, stage = run.checkpoints, probed_stage(config)
     chosen = [checkpoint for checkpoint in known if checkpoint.stage == stage and checkpoint.scheduled]
     if not chosen:
         stages = ", ".join(dict.fromkeys(checkpoint.stage for checkpoint in known)) or "none"
@@ -194,7 +194,7 @@ def _baseline(config: Config, run: RunDirectory, reference: CheckpointRef) -> tu
     place = labels.index(reference.stage)
     if place > 0:
         ends = [
-            checkpoint for checkpoint in run.checkpoints() if checkpoint.stage == labels[place - 1] and checkpoint.final
+            checkpoint for checkpoint in run.checkpoints if checkpoint.stage == labels[place - 1] and checkpoint.final
         ]
         return ends[-1:], []
     try:

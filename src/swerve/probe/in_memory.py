@@ -1,179 +1,176 @@
-"""The probe as a library call: two models in memory, token sequences, and statistics of every token."""
+"""The probe as a library call: models in memory or by name, token sequences, and statistics of every token."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from swerve.artifacts.tables import TOKEN_COLUMNS
 from swerve.batch import TokenSequence
-from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
-from swerve.errors import MismatchError, SwerveError
-from swerve.functional.head_divergence import TopProbs
-from swerve.models.model_folder import LoadedModel
+from swerve.errors import ConfigError, MismatchError
+from swerve.models.model_folder import (
+    LoadedModel,
+    bases_kept,
+    bases_of,
+    load_model,
+    load_tokenizer,
+    resolve_device,
+    tokenizer_fingerprint,
+)
+from swerve.models.named_models import resolve_model
 from swerve.positions import max_positions
-from swerve.probe.engine.forward import STATISTICS, ForcedStates, forced_states, pair_statistics
+from swerve.probe.engine.forward import ForcedStates, forced_states, pair_statistics
+from swerve.probe.result import STATISTICS, ProbeResult
+from swerve.probe.rollouts.given import given_sequences, token_texts
+from swerve.progress import Progress
 from swerve.prompts import num_ids
 
-_DEFAULTS = SpikeConfig()
+Model = str | Path | nn.Module
+"""A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; or a model in memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """What was measured at each of N completion tokens, one sequence after the other; every array is `[N]`.
-
-    P is `model`, Q is `reference`. Divergences, entropies and log-probabilities are in nats. The statistics `js`,
-    `kl_forward`, `logprob_ref` and so on are attributes; `swerve.artifacts.tables.TOKEN_COLUMNS` says what each is.
-    """
-
-    sequence_ids: NDArray[np.int32]
-    """Which sequence each token belongs to, from 0 in the order given."""
-    positions: NDArray[np.int32]
-    """From 0 at the first completion token."""
-    token_ids: NDArray[np.int32]
-    tokens: tuple[str, ...] | None
-    """The text of each token; None without a tokenizer."""
-    statistics: Mapping[str, NDArray[Any]]
-    """Each of `STATISTICS` by name; they are attributes, too."""
-    top: TopProbs | None
-    """The `top_k` most likely tokens of P; None for `top_k=0`."""
-    top_ref: TopProbs | None
-
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        """Return a statistic by its name."""
-        if name not in STATISTICS:
-            raise AttributeError(f"a result of the probe has no '{name}'; its statistics are {', '.join(STATISTICS)}")
-        return self.statistics[name]
-
-    def table(self) -> pa.Table:
-        """Return one row a token; the unit of each column is in its field's metadata."""
-        columns = {
-            "sequence_id": self.sequence_ids,
-            "position": self.positions,
-            "token_id": self.token_ids,
-            **self.statistics,
-        }
-        fields = [pa.field(name, TOKEN_COLUMNS[name][0], metadata=_unit(name)) for name in columns]
-        table = pa.table(columns, schema=pa.schema(fields))
-        return table if self.tokens is None else table.add_column(3, "token", pa.array(self.tokens, pa.string()))
-
-    def to_pandas(self) -> Any:
-        """Return `table` as a data frame; its `attrs["units"]` has the units.
-
-        Raises:
-            SwerveError: pandas is not installed.
-        """
-        table = self.table()
-        try:
-            frame = table.to_pandas()
-        except ModuleNotFoundError:
-            raise SwerveError("to_pandas needs pandas; install it with: pip install pandas") from None
-        frame.attrs["units"] = {name: "nats" for name in STATISTICS if _unit(name)}
-        return frame
-
-    def by_sequence(self, name: str) -> list[NDArray[Any]]:
-        """Return a column cut into one array a sequence.
-
-        Raises:
-            ValueError: there is no such statistic.
-        """
-        if name not in STATISTICS:
-            raise ValueError(f"unknown statistic {name!r}; use one of {', '.join(STATISTICS)}")
-        return np.split(self.statistics[name], np.flatnonzero(np.diff(self.sequence_ids)) + 1)
-
-    def spikes(
-        self,
-        method: SpikeMethod = "zscore",
-        *,
-        divergence: DivergenceName = "js",
-        settings: SpikeConfig = _DEFAULTS,
-        null: NDArray[Any] | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the positions whose divergence stands out, by sequence and position.
-
-        Each is `{"sequence_id", "position", "token_id", "value", "threshold", "height"}`, value and threshold in nats,
-        height 1 for the highest of its sequence.
-
-        Args:
-            method: zscore, percentile (of all tokens here), adaptive, absolute or calibrated; see `SpikeConfig`.
-            divergence: js, kl_forward or kl_reverse.
-            settings: the methods' parameters.
-            null: for `calibrated`, values of the divergence between two runs of one model: what noise makes.
-
-        Raises:
-            ValueError: method or divergence is not known, or `calibrated` has no null values.
-        """
-        from swerve.probe.findings.spikes import find_spikes  # needs scipy, which nothing else here does
-
-        series = self.by_sequence(divergence)
-        by_sequence = find_spikes(series, settings, method=method, pooled=self.statistics[divergence], null=null)
-        starts = np.cumsum([0, *map(len, series)])
-        return [
-            {
-                "sequence_id": index,
-                "position": spike.position,
-                "token_id": int(self.token_ids[starts[index] + spike.position]),
-                "value": spike.value,
-                "threshold": spike.threshold,
-                "height": spike.height,
-            }
-            for index, spikes in enumerate(by_sequence)
-            for spike in spikes
-        ]
-
-
-def _unit(name: str) -> dict[str, str] | None:
-    return {"unit": "nats"} if pa.types.is_floating(TOKEN_COLUMNS[name][0]) else None
-
-
-def probe(
-    model: PreTrainedModel,
-    reference: PreTrainedModel,
-    sequences: Sequence[TokenSequence],
+def probe_models(
+    reference: Model,
+    checkpoints: Model | list[Model] | tuple[Model, ...] | Mapping[str, Model],
+    responses: Any,
     *,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    top_k: int = 0,
-    tokens_per_batch: int = 16384,
-    tokens_per_chunk: int = 256,
-) -> ProbeResult:
-    """Compare two causal models of transformers at every completion token, under teacher forcing.
-
-    Both read the same tokens; at position t their distributions over completion token t, given everything before it,
-    are compared over the full vocabulary at temperature 1, in float32 with float64 sums. Neither model is changed:
-    weights, gradients and training mode are what they were.
-
-    Args:
-        model: P.
-        reference: Q, with the same vocabulary.
-        sequences: (prompt ids, completion ids) pairs, none of them empty; the end-of-sequence token is a position.
-        tokenizer: gives the text of each token.
-        top_k: how many of each model's most likely tokens to keep at each position.
-        tokens_per_batch: padded tokens of one forward pass.
-        tokens_per_chunk: rows of `[rows, vocabulary]` held at a time.
-
-    Raises:
-        ValueError: there are no sequences, one has an empty half or an id outside the vocabulary, or a number is wrong.
-        MismatchError: the vocabularies differ, or a model's logits cannot be formed from its hidden states.
-    """
+    tokenizer: PreTrainedTokenizerBase | str | Path | None,
+    template: Literal["auto", "raw"],
+    ends: Literal["none", "eos"],
+    top_k: int,
+    device: str | None,
+    dtype: str,
+    tokens_per_batch: int,
+    tokens_per_chunk: int,
+    progress: Progress,
+) -> ProbeResult | dict[str, ProbeResult]:
+    """Compare models with a reference on responses; see `swerve.probe`. One model is in memory at a time."""
     check_at_least(1, tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk)
     check_at_least(0, top_k=top_k)
-    states, ref_states = (
-        model_states(side, sequences, label=label, tokens_per_batch=tokens_per_batch)
-        for side, label in ((model, "the model"), (reference, "the reference"))
-    )
 
-    # Their states are compared chunk by chunk; every column has one entry a completion token.
+    # The models by label, the reference first; those that are named have one device and one tokenizer.
+    label, model = _named(reference, "reference")
+    compared = _labelled(checkpoints, taken=label)
+    models = {label: model, **compared}
+    given = next((entry for entry in models.values() if isinstance(entry, nn.Module)), None)
+    device = device or (resolve_device("auto") if given is None else str(next(given.parameters()).device))
+    words = _tokenizer(tokenizer, list(models.values()))
+    sequences = given_sequences(responses, words, template=template, ends=ends)
+
+    results: dict[str, ProbeResult] = {}
+    ref_states: ForcedStates | None = None
+    paths = [entry for entry in models.values() if not isinstance(entry, nn.Module)]
+    with progress.task("probe", len(models)) as task, bases_kept(bases_of(paths)):
+        for name, entry in models.items():
+            states = _states(name, entry, sequences, device=device, dtype=dtype, tokens_per_batch=tokens_per_batch)
+            if ref_states is None:
+                ref_states = states
+                pieces = (token_texts(words, completion) for _, completion in sequences) if words is not None else ()
+                tokens = tuple(itertools.chain.from_iterable(pieces)) or None
+            else:
+                results[name] = _result(
+                    states, ref_states, sequences, words, tokens, tokens_per_chunk=tokens_per_chunk, top_k=top_k
+                )
+            task.advance()
+    is_one = not isinstance(checkpoints, Mapping | list | tuple)
+    return next(iter(results.values())) if is_one else results
+
+
+def _labelled(
+    checkpoints: Model | list[Model] | tuple[Model, ...] | Mapping[str, Model], *, taken: str
+) -> dict[str, Path | str | nn.Module]:
+    """Return the checkpoints by label; two of one name, or one called like the reference, get a number."""
+    if isinstance(checkpoints, Mapping):
+        named = [(str(label), _named(model, label)[1]) for label, model in checkpoints.items()]
+    else:
+        given = checkpoints if isinstance(checkpoints, list | tuple) else [checkpoints]
+        named = [_named(model, "checkpoint") for model in given]
+    if not named:
+        raise ConfigError("there is no checkpoint to compare with the reference; give at least one")
+    labelled: dict[str, Path | str | nn.Module] = {}
+    for label, model in named:
+        number, free = 1, label
+        while free in (taken, *labelled):
+            number += 1
+            free = f"{label}-{number}"
+        labelled[free] = model
+    return labelled
+
+
+def _named(model: Model, label: str) -> tuple[str, Path | str | nn.Module]:
+    """Return a model with the label it is shown by."""
+    if isinstance(model, nn.Module):
+        return label, model
+    named = resolve_model(str(model))
+    return named.label, named.path
+
+
+def _tokenizer(
+    given: PreTrainedTokenizerBase | str | Path | None, models: Sequence[Path | str | nn.Module]
+) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer that is given or named, else that of the first model which has one in its files."""
+    if isinstance(given, str | Path):
+        return load_tokenizer(resolve_model(str(given)).path)
+    if given is not None:
+        return given
+    for model in models:
+        if not isinstance(model, nn.Module):
+            return load_tokenizer(model)
+        origin = getattr(model, "name_or_path", "")
+        if origin and Path(origin).is_dir():
+            return load_tokenizer(origin)
+    return None
+
+
+def _states(
+    label: str,
+    model: Path | str | nn.Module,
+    sequences: Sequence[TokenSequence],
+    *,
+    device: str,
+    dtype: str,
+    tokens_per_batch: int,
+) -> ForcedStates:
+    """Return a model's hidden states; the tokenizer's digest is empty where the model was in memory."""
+    if isinstance(model, nn.Module):
+        states = model_states(model, sequences, label=label, tokens_per_batch=tokens_per_batch)
+        return replace(states, tokenizer_sha256="")
+    loaded = load_model(model, device=device, dtype=dtype)
+    states = model_states(loaded.model, sequences, label=label, tokens_per_batch=tokens_per_batch)
+    return replace(states, tokenizer_sha256=tokenizer_fingerprint(loaded.tokenizer))
+
+
+def _result(
+    states: ForcedStates,
+    ref_states: ForcedStates,
+    sequences: Sequence[TokenSequence],
+    tokenizer: PreTrainedTokenizerBase | None,
+    tokens: tuple[str, ...] | None,
+    *,
+    tokens_per_chunk: int,
+    top_k: int,
+) -> ProbeResult:
+    """Compare the states of two models chunk by chunk; every column has one entry a completion token.
+
+    Raises:
+        MismatchError: the tokenizers or vocabularies differ.
+    """
+    digests = {side.tokenizer_sha256 for side in (states, ref_states)} - {""}
+    if len(digests) > 1:
+        raise MismatchError(
+            f"{states.label} and {ref_states.label} have different tokenizers; only models with the same one can be "
+            "compared token by token"
+        )
     ids = completion_ids(sequences)
     compared = pair_statistics(
         states.hidden,
@@ -190,10 +187,12 @@ def probe(
         sequence_ids=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
         positions=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         token_ids=ids.numpy().astype(np.int32),
-        tokens=None if tokenizer is None else tuple(str(tokenizer.decode([token])) for token in ids.tolist()),
+        tokens=tokens,
         top=compared.top,
         top_ref=compared.top_ref,
         statistics={name: getattr(compared.stats, name).numpy() for name in STATISTICS},
+        checkpoint=states.label,
+        reference=ref_states.label,
     )
 
 
@@ -211,12 +210,14 @@ def _shared_vocabulary(
     sizes = states.head.vocabulary_size, ref_states.head.vocabulary_size
     devices = [str(side.head.projection.weight.device) for side in (states, ref_states)]
     if devices[0] != devices[1]:
-        raise MismatchError(f"the model is on {devices[0]} and the reference on {devices[1]}; move them to one device")
+        raise MismatchError(
+            f"{states.label} is on {devices[0]} and {ref_states.label} on {devices[1]}; move them to one device"
+        )
     known = None if tokenizer is None else num_ids(tokenizer)
     if sizes[0] != sizes[1] and (known is None or known > min(sizes)):
         raise MismatchError(
-            f"the model has a vocabulary of {sizes[0]} tokens and the reference one of {sizes[1]}; only models with "
-            "the same tokenizer can be compared (where only the padding differs, give the tokenizer)"
+            f"{states.label} has a vocabulary of {sizes[0]} tokens and {ref_states.label} one of {sizes[1]}; only "
+            "models with the same tokenizer can be compared (where only the padding differs, give the tokenizer)"
         )
     return min(sizes) if known is None else min(*sizes, known)
 

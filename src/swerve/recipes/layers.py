@@ -7,13 +7,15 @@ recipe that it extends.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from swerve.errors import ConfigError, nearest
 from swerve.recipes.files import RecipeUse, read_source
@@ -31,12 +33,17 @@ class Override:
     value: Any
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
     """Of a file: the line of the key, and of every key of the value, by their paths from here."""
+    merges: bool = False
+    """Whether a mapping is merged with one of the same `kind`, or with the items of a list that it names."""
 
     @property
     def source(self) -> str:
         """What error messages call it, with the line."""
         return f"{self.text}:{self.lines[()]}" if self.lines else self.text
 
+
+Change = str | Mapping[str, Any] | Sequence[str] | Override
+"""A change of a recipe: `KEY=VALUE`, a mapping of keys to values, or several texts."""
 
 Profiles = Mapping[str, Mapping[str, Override] | None]
 """Overrides by profile and dotted key; None: no such profile, whatever a recipe that is extended has."""
@@ -61,6 +68,8 @@ class Layered:
 
     def overridden(self, override: Override) -> Layered:
         """Return the recipe with an override in it; later ones can go into its value."""
+        if override.merges:
+            return functools.reduce(Layered.overridden, _leaves(self.data, override), self)
         data, path = apply_override(self.data, override)
         lines = {(*path, *rest): line for rest, line in override.lines.items()}
         origin = Origin(path=path, source=override.text, lines=lines)
@@ -81,6 +90,63 @@ class Layered:
             has = f"no profile '{chosen.value}'{known}" if names else "no profiles"
             raise ConfigError(f"{chosen.source}: {self.name} has {has}")
         return tuple(overrides.values())
+
+
+def overrides_of(given: Iterable[Change], keywords: Mapping[str, Any] = {}) -> list[Override]:
+    """Return changes of a recipe one by one; a mapping is laid over the recipe as one that extends it would be.
+
+    Raises:
+        ConfigError: a text is not `KEY=VALUE`, or a value is nothing that a recipe can hold.
+
+    >>> [override.keys for override in overrides_of(["seed=1", {"stages.rl.steps": 40}], {"name": "mine"})]
+    [('seed',), ('stages', 'rl', 'steps'), ('name',)]
+    """
+    overrides: list[Override] = []
+    for change in (*given, keywords):
+        if isinstance(change, Override):
+            overrides.append(change)
+        elif isinstance(change, str):
+            overrides.append(parse_override(change))
+        elif isinstance(change, Mapping):
+            overrides += [_mapped_override(str(key), value) for key, value in change.items()]
+        elif isinstance(change, Sequence):
+            overrides += overrides_of(change)
+        else:
+            raise ConfigError(
+                f"a change must be text such as 'seed=1', or a mapping of keys to values, got {change!r:.60}"
+            )
+    return overrides
+
+
+def _mapped_override(key: str, value: Any) -> Override:
+    """Return a key of a mapping with its value as JSON has it; NumPy's numbers are numbers."""
+    keys = tuple(part.strip() for part in key.split("."))
+    source = f"{key}={value!r:.60}"
+    if not all(keys):
+        raise ConfigError(f"{source}: a part of the key is empty")
+    try:
+        plain = to_jsonable_python(value, fallback=lambda number: number.item())
+    except (PydanticSerializationError, AttributeError, ValueError):
+        raise ConfigError(f"{source}: {type(value).__name__} is no value of a recipe") from None
+    return Override(text=source, keys=keys, value=plain, merges=len(keys) == 1 and isinstance(plain, dict))
+
+
+def _leaves(data: Any, override: Override) -> Iterator[Override]:
+    """Yield the values that a mapping changes, one by one."""
+    base = data
+    for depth, key in enumerate(override.keys):
+        if isinstance(base, list):
+            base = base[_item_index(base, key, override, override.keys[:depth])]
+        else:
+            base = base.get(key) if isinstance(base, dict) else None
+    new = override.value
+    is_like = isinstance(base, dict) and isinstance(new, dict) and new.get("kind", base.get("kind")) == base.get("kind")
+    if not new or not (is_like or (isinstance(base, list) and isinstance(new, dict))):
+        yield replace(override, merges=False)
+        return
+    for key, value in new.items():
+        keys = (*override.keys, *key.split("."))
+        yield from _leaves(data, replace(override, text=f"{'.'.join(keys)}={value!r:.60}", keys=keys, value=value))
 
 
 def split_profile(overrides: Sequence[str | Override]) -> tuple[Override | None, list[Override]]:

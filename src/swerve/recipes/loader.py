@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,53 +16,65 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
-from swerve.recipes.layers import Layered, Override, read_layers, split_profile
+from swerve.recipes.layers import Change, Layered, Override, overrides_of, read_layers, split_profile
 from swerve.recipes.schema import explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
+_STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
+"""Sections of a run's configuration that may change once it is trained."""
+RecipeSource = str | Path | Mapping[str, Any] | Config | RunDirectory
 _PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|weights|patience|timeout)(\.|$)|^runtime\.sharding\.")
 """Keys that may change on resuming: where the servers of an engine are, how they get weights, how long they are waited
 for, and how a model is divided over processes, on which results depend by rounding as on the number of processes."""
 
 
-def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Return the configuration of a recipe with `KEY=VALUE` overrides applied in order.
+def load_config(recipe: RecipeSource, *overrides: Change, **changes: Any) -> Config:
+    """Return the configuration of a recipe with changes applied in order.
 
     No data is read: stages that are given in `epochs` are counted by `with_steps`, when training begins.
 
     Args:
-        source: path of a YAML file, or the name of a shipped recipe.
-        overrides: such as `seed=1`, `task=knights_knaves` or `stages.rl.optimizer.lr=1e-4`; values are YAML.
+        recipe: the name of a shipped recipe, the path of a YAML file, a mapping that says the same (`extends` too), a
+            configuration, or a run, whose configuration is meant.
+        overrides: texts such as `"seed=1"` or `"stages.rl.optimizer.lr=1e-4"`, whose values are YAML; and mappings. A
+            mapping in a mapping is merged with the recipe's; under a dotted key, as in a text, it replaces the value.
+        changes: the same as keywords.
 
     Raises:
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
             valid word.
 
-    >>> load_config("demo_addition", ["seed=7"]).seed
+    >>> load_config("demo_addition", "seed=7", {"stages.rl.steps": 40}, eval={"num_problems": 9}).seed
     7
     """
-    return load_document(Config, source, overrides, use="train")
+    return load_document(Config, recipe, overrides_of(overrides, changes), use="train")
 
 
-def profile_name(overrides: Sequence[str]) -> str | None:
-    """Return the profile that a command line chooses with `profile=NAME`; None: what the recipe itself says.
+def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes: Mapping[str, Any] = {}) -> Config:
+    """Return the configuration of a run, with overrides of what comes after training.
 
-    >>> profile_name(["seed=1", "profile=tiny"])
-    'tiny'
+    Raises:
+        ConfigError: an override would change how the run was trained.
     """
-    chosen, _ = split_profile(overrides)
-    return None if chosen is None else chosen.value
+    parsed = overrides_of(overrides, changes)
+    for override in parsed:
+        if override.keys[0] not in _STAGE_SECTIONS:
+            allowed = ", ".join(f"{name}." for name in _STAGE_SECTIONS)
+            raise ConfigError(
+                f"{override.source}: the run is trained already; only keys under {allowed} can be changed"
+            )
+    return load_config(run, *parsed)
 
 
 def load_document(
-    model: type[_Settings], source: str | Path, overrides: Sequence[str] = (), *, use: RecipeUse = "probe"
+    model: type[_Settings], source: RecipeSource, overrides: Sequence[str | Override] = (), *, use: RecipeUse = "probe"
 ) -> _Settings:
-    """Return what a recipe of another command says, with overrides; errors are those of `load_config`.
+    """Return what a recipe of another command says, with overrides; sources and errors are those of `load_config`.
 
     Args:
         model: what it is read as.
-        source: path of a YAML file, or the name of a shipped recipe of that use.
+        source: the recipe, one of that use.
         overrides: `profile=NAME`, and `KEY=VALUE` as of `load_config`.
         use: the command that runs it.
 
@@ -70,7 +82,21 @@ def load_document(
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
             valid word.
     """
-    return _validated(model, read_layers(source, use, model), overrides)
+    if isinstance(source, RunDirectory):
+        source = source.config_path
+    if isinstance(source, str | Path):
+        return _validated(model, read_layers(source, use, model), overrides)
+    if isinstance(source, Config):
+        return _validated(
+            model, Layered(name="configuration", data=source.model_dump(mode="json"), model=model), overrides
+        )
+    if not isinstance(source, Mapping):
+        raise ConfigError(f"a recipe is a name, a path, a mapping or a configuration, got {source!r:.60}")
+    # A mapping extends a recipe, or begins with nothing.
+    own = {key: value for key, value in source.items() if key != "extends"}
+    parent = source.get("extends")
+    base = Layered(name="recipe", data={}, model=model) if parent is None else read_layers(parent, use, model)
+    return _validated(model, base, [*overrides_of([own]), *overrides])
 
 
 def load_settings(

@@ -2,6 +2,57 @@
 
 from __future__ import annotations
 
-from swerve.report.page import build_report
+from pathlib import Path
+from typing import Any
 
-__all__ = ["build_report"]
+from swerve.artifacts.run import PROBED, RunDirectory, find_run
+from swerve.callable_package import make_callable
+from swerve.config import ReportConfig
+from swerve.progress import Progress, SilentProgress
+from swerve.recipes.layers import Change, overrides_of
+from swerve.recipes.loader import load_run_config, load_settings
+from swerve.report.page import build_report
+from swerve.report.read import missing_inputs
+from swerve.settings import Model
+
+__all__ = ["report"]
+
+
+class _Settings(Model):
+    """Where there is no recipe: the probe of responses from elsewhere."""
+
+    report: ReportConfig = ReportConfig()
+
+
+def report(
+    run: str | Path | RunDirectory, *overrides: Change, progress: Progress | None = None, **changes: Any
+) -> Path:
+    """Write the report of a run or a probe from what is there: `report/index.html` and its figures.
+
+    Neither torch nor a model is needed. What was not measured is said to be so.
+
+    Args:
+        run: its path, its name under `runs/`, or the run.
+        overrides: such as `"report.max_rollouts=50"`, or mappings.
+        progress: told which parts are missing; None: nobody.
+        changes: the same as keywords, such as `report={"title": "My run"}`.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ArtifactError: there is no such run, nothing to report, or an artifact is damaged.
+        ConfigError: a change is not one of the report.
+    """
+    directory = find_run(run)
+    if directory.read_provenance().get("status") == PROBED:
+        options = load_settings(_Settings, overrides_of(overrides, changes)).report
+    else:
+        options = load_run_config(directory, overrides, changes).report
+    shown = progress or SilentProgress()
+    for line in missing_inputs(directory):
+        shown.note(line)
+    return build_report(directory, options=options)
+
+
+make_callable(__name__)

@@ -105,7 +105,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     evaluations = read_evaluations(run)
     summary = read_summary(run)
     _check_same_weights(run, evaluations, summary)
-    for checkpoint in run.checkpoints()[-1:]:
+    for checkpoint in run.checkpoints[-1:]:
         run.check_run_files(checkpoint)
 
     # A page needs one of the three at least.
@@ -163,7 +163,7 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
 def missing_inputs(run: RunDirectory) -> list[str]:
     """Return a line for each evaluation, and the probe's summary, that is missing though there are files beside it."""
     evaluated = any((run.path / "eval").glob("step_*"))
-    paths = [run.evaluation_path(checkpoint) for checkpoint in run.checkpoints() if checkpoint.scheduled and evaluated]
+    paths = [run.evaluation_path(checkpoint) for checkpoint in run.checkpoints if checkpoint.scheduled and evaluated]
     lines = [f"{path} is missing; make it with: swerve eval {run.quoted}" for path in paths if not path.is_file()]
     summary = run.probe_path / "summary.json"
     if not summary.is_file() and any(run.probe_path.glob("*.parquet")):
@@ -178,7 +178,7 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
             f"the evaluations of {run.path} were made with different settings; run swerve eval {run.quoted}"
         )
     probed = {} if summary is None or summary.is_imported else summary.weights_sha256
-    known = [(checkpoint.label, checkpoint.weights_sha256) for checkpoint in run.checkpoints()]
+    known = [(checkpoint.label, checkpoint.weights_sha256) for checkpoint in run.checkpoints]
     for label, weights in [*known, *((evaluation.checkpoint, evaluation.weights_sha256) for evaluation in evaluations)]:
         if label in probed and probed[label] != weights:
             raise ArtifactError(

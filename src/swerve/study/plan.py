@@ -241,7 +241,7 @@ class Job:
         except ArtifactError:
             return False
         wanted = self.config.evaluation_settings
-        for checkpoint in self.run.checkpoints():
+        for checkpoint in self.run.checkpoints:
             evaluation = evaluations.get(checkpoint.step)
             if checkpoint.scheduled and (
                 evaluation is None

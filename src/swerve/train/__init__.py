@@ -1,20 +1,111 @@
-"""Training: the loop over stages, one update, and the stages themselves.
-
-The package can be called like its function: `swerve.train(config, run, ...)`.
-"""
+"""Training: the loop over stages, one update, and the stages themselves."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
+from pathlib import Path
+from typing import Any
 
-from swerve.train.loop import train
+from swerve.artifacts.run import RUNS, RunDirectory, check_name, is_main_process
+from swerve.callable_package import make_callable
+from swerve.config import Config
+from swerve.errors import ConfigError
+from swerve.models.runtime import set_thread_environment
+from swerve.progress import Progress, SilentProgress
+from swerve.recipes.files import shipped_recipes
+from swerve.recipes.layers import Change, overrides_of, split_profile
+from swerve.recipes.loader import RecipeSource, check_recorded_config, load_config
+from swerve.run import Run
 
 __all__ = ["train"]
 
 
-class _CallablePackage(ModuleType):
-    __call__ = staticmethod(train)
+def train(
+    recipe: RecipeSource,
+    *overrides: Change,
+    out: str | Path | RunDirectory | None = None,
+    resume: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Run:
+    """Train every stage of a recipe; return the run.
+
+    The run directory has checkpoints in the Hugging Face layout, metrics and rollouts. Under torchrun the processes
+    share each step's work. Interrupted, training continues with `resume=True`, to the same weights, on a CPU bit for
+    bit.
+
+    Args:
+        recipe: the name of a shipped recipe, the path of a YAML file, a mapping or a configuration; with `resume` also
+            the run.
+        overrides: such as `"seed=1"` or `{"stages.rl.steps": 40}`; see `load_config`.
+        out: where the run goes; None: `runs/NAME`.
+        resume: continue the run that is there.
+        verify: resumed, read the checkpoints before the last one, too, and name damaged ones.
+        progress: told what is done; None: nobody.
+        changes: changes of the recipe as keywords, such as `seed=1`.
+
+    Raises:
+        ConfigError: the recipe is wrong or does not fit this machine, or there is a run at `out` already.
+        ArtifactError: another process holds the run, or what resuming reads was changed.
+        CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
+        InterruptedRunError: a signal asked for a stop; the state was saved.
+        SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
+    """
+    # What can be said without torch is said at once.
+    parsed = overrides_of(overrides, changes)
+    known = known_run(recipe) if resume else None
+    config = load_config(recipe if known is None else known, *parsed)
+    directory = run_directory(config, known if out is None and known is not None else out)
+    if resume:
+        if not directory.path.exists():
+            raise ConfigError(f"run directory {directory.path} does not exist; start it without --resume")
+        check_recorded_config(config, directory)
+    elif is_main_process():
+        directory.check_new()
+    set_thread_environment(config.runtime)
+    from swerve.train.loop import train_run
+
+    shown, profile = progress or SilentProgress(), split_profile(parsed)[0]
+    shown.note(f"run directory: {directory.path}")
+    name = None if profile is None else profile.value
+    train_run(config, directory, resume=resume, progress=shown, verify=verify, profile=name)
+    return Run(directory)
 
 
-sys.modules[__name__].__class__ = _CallablePackage
+def run_directory(config: Config, out: str | Path | RunDirectory | None) -> RunDirectory:
+    """Return where a run goes: `out` if given, else the run's name under `runs/`.
+
+    Raises:
+        ConfigError: the name is not allowed, or `out` looks like an option.
+    """
+    if isinstance(out, RunDirectory):
+        return out
+    if out is None:
+        return RunDirectory(RUNS / check_name(config.name))
+    if Path(out).name.startswith("-"):
+        raise ConfigError(f"--out {str(out)!r} is not allowed: the directory's name starts with '-'")
+    return RunDirectory(Path(out))
+
+
+def known_run(recipe: RecipeSource) -> RunDirectory | None:
+    """Return the run that is to be continued where a recipe's name or path is that of one.
+
+    Raises:
+        ConfigError: it is neither a run nor a recipe.
+    """
+    if isinstance(recipe, RunDirectory):
+        return recipe
+    if not isinstance(recipe, str | Path):
+        return None
+    for path in (Path(recipe), RUNS / recipe):
+        if (path / "run.json").is_file():
+            return RunDirectory(path)
+    if recipe not in shipped_recipes() and not Path(recipe).is_file():
+        raise ConfigError(
+            f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
+            "new run starts without --resume"
+        )
+    return None
+
+
+make_callable(__name__)

@@ -16,13 +16,13 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, StageConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel, read_trainer_state, save_checkpoint
+from swerve.models.starting_model import initial_model
 from swerve.progress import Progress
 from swerve.train.context import StageContext
 from swerve.train.early_stopping import best_step, is_over, kept_steps
 from swerve.train.health.verdict import Verdict
 from swerve.train.rollouts import pending_state
 from swerve.train.sharded_model import load_for
-from swerve.train.starting_model import initial_model
 from swerve.train.watches import LiveEvaluation
 from swerve.world import World
 

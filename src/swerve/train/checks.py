@@ -11,6 +11,7 @@ from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngin
 from swerve.config.engines import ServerEngineConfig
 from swerve.errors import ConfigError, nearest
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
+from swerve.models.starting_model import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.positions import max_positions
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
@@ -28,7 +29,6 @@ from swerve.train.learner import optimizer_class
 from swerve.train.phases import phases_of
 from swerve.train.replicated_model import check_liger
 from swerve.train.sharded_model import check_offload
-from swerve.train.starting_model import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.trackers import check_trackers
 from swerve.train.watches import check_watched
 from swerve.types import Problem

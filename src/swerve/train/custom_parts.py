@@ -11,6 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PhaseConfig, PretrainedModel, RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
+from swerve.models.starting_model import pretrained_path
 from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
@@ -18,7 +19,6 @@ from swerve.settings import Custom
 from swerve.train.kl import kl_placement
 from swerve.train.policy_update import policy_loss
 from swerve.train.preparation import advantage_estimator
-from swerve.train.starting_model import pretrained_path
 
 _Done = TypeVar("_Done")
 

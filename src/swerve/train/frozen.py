@@ -7,10 +7,10 @@ from transformers import PreTrainedModel
 from swerve.errors import MismatchError
 from swerve.models.head import limit_ids_of, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
+from swerve.models.starting_model import OTHER_TOKENS, is_of_run
 from swerve.train.context import StageContext
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import load_for, model_class
-from swerve.train.starting_model import OTHER_TOKENS, is_of_run
 
 
 def frozen_policy(context: StageContext) -> ReplicatedModel:

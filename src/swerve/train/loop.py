@@ -26,6 +26,7 @@ from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids
 from swerve.models.runtime import apply_runtime
+from swerve.models.starting_model import initial_model, starting_model
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments, turn_of
@@ -56,14 +57,13 @@ from swerve.train.rollouts import PENDING, restore_pending
 from swerve.train.session import Session, open_session
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
-from swerve.train.starting_model import initial_model, starting_model
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.train.watches import LiveDivergence, LiveEvaluation, is_evaluated, is_that_of_files
 from swerve.types import Problem
 from swerve.version import __version__
 
 
-def train(
+def train_run(
     config: Config,
     run: RunDirectory,
     *,

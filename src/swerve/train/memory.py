@@ -32,12 +32,12 @@ from swerve.models.fast_layers import use_fast_layers
 from swerve.models.folder_checks import cannot_read, quiet_transformers, said_by
 from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
+from swerve.models.starting_model import is_of_run, read_architecture, recipe_architecture
 from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
-from swerve.train.starting_model import is_of_run, read_architecture, recipe_architecture
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512

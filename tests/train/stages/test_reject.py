@@ -14,7 +14,7 @@ from swerve.models.model_folder import load_model
 from swerve.models.tiny import build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.stages import reject
-from tests.builders import train_run
+from tests.builders import trained_run
 
 STAGE = {
     "kind": "reject",
@@ -49,7 +49,7 @@ def load(small_run, tmp_path):
 
 
 def test_right_completions_of_distinct_problems_are_learned_before_rl(load, tmp_path):
-    run = train_run(load(per_problem=2), tmp_path / "run")
+    run = trained_run(load(per_problem=2), tmp_path / "run")
     path = run.selected_path("reject")
     kept, counts = read_responses(path), read_provenance(path)["counts"]
     assert counts["num_problems"] == 140  # asked for 150
@@ -61,13 +61,13 @@ def test_right_completions_of_distinct_problems_are_learned_before_rl(load, tmp_
     assert len({(one.problem.id, one.text) for one in kept}) == len(kept)
     first = next(record for record in read_metrics(run.metrics_path) if record["stage"] == "reject")
     assert first["epoch"] == 6 / len(kept)
-    assert [one.label for one in run.checkpoints()] == ["reject-4", "rl-1"]
+    assert [one.label for one in run.checkpoints] == ["reject-4", "rl-1"]
 
 
 def test_another_teacher_and_parts_of_an_interrupted_stage(load, small_run, tmp_path, monkeypatch):
     # The teacher is better than the policy, and an engine of its own samples with it.
     config = load(teacher=str(small_run.checkpoint_path(226)), name="taught")
-    whole = train_run(config, tmp_path / "whole")
+    whole = trained_run(config, tmp_path / "whole")
     assert {one.label for one in read_responses(whole.selected_path("taught"))} == {config.stages[0].teacher}
     original, seen = reject._selected, []
 
@@ -79,9 +79,9 @@ def test_another_teacher_and_parts_of_an_interrupted_stage(load, small_run, tmp_
 
     monkeypatch.setattr(reject, "_selected", selected)
     with pytest.raises(RuntimeError, match="killed"):
-        train_run(config, tmp_path / "run")
+        trained_run(config, tmp_path / "run")
     assert len(list((tmp_path / "run" / "rollouts" / "taught_selected.partial").glob("selected-*"))) == 1
-    run = train_run(config, tmp_path / "run", resume=True)
+    run = trained_run(config, tmp_path / "run", resume=True)
     assert seen == [0, 64, 64, 128]
     names = sorted(path.name for path in (run.path / "rollouts").iterdir())
     assert names == sorted(path.name for path in (whole.path / "rollouts").iterdir())
@@ -92,7 +92,7 @@ def test_another_teacher_and_parts_of_an_interrupted_stage(load, small_run, tmp_
 
 def test_a_stage_resumed_inside_learns_from_what_it_sampled_and_from_nothing_else(load, tmp_path, monkeypatch):
     config = load(num_prompts=60, save_every=2)
-    whole = train_run(config, tmp_path / "whole")
+    whole = trained_run(config, tmp_path / "whole")
     original = reject.RejectRunner.step
 
     def step(self, index):
@@ -102,15 +102,15 @@ def test_a_stage_resumed_inside_learns_from_what_it_sampled_and_from_nothing_els
 
     monkeypatch.setattr(reject.RejectRunner, "step", step)
     with pytest.raises(RuntimeError, match="killed"):
-        train_run(config, tmp_path / "run")
+        trained_run(config, tmp_path / "run")
     monkeypatch.undo()
     path = RunDirectory(tmp_path / "run").selected_path("reject")
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"?")
     with pytest.raises(SwerveError, match=r"rollouts/reject_selected\.parquet was changed"):
-        train_run(config, tmp_path / "run", resume=True)
+        trained_run(config, tmp_path / "run", resume=True)
     path.write_bytes(content)
-    run = train_run(config, tmp_path / "run", resume=True)
+    run = trained_run(config, tmp_path / "run", resume=True)
     assert run.select_checkpoint("rl").weights_sha256 == whole.select_checkpoint("rl").weights_sha256
 
 
@@ -130,8 +130,8 @@ def _with_other_ids(checkpoint, folder):
 
 def test_a_teacher_of_another_tokenizer_is_learned_by_its_texts(load, small_run, tmp_path):
     _with_other_ids(small_run.checkpoint_path(226), tmp_path / "teacher")
-    same = train_run(load(teacher=str(small_run.checkpoint_path(226)), num_prompts=60), tmp_path / "same")
-    other = train_run(load(teacher=str(tmp_path / "teacher"), num_prompts=60), tmp_path / "other")
+    same = trained_run(load(teacher=str(small_run.checkpoint_path(226)), num_prompts=60), tmp_path / "same")
+    other = trained_run(load(teacher=str(tmp_path / "teacher"), num_prompts=60), tmp_path / "other")
     names = [read_provenance(run.selected_path("reject"))["tokenizer"]["sha256"] for run in (same, other)]
     assert names[0] != names[1]
     for run in (same, other):  # the student would not know what is learned at all, were the ids taken as they are
@@ -144,7 +144,7 @@ def test_nothing_right_is_said(load, tmp_path):
     with pytest.raises(
         SwerveError, match=r"stage 'reject': none of 4 completions of 4 problems was right; use another"
     ):
-        train_run(load(num_prompts=4, samples_per_prompt=1, temperature=100.0), tmp_path / "run")
+        trained_run(load(num_prompts=4, samples_per_prompt=1, temperature=100.0), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

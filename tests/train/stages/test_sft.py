@@ -25,11 +25,11 @@ from swerve.problems.held_out import held_out_of
 from swerve.problems.learned import read_learned
 from swerve.recipes import load_config
 from swerve.seeds import derive_seed
-from swerve.train import train
 from swerve.train.examples import ExampleReader
+from swerve.train.loop import train_run
 from swerve.train.stages.sft import SftRunner
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
-from tests.builders import Notes, train_run
+from tests.builders import Notes, trained_run
 from tests.chat_models import THINKS, TURNS, byte_level, save_model
 
 STAGE = {
@@ -69,7 +69,7 @@ def load(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(load, tmp_path_factory):
     """A run of one stage that stopped early, and the step whose weights it ends with."""
-    run = train_run(load(SAVING), tmp_path_factory.mktemp("whole") / "run")
+    run = trained_run(load(SAVING), tmp_path_factory.mktemp("whole") / "run")
     return run, read_metrics(run.metrics_path)[-1]["best_step"]
 
 
@@ -79,7 +79,7 @@ def _timeless(run):
 
 @pytest.mark.slow
 def test_a_stage_ends_with_the_weights_of_its_lowest_validation_loss(load, tmp_path):
-    run = train_run(
+    run = trained_run(
         load(STAGE, {"kind": "sft", "name": "more", "steps": 1, "optimizer": {"lr": 1e-4}}), tmp_path / "run"
     )
     records = [record for record in read_metrics(run.metrics_path) if record["stage"] == "sft"]
@@ -88,13 +88,13 @@ def test_a_stage_ends_with_the_weights_of_its_lowest_validation_loss(load, tmp_p
     assert records[-1]["stage_step"] == best + 10 < 400
     assert [losses[best] - losses[best + later] > 0.1 for later in (-5, 5, 10)] == [False, False, False]
     assert losses[best - 5] - losses[best] > 0.1
-    assert [(one.label, one.step, one.final) for one in run.checkpoints()] == [
+    assert [(one.label, one.step, one.final) for one in run.checkpoints] == [
         ("sft-400", 400, True),
         ("more-1", 401, True),
     ]
     # Validation and stopping change no update: a run of as many steps without them has the same weights.
     plain = {key: value for key, value in STAGE.items() if key not in ("validate_every", "early_stopping")}
-    shorter = train_run(load({**plain, "steps": best}), tmp_path / "shorter")
+    shorter = trained_run(load({**plain, "steps": best}), tmp_path / "shorter")
     assert run.select_checkpoint("sft").weights_sha256 == shorter.select_checkpoint("sft").weights_sha256
 
 
@@ -126,12 +126,12 @@ def test_a_stopped_or_killed_stage_resumes_to_the_same_bytes(load, whole, tmp_pa
         path = tmp_path / str(number)
         _at(step, action, monkeypatch)
         with pytest.raises((RuntimeError, InterruptedRunError)):
-            train_run(config, path)
-        assert step == best + 10 or best in [one.stage_step for one in RunDirectory(path).checkpoints()]
-        run = train_run(config, path, resume=True)
+            trained_run(config, path)
+        assert step == best + 10 or best in [one.stage_step for one in RunDirectory(path).checkpoints]
+        run = trained_run(config, path, resume=True)
         assert _timeless(run) == _timeless(expected)
-        assert [(one.label, one.weights_sha256) for one in run.checkpoints()] == [
-            (one.label, one.weights_sha256) for one in expected.checkpoints()
+        assert [(one.label, one.weights_sha256) for one in run.checkpoints] == [
+            (one.label, one.weights_sha256) for one in expected.checkpoints
         ]
 
 
@@ -140,10 +140,10 @@ def test_without_its_best_checkpoint_a_stage_resumes_from_before_it(load, whole,
     config, (expected, best) = load(SAVING), whole
     _at(best + 4, _interrupt, monkeypatch)
     with pytest.raises(InterruptedRunError):
-        train_run(config, tmp_path / "run")
+        trained_run(config, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
-    rmtree(next(one for one in run.checkpoints() if one.stage_step == best).path)
-    train_run(config, run.path, resume=True)
+    rmtree(next(one for one in run.checkpoints if one.stage_step == best).path)
+    trained_run(config, run.path, resume=True)
     assert _timeless(run) == _timeless(expected)
     assert run.select_checkpoint("sft").weights_sha256 == expected.select_checkpoint("sft").weights_sha256
 
@@ -315,33 +315,33 @@ def test_what_the_task_holds_out_is_not_learned_whichever_way_it_comes(load, tmp
     for keep, num_steps in ((False, 2), (True, 5)):
         config = load({**passes, "validation": sources["text"]}, keep_heldout=keep)
         run, progress = RunDirectory(tmp_path / str(keep)), Notes()
-        train(config, run, resume=False, progress=progress)
+        train_run(config, run, resume=False, progress=progress)
         said = [line for line in progress.notes if "held out" in line]
         assert said == [] if keep else [f"{sources[n]}: 3 of 5 left out: also held out" for n in ("plain", "text")]
         assert len(read_metrics(run.metrics_path)) == num_steps
     only = _write(tmp_path / "only.jsonl", *({"question": p.question, "response": "1"} for p in held))
     with pytest.raises(ConfigError, match=r"all of .*only\.jsonl \(3\) is also held out by the task; sample the tr"):
-        train_run(load({**stage, "data": sources["plain"], "validation": only}), tmp_path / "only")
+        trained_run(load({**stage, "data": sources["plain"], "validation": only}), tmp_path / "only")
 
 
 def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_path):
     rows = [{"id": f"p{n // 2}", "question": "1 2 + 3 4 =", "response": f"{n % 10}"} for n in range(20)]
     source = _write(tmp_path / "data.jsonl", *rows)
     stage = {**STAGE, "steps": 10, "batch_size": 8, "validate_every": 5, "data": source}
-    run = train_run(load({key: value for key, value in stage.items() if key != "early_stopping"}), tmp_path / "run")
+    run = trained_run(load({key: value for key, value in stage.items() if key != "early_stopping"}), tmp_path / "run")
     records = read_metrics(run.metrics_path)
     assert [record["epoch"] for record in records[:2]] == [0.5, 1.0]  # 2 of 10 problems are held out, with 4 responses
     assert [record["stage_step"] for record in records if "val_loss" in record] == [5, 10]
     assert records[0]["num_tokens"] == 16
     held = _write(tmp_path / "held.jsonl", *rows[:3])
     other = {**stage, "validation_share": None, "validation": held, "early_stopping": None}
-    records = read_metrics(train_run(load(other), tmp_path / "other").metrics_path)
+    records = read_metrics(trained_run(load(other), tmp_path / "other").metrics_path)
     assert records[1]["epoch"] == 0.8
     assert "val_loss" in records[-1]
     with open(held, "a") as stream:
         stream.write("\n")
     with pytest.raises(ConfigError, match=r"the code or data of stages\.sft\.validation has changed since"):
-        train_run(load(other), tmp_path / "other", resume=True)
+        trained_run(load(other), tmp_path / "other", resume=True)
 
 
 CHAT_RECIPE = """
@@ -364,7 +364,7 @@ def _chat_run(tmp_path, tokenizer, rows, stage):
     recipe = CHAT_RECIPE.format(problems=problems, heldout=heldout, stage=stage, **paths)
     (tmp_path / "r.yaml").write_text(recipe)
     notes, run = Notes(), RunDirectory(tmp_path / "run")
-    train(load_config(tmp_path / "r.yaml"), run, resume=False, progress=notes)
+    train_run(load_config(tmp_path / "r.yaml"), run, resume=False, progress=notes)
     return model, read_metrics(run.metrics_path), notes.notes
 
 
@@ -403,7 +403,7 @@ def test_one_epoch_reads_every_example_once(tmp_path):
     total = sum(record["loss"] * record["num_tokens"] for record in metrics)
     assert total / sum(range(2, 12)) == pytest.approx(_loss(model, tokenizer, written), abs=1e-5)
     assert notes[0].startswith("the chat template ends a turn with '<|end|>', not with '<|endoftext|>': supervised")
-    final = RunDirectory(tmp_path / "run").checkpoints()[-1].path
+    final = RunDirectory(tmp_path / "run").checkpoints[-1].path
     ends = tokenizer.convert_tokens_to_ids(["<|end|>", "<|endoftext|>"])
     assert sorted(GenerationConfig.from_pretrained(final).eos_token_id) == sorted(ends)
     # The steps before the last are those of a run by steps.
@@ -434,12 +434,12 @@ def test_an_epoch_of_traces_is_every_problem_once_and_resumes(load, tmp_path, mo
         drawn.extend([problem.id for problem in problems] for problems, _ in self._encoded.values())
 
     monkeypatch.setattr(SftRunner, "_encode", encoding)
-    whole = train_run(config, tmp_path / "whole")
+    whole = trained_run(config, tmp_path / "whole")
     assert [len(ids) for ids in drawn] == [16, 16, 16, 12]
     assert len({name for ids in drawn for name in ids}) == 60
     _at(4, _crash, monkeypatch)
     with pytest.raises(RuntimeError):
-        train_run(config, tmp_path / "run")
-    run = train_run(config, tmp_path / "run", resume=True)
+        trained_run(config, tmp_path / "run")
+    run = trained_run(config, tmp_path / "run", resume=True)
     assert _timeless(run) == _timeless(whole)
     assert run.select_checkpoint("sft").weights_sha256 == whole.select_checkpoint("sft").weights_sha256

@@ -1,0 +1,142 @@
+"""Models as users name them: a folder, `RUN:LABEL`, a label of the run at hand, or a hub name. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from swerve.artifacts.run import RUNS, CheckpointRef, RunDirectory, find_run
+from swerve.errors import CheckpointError, ConfigError, nearest
+from swerve.recipes.loader import load_run_config
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
+_INITIAL = ("0", "base")
+"""How the model that a run began with is called."""
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """A model with its label in tables."""
+
+    label: str
+    path: Path | str
+    """Folder in the Hugging Face layout, or `owner/name` with an optional `#revision`."""
+    step: int | None = None
+    """Global step, where it is a checkpoint of the run at hand."""
+
+    @classmethod
+    def of(cls, checkpoint: CheckpointRef) -> NamedModel:
+        """Return a checkpoint of the run at hand."""
+        return cls(label=checkpoint.label, path=checkpoint.path, step=checkpoint.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFolder:
+    """A checkpoint's folder with the name a user gave it, and its run if it was named by one."""
+
+    name: str
+    path: Path
+    run: RunDirectory | None = None
+
+
+def resolve_checkpoint(name: str) -> NamedFolder:
+    """Return the folder of a checkpoint, named by its path or as `RUN:SELECTOR`.
+
+    Raises:
+        CheckpointError: there is no such folder or selector.
+        ArtifactError: there is no such run.
+    """
+    path = Path(name)
+    if any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
+        return NamedFolder(name=name, path=path)
+    run_name, colon, selector = name.rpartition(":")
+    if colon and run_name and not path.exists():
+        run = find_run(run_name)
+        checkpoint = run.select_checkpoint(selector)
+        return NamedFolder(name=checkpoint.label, path=checkpoint.path, run=run)
+
+    # What is named is no checkpoint: say what would be one.
+    run_path = next((place for place in (path, RUNS / path) if (place / "run.json").is_file()), None)
+    if run_path is not None:
+        known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints) or "none"
+        raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
+    layout = "a folder in the Hugging Face layout or RUN:SELECTOR"
+    if path.exists():
+        raise CheckpointError(f"checkpoint {name} has no config.json or adapter_config.json; give {layout}")
+    hint = nearest(name, map(str, path.parent.glob("*")))
+    raise CheckpointError(f"checkpoint {name} does not exist{hint}{' Give' if hint else '; give'} {layout}")
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """Return the label and the model of `[NAME=]MODEL`; a path that exists has no label in it.
+
+    Raises:
+        ConfigError: the label is empty or has characters that labels do not have, or there is no model.
+
+    >>> split_name("late=owner/name")
+    ('late', 'owner/name')
+    """
+    label, equals, model = text.partition("=")
+    if not equals or Path(text).exists():
+        return None, text
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"model {text!r}: the name before '=' may have letters, digits, '.', '_' and '-'")
+    if not model:
+        raise ConfigError(f"model {text!r}: there is no model after '='")
+    return label, model
+
+
+def check_label(label: str, model: str) -> str:
+    """Return a model's label if it can be the name of a file.
+
+    Raises:
+        ConfigError: it has characters that labels do not have.
+    """
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"model {model!r} has no name that a file can have; give it one: NAME={model}")
+    return label
+
+
+def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
+    """Return the model before training that `RUN:base` or `RUN:0` names; None where a name means something else."""
+    run_name, colon, selector = name.rpartition(":")
+    if selector not in _INITIAL or Path(name).exists() or (colon and not run_name):
+        return None
+    origin = find_run(run_name) if colon else run
+    if origin is None or selector in {checkpoint.stage for checkpoint in origin.checkpoints}:
+        return None
+    from swerve.models.starting_model import initial_model
+
+    return initial_model(load_run_config(origin, ()), origin)
+
+
+def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
+    """Return the model that `[NAME=]MODEL` names: a selector of `run`, a folder, `RUN:SELECTOR` or a hub name.
+
+    The selector `base` or `0` is the model that the run began with, unless a stage has that name.
+
+    Raises:
+        ConfigError: NAME is not allowed.
+        CheckpointError: there is no such model.
+        ArtifactError: there is no such run.
+    """
+    label, name = split_name(text)
+    path = Path(name)
+    initial = _initial_model(name, run)
+    if initial is not None:
+        return NamedModel(label=label or _INITIAL[1], path=initial, step=0 if run is not None else None)
+    if run is not None and not path.exists() and not {":", "/"} & set(name):
+        checkpoint = run.select_checkpoint(name)
+        return replace(NamedModel.of(checkpoint), label=label or checkpoint.label)
+    if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():
+        return NamedModel(label=label or name.partition("#")[0].rpartition("/")[2], path=name)
+    try:
+        folder = resolve_checkpoint(name)
+    except CheckpointError as error:
+        if ":" in name or any((place / "run.json").is_file() for place in (path, RUNS / path)):
+            raise  # a run was meant
+        raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
+    fallback = folder.name if folder.run is not None else folder.path.resolve().name
+    return NamedModel(label=label or fallback, path=folder.path)

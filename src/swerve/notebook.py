@@ -1,0 +1,41 @@
+"""What a notebook shows of results: small tables and coloured tokens, as HTML that loads nothing."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+_COLOUR = "214, 69, 65"
+
+
+def html_rows(rows: Iterable[tuple[str, str]]) -> str:
+    """Return names and values as a table of two columns.
+
+    >>> html_rows([("run", "a<b")])
+    '<table><tr><th style="text-align: left">run</th><td style="text-align: left">a&lt;b</td></tr></table>'
+    """
+    left = ' style="text-align: left"'
+    cells = (f"<tr><th{left}>{html.escape(name)}</th><td{left}>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{''.join(cells)}</table>"
+
+
+def coloured_tokens(tokens: Sequence[str], values: Sequence[float], *, title: str, unit: str = "nats") -> str:
+    """Return a text whose tokens are the redder the higher their value; pointing at one shows the value.
+
+    The shade is the square root of the value over the highest, so that small values can be told from none.
+
+    >>> print(coloured_tokens(["1", " <"], [0.0, 0.5], title="js"))
+    <p>js (white 0, red 0.5 nats)</p><pre style="white-space: pre-wrap"><span
+    title="0: 0 nats" style="background: rgba(214, 69, 65, 0.00)">1</span><span
+    title="1: 0.5 nats" style="background: rgba(214, 69, 65, 1.00)"> &lt;</span></pre>
+    """
+    highest = max((value for value in values if math.isfinite(value)), default=0.0)
+    spans = []
+    for position, (token, value) in enumerate(zip(tokens, values, strict=True)):
+        shade = math.sqrt(min(value / highest, 1.0)) if highest > 0 else 0.0
+        hint = html.escape(f"{position}: {value:.3g} {unit}", quote=True)
+        style = f"background: rgba({_COLOUR}, {shade:.2f})"
+        spans.append(f'<span\ntitle="{hint}" style="{style}">{html.escape(token)}</span>')
+    heading = html.escape(f"{title} (white 0, red {highest:.3g} {unit})")
+    return f'<p>{heading}</p><pre style="white-space: pre-wrap">{"".join(spans)}</pre>'

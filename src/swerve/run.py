@@ -1,0 +1,188 @@
+"""A run as Python reads it: its configuration, and its tables as data frames. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from swerve.artifacts import tables
+from swerve.artifacts.comparison import Scores
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, read_responses
+from swerve.artifacts.run import RUNS, RunDirectory, find_run
+from swerve.config import Config
+from swerve.errors import SwerveError
+from swerve.estimates import Estimate
+from swerve.notebook import coloured_tokens, html_rows
+from swerve.recipes.loader import load_config
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Run(RunDirectory):
+    """A run that is there, named by its path or by its name under `runs/`.
+
+    What a stage has not written yet is an empty frame, an empty list or None. Frames need pandas.
+
+    Example:
+        run = swerve.Run("runs/demo-addition")
+        run.metrics.plot(x="step", y="reward")
+    """
+
+    __slots__ = ()
+
+    def __init__(self, run: str | Path | RunDirectory) -> None:
+        """Find a run.
+
+        Raises:
+            ArtifactError: there is none; the message names the nearest.
+        """
+        super().__init__(run.path if isinstance(run, RunDirectory) else find_run(run).path)
+
+    @property
+    def config(self) -> Config:
+        """The configuration, every default included; `swerve.train(run.config, seed=1, out=...)` trains it again."""
+        return load_config(self)
+
+    @property
+    def metrics(self) -> DataFrame:
+        """One row for each training step: `step`, `stage`, `loss`, `reward` and all else that was logged."""
+        return tables.import_pandas().DataFrame(read_metrics(self.metrics_path))
+
+    @property
+    def evaluations(self) -> DataFrame:
+        """One row for each evaluated checkpoint; each measure with the ends of its interval, `_low` and `_high`.
+
+        `accuracy`, `num_tokens` and so on are of the greedy completions, `sampled_accuracy` and so on of the sampled
+        ones.
+        """
+        return tables.import_pandas().DataFrame([_evaluation_row(evaluation) for evaluation in read_evaluations(self)])
+
+    @property
+    def tokens(self) -> DataFrame:
+        """One row for each completion token and pair of models that the probe compared, with its text as `token`."""
+        return self._token_frame("tokens", tables.TOKENS_SCHEMA)
+
+    @property
+    def spikes(self) -> DataFrame:
+        """One row for each spike that the probe found, by each of its methods, with the token's text as `token`."""
+        return self._token_frame("spikes", tables.SPIKES_SCHEMA)
+
+    @property
+    def summary(self) -> ProbeSummary | None:
+        """What the probe found; None without a probe."""
+        return read_summary(self)
+
+    def _token_frame(self, name: str, schema: pa.Schema) -> DataFrame:
+        """Return a table of the probe with each token's text and its problem."""
+        path = self.probe_path / f"{name}.parquet"
+        if not path.is_file():
+            return tables.data_frame(schema.empty_table())
+        table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], str](), dict[int, str]()
+        for sequence in self._sequences():
+            problems[sequence.sequence_id] = sequence.problem.id
+            for position, (start, end) in enumerate(sequence.spans):
+                pieces[sequence.sequence_id, position] = (sequence.text or "")[start:end]
+        ids = table["sequence_id"].to_pylist()
+        places = zip(ids, table["position"].to_pylist(), strict=True)
+        frame = tables.data_frame(table)
+        frame.insert(2, "token", [pieces[place] for place in places])
+        frame.insert(1, "problem_id", [problems[number] for number in ids])
+        return frame
+
+    def _sequences(self) -> list[Response]:
+        return read_responses(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield what a run is, and what is known of it."""
+        record = self.read_provenance()
+        stages = record.get("stages") or {}
+        yield "status", str(self.status)
+        if stages:
+            yield "stages", ", ".join(f"{label} ({steps} steps)" for label, steps in stages.items())
+            yield "seed", str(record.get("seed"))
+        for evaluation in read_evaluations(self)[-1:]:
+            accuracy = evaluation.greedy.accuracy
+            yield (
+                "accuracy",
+                f"{evaluation.checkpoint} {accuracy.mean:.1%} [{accuracy.low:.1%}, {accuracy.high:.1%}] "
+                f"(n = {evaluation.greedy.num_problems})",
+            )
+        summary = read_summary(self)
+        if summary is not None:
+            yield "probe", f"{summary.final} against {summary.reference}, {summary.num_rollouts} rollouts"
+
+    def __repr__(self) -> str:
+        """Return one line: where it is, its status, its last accuracy and its probe."""
+        try:
+            facts = "; ".join(value if name == "status" else f"{name} {value}" for name, value in self._facts())
+        except SwerveError as error:
+            facts = f"unreadable: {error}"
+        return f"Run({str(self.path)!r}: {facts})"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, with the tokens of the rollout that has the highest spike, coloured."""
+        try:
+            parts = [html_rows([("run", str(self.path)), *self._facts()])]
+            summary = read_summary(self)
+            if summary is not None and summary.num_rollouts:
+                parts.append(self._coloured_rollout(summary))
+        except SwerveError as error:
+            return html_rows([("run", str(self.path)), ("unreadable", str(error))])
+        return "".join(parts)
+
+    def _coloured_rollout(self, summary: ProbeSummary) -> str:
+        """Return the rollout whose divergence is highest, of the headline population, coloured by it."""
+        sequences = {entry.sequence_id: entry for entry in self._sequences() if entry.population == summary.population}
+        table = tables.read_table(self.probe_path / "tokens.parquet", tables.TOKENS_SCHEMA)
+        pair = {"checkpoint": summary.final, "reference": summary.reference}
+        names = ("sequence_id", "position", summary.divergence, *pair)
+        rows = [
+            row
+            for row in table.select(names).to_pylist()
+            if row["sequence_id"] in sequences and all(row[name] == label for name, label in pair.items())
+        ]
+        if not rows:
+            return ""
+        highest = max(rows, key=lambda row: row[summary.divergence])["sequence_id"]
+        chosen = sorted((row for row in rows if row["sequence_id"] == highest), key=lambda row: row["position"])
+        response = sequences[highest]
+        texts = [(response.text or "")[start:end] for start, end in response.spans]
+        return coloured_tokens(
+            texts,
+            [row[summary.divergence] for row in chosen],
+            title=f"problem {response.problem.id}: {summary.final} against {summary.reference}, {summary.divergence}",
+        )
+
+
+def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation as one row; of what was not measured there is no column."""
+    row: dict[str, Any] = {
+        "checkpoint": evaluation.checkpoint,
+        "stage": evaluation.stage,
+        "step": evaluation.step,
+        "num_problems": evaluation.greedy.num_problems,
+    }
+    for prefix, scores in (("", evaluation.greedy), ("sampled_", evaluation.sampled)):
+        for name in Scores.model_fields:
+            estimate = getattr(scores, name)
+            if isinstance(estimate, Estimate):
+                row[prefix + name] = estimate.mean
+                row[f"{prefix}{name}_low"], row[f"{prefix}{name}_high"] = estimate.low, estimate.high
+    return row
+
+
+def runs(folder: str | Path = RUNS) -> list[Run]:
+    """Return the runs in a folder, the oldest first.
+
+    >>> runs("a/folder/without/runs")
+    []
+    """
+    places = sorted(Path(folder).glob("*/run.json"), key=lambda place: (place.stat().st_ctime, place))
+    return [Run(RunDirectory(place.parent)) for place in places]
