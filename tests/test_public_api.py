@@ -61,10 +61,18 @@ def test_wrong_changes(changes: dict[str, Any], message: str) -> None:
 def test_a_run_is_its_path_its_name_or_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = RunDirectory("runs/first")  # type: ignore[arg-type]
-    made.create(config_yaml=swerve.recipes.dump_yaml(swerve.load_config("demo_addition", seed=5)), provenance={"seed": 5})
+    made.create(
+        config_yaml=swerve.recipes.dump_yaml(swerve.load_config("demo_addition", seed=5)), provenance={"seed": 5}
+    )
     for named in ("runs/first", Path("runs/first"), "first", made, swerve.Run("first")):
         run = swerve.Run(named)
-        assert (run.path, run.config.seed, run.status, run.checkpoints, run.summary) == (made.path, 5, "created", [], None)
+        assert (run.path, run.config.seed, run.status, run.checkpoints, run.summary) == (
+            made.path,
+            5,
+            "created",
+            [],
+            None,
+        )
     assert repr(run) == "Run('runs/first': created)"
     assert run._repr_html_().startswith("<table><tr><th")
     assert [entry.path for entry in swerve.runs()] == [made.path]

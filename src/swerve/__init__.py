@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from swerve.eval import evaluate
     from swerve.eval.evaluate_models import evaluate_models
     from swerve.eval.sampling import sample
+    from swerve.grading.maths.equivalence import equivalent
     from swerve.probe import probe
     from swerve.recipes import load_config
     from swerve.report import report
@@ -31,6 +32,7 @@ __all__ = [
     "RunDirectory",
     "SampleSettings",
     "__version__",
+    "equivalent",
     "evaluate",
     "evaluate_models",
     "functional",
@@ -50,6 +52,7 @@ _HOMES = {
     "Run": "swerve.run",
     "RunDirectory": "swerve.artifacts.run",
     "SampleSettings": "swerve.config.sampling",
+    "equivalent": "swerve.grading.maths.equivalence",
     "evaluate": "swerve.eval",
     "evaluate_models": "swerve.eval.evaluate_models",
     "load_config": "swerve.recipes",

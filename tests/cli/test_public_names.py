@@ -15,6 +15,7 @@ def test_public_names() -> None:
         "RunDirectory",
         "SampleSettings",
         "__version__",
+        "equivalent",
         "evaluate",
         "evaluate_models",
         "functional",

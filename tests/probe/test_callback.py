@@ -14,9 +14,9 @@ import torch
 from transformers import TrainerControl, TrainerState
 
 from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.probe import probe
 from swerve.probe.callback import DivergenceCallback
 from swerve.probe.engine import forward as teacher_forcing
-from swerve.probe import probe
 
 SEQUENCES = [([2, 4, 5], [6, 7, 8, 3]), ([2, 9], [5]), ([2, 6, 6, 7], [4, 5, 6, 7, 8])]
 

@@ -65,7 +65,7 @@ def test_statistics_are_those_of_the_models_own_logits(tiny: Any) -> None:
     assert found.positions.tolist() == [0, 1, 2, 3, 0, 0, 1, 2, 3, 4]
     assert found.token_ids.tolist() == ids.tolist()
     assert found.tokens is not None
-    assert found.tokens[:2] == (tokenizer.decode([6]), tokenizer.decode([7]))
+    assert found.tokens[:2] == (tokenizer.decode([6]), f" {tokenizer.decode([7])}")
     assert found.top is not None
     assert found.top_ref is not None
     assert found.top.ids.tolist() == p.topk(3).indices.tolist()

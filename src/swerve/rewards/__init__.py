@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+from swerve.errors import ConfigError, nearest
 from swerve.grading.answers import final_text
 from swerve.grading.text import given_beginning, grade_final_answer
 from swerve.rewards.graders import GRADERS, entry_for
@@ -11,7 +14,7 @@ from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.rewards.sandbox.wire import too_long
 from swerve.types import Problem, Reward
 
-__all__ = ["grade", "grade_all", "grade_final_answer", "known_graders"]
+__all__ = ["grade", "grade_all", "grade_final_answer", "known_graders", "math", "trl_reward", "verl_reward"]
 
 _MAX_CHARS = GraderLimits().max_chars
 _MAX_CHARS_HERE = 50_000
@@ -79,3 +82,134 @@ def graded_here(problem: Problem, text: str) -> Reward | None:
         return too_long(text, _MAX_CHARS)
     num_chars = len(text) + sum(map(len, (problem.answer, *problem.alternatives)))
     return None if judge is None or num_chars > _MAX_CHARS_HERE else judge(problem, text)
+
+
+def math(text: str, gold: str | Sequence[str], *, missing: float | None = 0.0, **policies: Any) -> float | None:
+    r"""Return 1.0 if the answer in a text is the gold answer, else 0.0.
+
+    Args:
+        text: a whole response, or an answer.
+        gold: the gold answer, as plain text or LaTeX, or several of which each is right.
+        missing: of a text that has no answer, or one that cannot be judged.
+        policies: how answers are found and compared, as of `MathGrading`, such as `extraction=["boxed"]`.
+
+    Raises:
+        ConfigError: there is no such policy.
+
+    >>> math(r"So it is \boxed{\frac{1}{2}}.", "0.5"), math("I do not know.", "0.5")
+    (1.0, 0.0)
+    """
+    return _values("math", [("", text, gold)], missing, policies)[0]
+
+
+def trl_reward(
+    grader: str = "math", *, gold: str = "answer", missing: float | None = 0.0, **policies: Any
+) -> Callable[..., list[float | None]]:
+    r"""Return a reward function for TRL's trainers, such as `GRPOTrainer(reward_funcs=trl_reward("math"), ...)`.
+
+    It takes prompts and completions, as texts or as messages, and the columns of the data set; it can be pickled.
+
+    Args:
+        grader: one of `known_graders()` that needs the gold answer alone.
+        gold: the column with the gold answers: texts, or lists of texts of which each is right.
+        missing: of a completion without an answer, or one that cannot be judged. TRL leaves None out of the mean: where
+            all completions of a group have none, nothing is learned from it and nothing says so.
+        policies: of the grader, such as `extraction=["boxed"]`.
+
+    Raises:
+        ConfigError: there is no such grader or policy; and in training, no such column.
+
+    >>> reward = trl_reward("math", gold="solution")
+    >>> said = [[{"role": "assistant", "content": r"\boxed{4}"}], [{"role": "assistant", "content": "5"}]]
+    >>> reward(prompts=["2 + 2?"] * 2, completions=said, solution=["4", "4"])
+    [1.0, 0.0]
+    """
+    _check_policies(grader, policies)
+    return partial(swerve_reward, (grader, gold, missing, policies))
+
+
+def verl_reward(grader: str = "math", *, missing: float = 0.0, **policies: Any) -> Callable[..., float]:
+    r"""Return verl's `compute_score(data_source, solution_str, ground_truth, extra_info)`.
+
+    In the file that `reward.custom_reward_function.path` names, write `compute_score = verl_reward("math")`.
+
+    Args:
+        grader: one of `known_graders()` that needs the gold answer alone.
+        missing: of a text without an answer, or one that cannot be judged.
+        policies: of the grader, such as `extraction=["boxed"]`.
+
+    Raises:
+        ConfigError: there is no such grader or policy.
+
+    >>> compute_score = verl_reward("gsm8k")
+    >>> compute_score("openai/gsm8k", "so it is #### 72", "72", None)
+    1.0
+    """
+    _check_policies(grader, policies)
+    return partial(_verl_score, (grader, missing, policies))
+
+
+_Settings = tuple[str, str, float | None, Mapping[str, Any]]
+
+
+def swerve_reward(settings: _Settings, /, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    """Grade completions as `trl_reward` says; TRL logs it under this name."""
+    grader, gold, missing, policies = settings
+    if gold not in columns:
+        known = ", ".join(name for name, column in columns.items() if isinstance(column, list))
+        raise ConfigError(f"the data set has no column '{gold}' with gold answers; name it with gold= (it has {known})")
+    triples = zip(map(_last_text, prompts), map(_last_text, completions), columns[gold], strict=True)
+    return _values(grader, list(triples), missing, policies)
+
+
+def _verl_score(
+    settings: tuple[str, float, Mapping[str, Any]],
+    /,
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Any = None,
+    **_: Any,
+) -> float:
+    grader, missing, policies = settings
+    value = _values(grader, [("", solution_str, ground_truth)], missing, policies)[0]
+    return missing if value is None else value
+
+
+def _last_text(said: Any) -> str:
+    """Return a text, or the text of the last of some messages."""
+    if isinstance(said, str):
+        return said
+    content = said[-1]["content"] if said else ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def _values(
+    grader: str, triples: Sequence[tuple[str, str, Any]], missing: float | None, policies: Mapping[str, Any]
+) -> list[float | None]:
+    """Return the rewards of (question, text, gold answers)."""
+    chosen = _check_policies(grader, policies)
+    pairs = []
+    for question, text, gold in triples:
+        first, *others = [gold] if isinstance(gold, str | int | float) else gold
+        problem = Problem(
+            id="",
+            family=grader,
+            question=question,
+            answer=str(first),
+            alternatives=tuple(map(str, others)),
+            grading=chosen,
+        )
+        pairs.append((problem, text))
+    return [missing if reward.value is None else reward.value for reward in grade_all(pairs)]
+
+
+def _check_policies(grader: str, policies: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policies of a grader, those of its task by default."""
+    from swerve.rewards.checks import outside_policies
+
+    if grader not in GRADERS:
+        raise ConfigError(
+            f"there is no grader '{grader}'{nearest(grader, GRADERS)} (known: {', '.join(known_graders())})"
+        )
+    return outside_policies(grader, policies)

@@ -48,6 +48,7 @@ _MONTH = re.compile(r"\b(?:jan|febr)uary|march|april|may|june|july|august|(?:sep
 _TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
 _CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
 _HALF_DAY = 12 * 3600
+_DEFAULTS = MathGrading()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -55,7 +56,7 @@ def _normalised_gold(gold: str) -> str:
     return normalise(gold_answer(gold))
 
 
-def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool = True) -> bool:
+def equivalent(gold: str, answer: str, policy: MathGrading = _DEFAULTS, *, numerically: bool = True) -> bool:
     r"""Return whether an answer is the same as a gold answer, both as plain text or LaTeX.
 
     Args:
@@ -68,7 +69,7 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         LimitReached: the answers are larger than what is compared.
         NeedsNumbers: it takes numerical values, or a sum written out, and they are not allowed.
 
-    >>> equivalent(r"\frac{1}{2}", "0.5", MathGrading()), equivalent("(1, 2)", "(2, 1)", MathGrading())
+    >>> equivalent(r"\frac{1}{2}", "0.5"), equivalent("(1, 2)", "(2, 1)")
     (True, False)
     """
     # What is written the same is the same, unless it divides by zero.
