@@ -1,8 +1,8 @@
 """The Python and console blocks of the README and of the documentation run as they stand.
 
-A page's blocks run in their order, in one folder that holds a small run under the demo's name. Blocks of a language with
-`title="NAME"` are files of that folder. A comment before a block says where it does not run: `<!-- slow -->` (with the slow
-tests), `<!-- hub -->` (with the slow tests, on a hub of this machine) or `<!-- not run: REASON -->`.
+A page's blocks run in their order, in one folder that holds a small run under the demo's name. A block with
+`title="NAME"` is a file of that folder. A comment before a block says where it does not run: `<!-- slow -->` (with the
+slow tests), `<!-- hub -->` (with the slow tests, on a hub of this machine) or `<!-- not run: REASON -->`.
 """
 
 from __future__ import annotations
