@@ -1,8 +1,7 @@
 """Write the tables of keys in the docs from classes and the docstrings of their fields.
 
-docs/summary-keys.md has the keys of summary.json, evaluations and studies; docs/recipes.md those of recipes, between
-markers that name a class of `swerve.config`; docs/artifacts.md the columns of `probe/tokens.parquet`. Pages in FILLED
-have tables of keys, of functions with their equations, or of figures between such markers.
+docs/summary-keys.md has the keys of summary.json, evaluations and studies, docs/artifacts.md the columns of
+`probe/tokens.parquet`. Pages in FILLED have tables of functions with their equations, or of figures, between markers.
 
 python docs/key_tables.py           write the pages
 python docs/key_tables.py --check   exit with 1 if they are not what the classes say
@@ -13,7 +12,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import json
 import re
 import sys
 import textwrap
@@ -25,25 +23,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 import swerve.functional
-from swerve import config as configuration
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import Record
 from swerve.artifacts.study import Study
 from swerve.artifacts.tables import TOKEN_COLUMNS
-from swerve.config import curricula, engines, objectives
 from swerve.estimates import Estimate
-from swerve.probe import recipe as probe_recipe
 from swerve.report.figures import figure_specs
 
 PAGE = Path(__file__).parent / "summary-keys.md"
-RECIPES = Path(__file__).parent / "recipes.md"
 ARTIFACTS = Path(__file__).parent / "artifacts.md"
-FILLED = tuple(Path(__file__).parent / f"{name}.md" for name in ("figures", "objectives", "probe-models"))
+FILLED = tuple(Path(__file__).parent / f"{name}.md" for name in ("figures", "objectives"))
 _HEAD = """# Summary keys
 
 Written by `python docs/key_tables.py` from the records in `swerve.artifacts` and their docstrings; a test compares.
@@ -141,18 +133,6 @@ def _reached(record: type) -> Iterator[type]:
             todo += _arguments(one)
 
 
-_MARKED = re.compile(r"<!-- keys of (\w+) -->\n(?:\n|\|.*\n)*<!-- end of keys -->")
-_WORDS = {"boolean": "true or false", "integer": "integer", "number": "number", "string": "text", "object": "mapping"}
-_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-
-
-def recipes_page() -> str:
-    """Return docs/recipes.md with its tables written anew; the rest of the page is as it is."""
-    text = RECIPES.read_text(encoding="utf-8")
-    links = _links(text)
-    return _MARKED.sub(lambda marked: _keys_table(marked[1], links), text)
-
-
 def artifacts_page() -> str:
     """Return docs/artifacts.md with the table of the columns of a token written anew."""
     rows = ["| column | type | what it is |", "|---|---|---|"]
@@ -164,7 +144,7 @@ def artifacts_page() -> str:
     return re.sub(marked, lambda _: table, ARTIFACTS.read_text(encoding="utf-8"))
 
 
-_PLACE = re.compile(r"<!-- (keys|functions|figures) of ([\w ]+) -->\n(?:\n|\|.*\n)*<!-- end of \1 -->")
+_PLACE = re.compile(r"<!-- (functions|figures) of ([\w ]+) -->\n(?:\n|\|.*\n)*<!-- end of \1 -->")
 
 
 def filled_page(path: Path) -> str:
@@ -172,8 +152,6 @@ def filled_page(path: Path) -> str:
 
     def filled(place: re.Match[str]) -> str:
         kind, name = place.groups()
-        if kind == "keys":
-            return _keys_table(name, {})
         rows = _function_rows(name) if kind == "functions" else _figure_rows()
         return "\n".join([f"<!-- {kind} of {name} -->\n", *rows, f"\n<!-- end of {kind} -->"])
 
@@ -201,94 +179,8 @@ def _function_rows(module: str) -> list[str]:
     return rows
 
 
-def marked_classes() -> list[type[BaseModel]]:
-    """Return the classes whose keys docs/recipes.md has, those of unions one by one."""
-    names = [marked[1] for marked in _MARKED.finditer(RECIPES.read_text(encoding="utf-8"))]
-    return [cls for name in names for cls in _classes(name)]
-
-
-def _links(text: str) -> dict[type[BaseModel], str]:
-    """Return the link to the section in which the keys of a class are."""
-    links, heading = dict[type[BaseModel], str](), ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        if marked := re.match(r"<!-- keys of (\w+) -->", line):
-            anchor = heading.lower().replace(" ", "-")
-            links.update(dict.fromkeys(_classes(marked[1]), f"[{heading}](#{anchor})"))
-    return links
-
-
-def _classes(name: str) -> tuple[type[BaseModel], ...]:
-    """Return the class of that name, or those of a union."""
-    modules = (configuration, objectives, curricula, engines, probe_recipe)
-    named = next(getattr(module, name) for module in modules if hasattr(module, name))
-    return (named,) if inspect.isclass(named) else typing.get_args(typing.get_args(named)[0])
-
-
-def _keys_table(name: str, links: Mapping[type[BaseModel], str]) -> str:
-    classes = _classes(name)
-    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    for cls in classes:
-        fields = dict(cls.model_fields)
-        if len(classes) > 1:
-            kind = fields.pop("kind").default
-            rows.append(f"| `kind: {kind}` | | | {_first_line(cls)} |")
-        schema = cls.model_json_schema()
-        for key, field in fields.items():
-            value = _value(schema["properties"][key], schema)
-            rows.append(f"| `{key}` | {value} | {_default(field)} | {_meaning(key, field, links)} |")
-    return "\n".join([f"<!-- keys of {name} -->\n", *rows, "\n<!-- end of keys -->"])
-
-
-def _meaning(key: str, field: FieldInfo, links: Mapping[type[BaseModel], str]) -> str:
-    """Return what a docstring says of a key, and where the keys of its value are."""
-    words = "The kind." if key == "kind" else " ".join((field.description or "").split()).replace("|", "&#124;")
-    todo, found = [field.annotation], list[str]()
-    while todo:
-        hint = todo.pop(0)
-        todo += _arguments(hint)
-        if hint in links and links[hint] not in found:
-            found.append(links[hint])
-    return f"{words} See {', '.join(found)}.".strip() if found and len(found) < 3 else words
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    if hasattr(value, "kind"):
-        return f"`{value.kind}`"
-    if isinstance(value, BaseModel):
-        return "see below"
-    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value, default=str)}`"
-
-
-def _value(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Return in words what a part of a JSON schema allows."""
-    if "anyOf" in node:
-        return " or ".join(_value(one, schema) for one in node["anyOf"])
-    if "discriminator" in node:
-        kinds = {reference: kind for kind, reference in node["discriminator"]["mapping"].items()}
-        return ", ".join(f"`{kinds[one['$ref']]}`" for one in node["oneOf"])
-    if "$ref" in node:
-        return _value(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
-    if "const" in node or "enum" in node:
-        return ", ".join(f"`{word}`" for word in node.get("enum", [node.get("const")]))
-    if node.get("type") == "array":
-        items = _value(node["items"], schema)
-        word, _, rest = items.partition(" ")
-        return f"list of {f'{word}s {rest}'.strip() if word in _WORDS.values() else items}"
-    if node.get("format") == "date":
-        return "date"
-    if node.get("type") == "null":
-        return "null"
-    bounds = (f"{sign} {node[name]:.10g}" for name, sign in _BOUNDS.items() if name in node)
-    return f"{_WORDS[node['type']]} {', '.join(bounds)}".strip()
-
-
 if __name__ == "__main__":
-    written = {PAGE: page(), RECIPES: recipes_page(), ARTIFACTS: artifacts_page()}
+    written = {PAGE: page(), ARTIFACTS: artifacts_page()}
     written |= {path: filled_page(path) for path in FILLED}
     if "--check" in sys.argv:
         sys.exit(any(file.read_text(encoding="utf-8") != text for file, text in written.items()))

@@ -11,7 +11,7 @@ from swerve.types import Problem
 
 
 class StageFilter(Model):
-    """Which of the task's training problems a stage draws from; every condition must hold."""
+    """Which training problems a stage or phase draws from; every condition must hold."""
 
     min_difficulty: float | None = None
     """Lowest difficulty; with a bound, problems without a difficulty are left out."""
@@ -44,27 +44,27 @@ class ShuffledCurriculum(Model):
 
 
 class DifficultyCurriculum(Model):
-    """Easy problems first: the pool grows from the easiest ones to all, by the difficulty that the task states."""
+    """Easy problems first: the pool grows from the easiest ones to all, by the task's difficulty."""
 
     kind: Literal["difficulty"] = "difficulty"
     start_share: Share = 0.25
     """Share of the problems, the easiest ones, that the first step draws from."""
     ramp_steps: PositiveInt | None = None
-    """Steps of the stage after which the pool is all problems; null: half of them."""
+    """Steps until the pool holds all problems; null: half of the stage."""
 
 
 class SuccessRateCurriculum(Model):
-    """Problems that are sometimes solved before those that always or never are, by what sampling showed so far."""
+    """Prefers problems that recent samples solved sometimes over those solved always or never."""
 
     kind: Literal["success_rate"] = "success_rate"
     target: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """Success rate that is drawn most; problems that were never tried count as having it."""
+    """Success rate that is drawn most often; untried problems count as having it."""
     exploration: Probability = 0.1
-    """Share of the draws that is spread evenly over all problems."""
+    """Share of the draws spread evenly over all problems."""
     memory: Probability = 0.5
-    """What an earlier try counts when the problem is tried again: 0 looks at the last time only, 1 at all alike."""
+    """Weight of earlier tries when a problem is tried again: 0 counts the last only, 1 counts all alike."""
     prior: Positive = 1.0
-    """Prior number of tries of every problem, at the target rate."""
+    """Tries that every problem is credited with beforehand, at the target rate."""
 
 
 OrderedCurriculum = Annotated[ShuffledCurriculum | DifficultyCurriculum, Field(discriminator="kind")]

@@ -17,10 +17,10 @@ class TorchEngineConfig(Choice):
 
     kind: Literal["torch"] = "torch"
     share_prefixes: Literal["auto", "never"] = "auto"
-    """Whether prompts that begin with one another are prefilled together where that saves a third of their tokens."""
+    """Prefill prompts with a common beginning together where that saves a third of their tokens."""
     cache_gb: Positive | None = None
-    """Gigabytes (10^9 bytes) that the key-value cache takes at most: completions whose cache might outgrow it wait, one
-    is always sampled; null: half of the memory that is free when sampling starts."""
+    """Most gigabytes (10^9 bytes) of the key-value cache; completions that might not fit wait. Null: half of the memory
+    that is free when sampling starts."""
 
 
 class ServerEngineConfig(Choice):
@@ -30,21 +30,22 @@ class ServerEngineConfig(Choice):
 
     kind: Literal["server"] = "server"
     urls: Annotated[Words, Field(min_length=1)] = ("http://127.0.0.1:8000",)
-    """Of the servers; prompts are spread over them. All of them must be there at the start, one of them later."""
+    """Addresses of the servers; each prompt goes to the one with the fewest open requests. All must answer at the
+    start, one is enough later."""
     served_model: str | None = None
-    """What the servers call the model; null: the first name that they list."""
+    """The servers' name for the model; null: the first that they list."""
     folder: str | None = None
-    """New weights are written to `swerve-weights/` in it, for the servers to read by the same path; null: to a folder
-    of yours in the temporary folder of this machine."""
+    """Folder that trainer and servers see under the same path; new weights go to `swerve-weights/` in it. Null: a
+    temporary folder of this machine."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type that weights are given in; `auto`: the server's."""
+    """Data type in which weights are sent; auto: the server's."""
     weights: Literal["folder", "transfer"] = "folder"
-    """How servers get new ones: `folder`: as files; `transfer`: from the trainer's GPU to theirs (NCCL), for which the
-    trainer needs vLLM, too."""
+    """How servers get new weights: as files in `folder`, or from GPU to GPU (`transfer`, by NCCL; the trainer then
+    needs vLLM too)."""
     patience: NonNegative = 300.0
-    """Seconds to wait for a server at the start, and later when none answers; then the run ends."""
+    """Seconds to wait for a server at the start, and later while none answers, before the run ends."""
     timeout: Positive = 1800.0
-    """Seconds that one answer may take: all samples of a prompt, or the loading of new weights."""
+    """Seconds one answer may take: all samples of a prompt, or loading new weights."""
 
     @field_validator("urls")
     @classmethod
@@ -69,11 +70,11 @@ EngineConfig = Annotated[TorchEngineConfig | ServerEngineConfig | CustomEngineCo
 
 
 class CheckConfig(Model):
-    """What an engine with weights of its own is checked with whenever it is woken."""
+    """How an engine with weights of its own is checked after each update of its weights."""
 
     max_difference: Literal["auto"] | Positive = "auto"
-    """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
-    1e-3, and 1 where trainer or engine compute in bfloat16 or float16."""
+    """Largest difference, in nats, between a token's log-probability by engine and by trainer; the mean may be a tenth
+    of it. auto: 1e-3, or 1 if either computes in bfloat16 or float16."""
 
     def bound(self, *types: str | None) -> float:
         """Return the largest difference, in nats, of a trainer and an engine that compute in these types.
@@ -87,12 +88,12 @@ class CheckConfig(Model):
 
 
 class MismatchConfig(Model):
-    """When the log-probabilities of sampler and trainer differ too much to go on."""
+    """When training stops because sampler and trainer disagree about log-probabilities."""
 
     stop: Positive = 0.2
-    """Mean absolute difference (nats per token) above which the run stops."""
+    """Stop above this mean absolute difference, in nats per token (the metric `logprob_gap`)."""
     window: PositiveInt = 10
-    """Steps whose mean is taken."""
+    """Steps over which the mean is taken."""
 
 
 class RolloutConfig(Model):
@@ -101,8 +102,8 @@ class RolloutConfig(Model):
     engine: EngineConfig = TorchEngineConfig()
     """What samples completions."""
     ahead: Literal[0, 1] = 0
-    """1: the rollouts of a step are sampled with the weights before the update of the step before it."""
+    """1: sample each step's rollouts one update ahead, while the policy is updated."""
     check: CheckConfig | None = CheckConfig()
-    """How an engine with weights of its own is compared with the trainer whenever it is woken; null: it is not."""
+    """Compare an engine's log-probabilities with the trainer's after each update of its weights; null: never."""
     mismatch: MismatchConfig | None = MismatchConfig()
-    """When the log-probabilities of sampler and trainer differ too much; null: training never stops for it."""
+    """Stop training when sampler and trainer disagree; null: never."""

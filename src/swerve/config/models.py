@@ -11,7 +11,10 @@ from swerve.settings import Model, Positive, PositiveInt
 
 
 class LoraConfig(Model):
-    """An adapter: two matrices of low rank beside each frozen linear layer, W x + (alpha / rank) B A x."""
+    """A LoRA adapter: two low-rank matrices beside each frozen linear layer, W x + (alpha / rank) B A x.
+
+    `lora: {}` takes the defaults. All stages train the same adapter; the extra `peft` is needed.
+    """
 
     rank: PositiveInt = 32
     """Rows of A and columns of B."""
@@ -20,17 +23,21 @@ class LoraConfig(Model):
     targets: Literal["all_linear"] | Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = "all_linear"
     """Which linear layers: all but the output head, or those with these names, such as `q_proj`."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Of what A reads, in supervised stages (`sft`, `reject`)."""
+    """Dropout on the adapter's input, in supervised stages (`sft`, `reject`)."""
 
 
 class TinyModel(Model):
-    """A randomly initialised transformer whose vocabulary is the task's words, or sub-words learned from its texts."""
+    """A small randomly initialised transformer.
+
+    Its tokenizer has one token per word of the task, or with `vocabulary` byte-level sub-words (BPE) learned from the
+    task's training problems and solutions.
+    """
 
     kind: Literal["tiny"] = "tiny"
     architecture: Literal["qwen3", "llama"] = "qwen3"
     """Architecture of `transformers`."""
     vocabulary: Annotated[int, Field(ge=300, le=65_536)] | None = None
-    """Number of tokens, sub-words learned from the task's problems and solutions; null: the task's words."""
+    """Learn so many sub-word tokens from the task's texts; null: one token per word of the task."""
     hidden_size: PositiveInt = 64
     """Width; a multiple of 2 x `num_heads`."""
     num_layers: PositiveInt = 2
@@ -48,7 +55,7 @@ class TinyModel(Model):
     max_positions: PositiveInt = 512
     """Longest sequence, prompt and completion together, in tokens."""
     lora: LoraConfig | None = None
-    """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
+    """Train a LoRA adapter and leave the weights as they are; needs the extra `peft`."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> TinyModel:
@@ -60,21 +67,23 @@ class TinyModel(Model):
 
 
 class PretrainedModel(Model):
-    """A model in the Hugging Face layout, with its own tokenizer."""
+    """A model in the Hugging Face layout, with its own tokenizer.
+
+    Weights are read from safetensors only, and code that comes with a model is never run.
+    """
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
     """A local folder in the Hugging Face layout, or the name of a model on the hub, optionally with `#revision`."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
-    """How it attends in training, the sampling there included. `auto`: as transformers chooses, sdpa for most
-    architectures; flash attention needs a CUDA device, a package of its own and `runtime.precision: bfloat16`."""
+    """Attention implementation in training and its sampling; auto: as transformers chooses. Flash attention needs CUDA,
+    its package and `runtime.precision: bfloat16`."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, such as `enable_thinking: false`, in training, evaluation and the probe."""
     today: date = date(2024, 7, 26)
-    """The date that a chat template which prints today's is told, so that a run that is resumed tomorrow has the same
-    prompts."""
+    """Date given to chat templates that print today's, so that a run resumed tomorrow has the same prompts."""
     lora: LoraConfig | None = None
-    """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
+    """Train a LoRA adapter and leave the weights as they are; needs the extra `peft`."""
 
 
 ModelConfig = Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]

@@ -22,25 +22,30 @@ class EvalConfig(Model):
     num_problems: PositiveInt = 400
     """Held-out problems; at most `task.num_heldout` are used."""
     skip: Annotated[int, Field(ge=0)] = 0
-    """Held-out problems that are left out before them, such as those of a verdict while settings are tuned."""
+    """Skip so many held-out problems first, such as those kept for a verdict while settings are tuned."""
     samples_per_problem: PositiveInt = 2
-    """Sampled completions of each problem, beside the greedy one."""
+    """Completions sampled per problem, besides the greedy one."""
     temperature: Positive = 1.0
     """Sampling temperature."""
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
     """Level of all intervals, the probe's included."""
     every: PositiveInt | None = None
-    """Also evaluate while training, after each so many steps of a stage and after its last."""
+    """Also evaluate during training, every so many steps of a stage and after its last, without changing it: the
+    metrics `eval_accuracy`, `eval_reward`, `eval_num_tokens`, `eval_entropy` and `eval_truncated`. Null: never."""
 
 
 class RetentionConfig(Model):
-    """Which of the checkpoints that a recipe asks for stay, and with what."""
+    """Which checkpoints stay on the disk, and with what.
+
+    A checkpoint is deleted only once a later one is complete. `swerve eval` and `swerve probe` leave deleted ones out
+    and say so; evaluations made before stay.
+    """
 
     keep: PositiveInt | None = None
-    """The newest so many stay, with the last of each stage and those that later stages or the keys of `probe` name;
-    null: all."""
+    """Keep only the newest so many, plus the last of each stage and phase and those that later stages or `probe` name;
+    null: keep all."""
     save_optimizer: bool = True
-    """false: once a later checkpoint is there, one keeps only its weights; training no longer continues from it."""
+    """false: a checkpoint keeps only its weights once a later one is there; training cannot resume from it."""
 
 
 class ReportConfig(Model):
@@ -49,58 +54,60 @@ class ReportConfig(Model):
     title: str = ""
     """Title of the page; the run's name by default."""
     max_rollouts: PositiveInt = 40
-    """Rollouts shown token by token; fewer where the page would hold more than 50,000 tokens x checkpoints."""
+    """Rollouts shown token by token; fewer if the page would exceed 50,000 tokens x checkpoints."""
 
 
 class ShardingConfig(Model):
-    """How the weights of a model in training are divided over torchrun's processes."""
+    """How a model in training is divided over torchrun's processes."""
 
     kind: Literal["none", "fsdp"] = "none"
-    """none: each process has all of them; fsdp: weights, gradients and optimizer states are divided (torch's FSDP2)."""
+    """none: every process holds the whole model; fsdp: weights, gradients and optimizer states are divided (torch's
+    FSDP2)."""
     reshard: bool = True
-    """Whether a layer's gathered weights are dropped after its forward pass, and gathered again for its gradients."""
+    """Drop a layer's gathered weights after its forward pass and gather them again for its gradients; false: less
+    traffic, more memory."""
     replicas: PositiveInt = 1
-    """Groups of processes that each hold all weights; the model is divided within a group, for fast links there."""
+    """Groups of processes that each hold the whole model, divided within the group: one group per machine with fast
+    links."""
     offload: bool = False
-    """Whether weights, gradients and optimizer states stay in the memory of the CPU, for a CUDA device."""
+    """Keep weights, gradients and optimizer states in CPU memory (CUDA only)."""
 
 
 class RuntimeConfig(Model):
-    """Where and how the work runs; it changes results by their rounding at most."""
+    """Where and how the work runs. It changes results by rounding at most."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a CUDA device where there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights in evaluation and the probe."""
+    """Data type of the weights in evaluation and the probe."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """In which training computes and samples. What is trained and saved is float32, so are logits and all that is made
-    of them; references and teachers are read in this precision."""
+    """Data type in which training computes and samples, and in which references and teachers are loaded. Trained and
+    saved weights, logits and losses stay float32."""
     activation_checkpointing: Literal["none", "every_second", "full"] = "none"
-    """Of which decoder layers the update keeps the inputs alone and runs them again for the gradients: less memory, for
-    up to a third more time."""
+    """Decoder layers that the update recomputes for the gradients: less memory, for up to a third more time."""
     sharding: ShardingConfig = ShardingConfig()
     """How a model in training is divided over processes."""
     liger: bool = False
-    """Whether training uses the layers of Liger Kernel (a package that is an extra, on a CUDA device) where it has some
-    for the architecture; that states and gradients stay the same is checked first."""
+    """Use Liger Kernel's layers where it has some for the architecture (extra `liger`, CUDA only); that states and
+    gradients stay the same is checked first."""
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
     rows: Literal["packed", "padded"] = "packed"
-    """How sequences reach the model in training: one after the other in one row, with what several of them begin with
-    (prompts, equal starts of completions) once, or each padded to a row of its own. Results agree to rounding; models
-    that cannot read packed rows get padded ones."""
+    """packed: sequences share a row, and common beginnings are read once; padded: one row each. Results agree to
+    rounding; models that cannot read packed rows get padded ones."""
     max_rows: PositiveInt = 512
-    """Completions sampled side by side at most."""
+    """Completions sampled side by side, at most."""
     grader_workers: PositiveInt | None = None
-    """Processes in which isolated graders run; null: one per core, at most 8, and torchrun's processes share cores."""
+    """Processes for isolated graders; null: one per core, at most 8, shared among torchrun's processes."""
     grader_cpu_seconds: Positive = 2.0
-    """CPU time an isolated grader may take for one answer."""
+    """CPU seconds an isolated grader may take per answer; the wall-clock limit is 15 times that, at least 30 s."""
     grader_memory_mb: PositiveInt = 1024
-    """Memory (address space, MiB) an isolated grader may take."""
+    """Address space of an isolated grader, in MiB; torch with CUDA in your own reward needs more."""
     collective_timeout: PositiveInt = 1800
-    """Seconds that torchrun's processes wait for each other before one that does not come is named."""
+    """Seconds that torchrun's processes wait for each other before the run fails and names the missing one; must exceed
+    the slowest sampling of a step and the longest save."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
-    """Where training also records its metrics, beside metrics.jsonl: packages that are extras of the same names."""
+    """Where training also logs its metrics, besides metrics.jsonl; each is an extra of the same name."""
 
 
 DEFAULT_RUNTIME = RuntimeConfig()
@@ -113,17 +120,17 @@ class Config(Model):
     """Name of the run, and of its directory under `runs/`: 1 to 100 letters, digits, `.`, `_`, `-`, starting with a
     letter, a digit or `_`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Every random number of the run derives from it."""
+    """The only source of randomness: every random number of the run derives from it."""
     task: TaskConfig
     """What the problems are."""
     model: ModelConfig
     """What is trained."""
     max_new_tokens: PositiveInt = 128
-    """Longest completion, in tokens, of every stage."""
+    """Longest completion, in tokens."""
     stages: tuple[StageConfig, ...] = Field(min_length=1)
-    """At least one, run in order; two of the same kind need a `name`."""
+    """Stages of training, in order, each continuing from the one before; two of the same kind need a `name`."""
     keep_heldout: bool = False
-    """Learn from held-out problems of the task as well, where `data` or `validation` of a stage holds some."""
+    """Also learn from held-out problems of the task where `data` or `validation` contains some."""
     rollout: RolloutConfig = RolloutConfig()
     """How rollouts are sampled."""
     eval: EvalConfig = EvalConfig()

@@ -27,6 +27,7 @@ class Sampling(Model):
     """Which of a task's problems are sampled, and how."""
 
     split: Literal["train", "heldout"] = "heldout"
+    """Which of the task's problems are sampled."""
     problem_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Chooses and orders the task's problems, as a recipe's `seed` does."""
     limit: PositiveInt | None = None

@@ -65,27 +65,28 @@ class OptimizerConfig(Model):
 class _Stage(Model):
     kind: str
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]*$")] = ""
-    """Names the stage's checkpoints, in letters, digits and underscores; its kind by default."""
+    """Name of the stage and its checkpoints, in letters, digits and underscores; default: its kind."""
     steps: Annotated[PositiveInt, Field(le=10**9)]
-    """Steps of the stage: an update each, or in an `rl` stage as many as it makes of what a step samples."""
+    """Steps of the stage. A step is one update, except in `rl`: there it makes `num_epochs` x `num_minibatches` updates
+    from what it samples."""
     optimizer: OptimizerConfig
     """AdamW and its schedule."""
     checkpoints: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
-    """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
+    """Steps of this stage after which a checkpoint is kept. The last step always has one."""
     checkpoint_every: PositiveInt | None = None
-    """Steps between further checkpoints that are kept."""
+    """Also keep a checkpoint every so many steps."""
     save_every: PositiveInt | None = None
-    """Steps between checkpoints that are kept only for resuming; each replaces the one before."""
+    """Save every so many steps for resuming only; each save replaces the one before."""
     tokens_per_batch: PositiveInt = 4096
     """Tokens of one forward pass, padding included; a larger update is split, with the same result up to rounding.
-    Fewer need less memory, and are faster on a CPU; a large model on a GPU is faster with more."""
+    Lower it to save memory, raise it for speed on a GPU."""
     where: StageFilter = StageFilter()
     """Which of the task's problems the stage draws from."""
     mix: dict[str, Positive] = Field(default_factory=dict)
-    """Of a mixture: the weight of each part, by its name; parts that are not named are not drawn. Empty: the task's
-    weights."""
+    """For a mixture: weight of each part by name; unnamed parts are not drawn. Empty: the task's weights."""
     freeze: Words = ()
-    """Patterns of names of parameters that the stage does not train, such as `*embed_tokens*` or `model.layers.0.*`."""
+    """Parameters that the stage does not train, as name patterns: `*embed_tokens*`, `model.layers.[0-9].*`. They need
+    no gradient and no optimizer state. A pattern that matches nothing is an error."""
 
     @property
     def label(self) -> str:
@@ -119,9 +120,11 @@ class _Counted(_Stage):
     model_config = ConfigDict(json_schema_extra=_length_optional)
 
     epochs: Annotated[Positive, Field(le=1e6)] | None = None
-    """In place of `steps`: passes over the problems that the stage draws from, or the responses of `data`."""
+    """Instead of `steps`: passes over the stage's problems, or over the responses of `data`. Not for plain text, phases
+    or `zero_variance: refill`; an override also needs `steps=null`."""
     num_examples: PositiveInt | None = None
-    """What `epochs` come to: examples, or prompts, of all steps; the last step has what is left. Null: all are full."""
+    """Examples or prompts of all steps together, counted from `epochs`; the last step takes what is left. Null: every
+    step is full."""
 
     @model_serializer(mode="wrap")
     def _without_a_guess(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -157,10 +160,14 @@ class _Counted(_Stage):
 
 
 class EarlyStoppingConfig(Model):
-    """When a supervised stage ends before its last step; it ends with the weights of its lowest validation loss."""
+    """When a supervised stage ends before its last step.
+
+    The stage ends with the weights of its lowest validation loss, and later stages continue from those; the metric
+    `best_step` says of which step they are.
+    """
 
     patience: PositiveInt = 3
-    """Validations in a row without an improvement after which the stage ends."""
+    """End the stage after so many validations in a row without an improvement."""
     min_delta: NonNegative = 0.0
     """Nats per token by which the validation loss must fall below the lowest so far to count as an improvement."""
 
@@ -178,13 +185,13 @@ class _Supervised(_Stage):
     """Longest sequence, prompt and completion together, in tokens: longer examples are left out, text is cut. Null: as
     many as the model has positions, for text at most 1,024."""
     validation: Specs = ()
-    """Data specs of examples on which a validation loss is measured, as those of an sft stage's `data`."""
+    """Examples on which the validation loss `val_loss` is measured: data specs, as for `data` of an sft stage."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    """Share of the problems, with all their examples, that the stage holds out to measure a validation loss instead."""
+    """Instead of `validation`: share of the problems, with all their examples, held out for the validation loss."""
     validate_every: PositiveInt = 50
     """Steps between validations; the last step has one too."""
     early_stopping: EarlyStoppingConfig | None = None
-    """End with the weights of the lowest validation loss, and before the last step once it no longer falls."""
+    """End the stage once the validation loss no longer falls, with the weights that had the lowest."""
 
     @model_validator(mode="after")
     def _check_validation(self) -> Self:
@@ -198,15 +205,21 @@ class _Supervised(_Stage):
 
 
 class SftStage(_Supervised, _Counted):
-    """Supervised learning: of the task's supervised traces, or of responses or plain text from files."""
+    """Supervised learning: of the task's supervised traces, or of responses or plain text from files.
+
+    Responses in any layout that `swerve data import` reads are learned after their prompts, right or wrong; records
+    with the field `text` alone and `.txt` files are learned whole. Recorded token ids are kept where the tokenizer is
+    the model's, other texts go through its chat template, and a missing end token is added. Responses and documents
+    that contain a held-out question of the task are left out and counted (`keep_heldout` keeps them).
+    """
 
     kind: Literal["sft"] = "sft"
     data: Specs = ()
-    """Data specs of responses (`swerve data select`, chats, rollouts) or of plain text (`.txt`, or records with the one
-    field `text`), of which every token is learned; none: the task's supervised traces."""
+    """Data specs of responses (`swerve data select`, chats, rollouts) or of plain text (`.txt`, or the field `text`);
+    none: the task's supervised traces."""
     packing: bool = True
-    """Of plain text: documents follow one another, an end token after each, in sequences of `max_length`; false: each
-    document has sequences of its own."""
+    """For plain text: join documents, an end token after each, and cut them into sequences of `max_length`; false: each
+    document has its own sequences."""
 
     @property
     def step_size(self) -> int:
@@ -230,10 +243,10 @@ class _Sampling(_Counted):
     temperature: Positive = 1.0
     """Sampling temperature; the loss uses the distributions at the same temperature."""
     failure_reward: float = 0.0
-    """Reward of a completion the grader could not judge; such completions are counted in the metrics."""
+    """Reward of a completion without a verdict (no answer, a limit, a grader's error); metrics count them."""
     max_error_share: Probability = 0.5
-    """Training saves its state and stops if the grader failed or reached a limit on more than this share of the last
-    completions (64 or more; at a stage's end of those that there are); 1: never."""
+    """Save and stop if the grader failed or reached a limit on more than this share of the last 64 or more completions;
+    1: never."""
     keep_rollouts: bool = True
     """Write every step's rollouts to the run directory."""
 
@@ -244,7 +257,12 @@ class _Sampling(_Counted):
 
 
 class DpoStage(_Stage):
-    """Direct preference optimisation on on-policy pairs: a right and a wrong completion of one prompt."""
+    """Direct preference optimisation on on-policy pairs: a right and a wrong completion of one prompt.
+
+    The stage begins by sampling prompts with the policy as it is, and takes the first right and the first wrong
+    completion of each prompt that has both, until there are `steps` x `batch_size` pairs or `max_prompts` prompts were
+    sampled. With fewer pairs than needed they repeat, and swerve says so.
+    """
 
     kind: Literal["dpo"] = "dpo"
     curriculum: OrderedCurriculum = ShuffledCurriculum()
@@ -291,12 +309,18 @@ ZeroVariance = Literal["keep", "drop", "refill"]
 
 
 class PhaseConfig(Model):
-    """Some steps of an RL stage, with the stage's settings but for those given here."""
+    """Some steps of an RL stage, with the stage's settings except those given here.
+
+    Inside a key with a `kind`, the stage's other values stay where the kind is the same or not given: with `loss: clip`
+    in the stage, a phase may say `loss: {high: 0.28}`. Each phase ends with a checkpoint. The learning-rate schedule
+    runs over the whole stage, or starts again where `keep_optimizer` is false. Errors and overrides count phases from
+    0, metrics and the report from 1.
+    """
 
     steps: Annotated[PositiveInt, Field(le=10**9)]
     """Steps of the phase."""
     where: StageFilter | None = None
-    """As in the stage, like all keys but `steps` and `lr`; null: the stage's."""
+    """Which problems are drawn; null, here and below: as in the stage."""
     mix: dict[str, Positive] | None = None
     """Replaces the stage's as a whole."""
     prompts_per_step: PositiveInt | None = None
@@ -308,12 +332,17 @@ class PhaseConfig(Model):
     lr: Positive | None = None
     """Peak learning rate, in place of the stage's `optimizer.lr`."""
     advantages: AdvantageConfig | None = None
+    """Advantage estimator."""
     loss: LossConfig | None = None
+    """Policy loss."""
     reduction: Reduction | None = None
     """Denominator of the loss."""
     kl: KlConfig | None = None
+    """Divergence from a reference model."""
     entropy: EntropyConfig | None = None
+    """Entropy bonus."""
     correction: CorrectionConfig | None = None
+    """Importance weights of policy to sampler."""
     num_epochs: PositiveInt | None = None
     """Passes over each step's rollouts."""
     num_minibatches: PositiveInt | None = None
@@ -356,7 +385,15 @@ def _filled_phase(stage: dict[str, Any], phase: dict[str, Any]) -> dict[str, Any
 
 
 class RlStage(_Sampling):
-    """Reinforcement learning with verifiable rewards."""
+    """Reinforcement learning with verifiable rewards.
+
+    A step samples `prompts_per_step` groups of `samples_per_prompt` completions and grades them. By default the loss is
+    policy gradient with the reward minus its group's mean, averaged over tokens. Some defaults depend on other keys
+    (`swerve config show` prints them): a `preset` sets its library's, the losses `max_prob_kl`, `fixed_target_kl`,
+    `max_prob_js` and `rank_promotion_js` set `advantages: reward` and `reduction: sequence_mean`, and wherever groups
+    with equal rewards have a gradient `zero_variance` is `keep`. Combinations without the effect their name says are
+    refused.
+    """
 
     kind: Literal["rl"] = "rl"
     phases: Annotated[tuple[PhaseConfig, ...], Field(strict=False)] = ()
@@ -367,9 +404,11 @@ class RlStage(_Sampling):
     """Whether a phase keeps the KL reference of the phase before; false: the policy that the phase begins with. Without
     effect where `kl.reference` names a model."""
     preset: Preset | None = None
-    """A library whose conventions the keys below take where they are not given."""
+    """Library whose conventions the keys below follow where they are not given."""
     advantages: AdvantageConfig = ADVANTAGES["dr_grpo"]()
+    """Advantage estimator."""
     loss: LossConfig = LOSSES["reinforce"]()
+    """Policy loss."""
     reduction: Reduction = "token_mean"
     """Denominator of the loss."""
     reduction_length: PositiveInt | None = None
@@ -377,6 +416,7 @@ class RlStage(_Sampling):
     kl: KlConfig = NoKl()
     """Divergence from a reference model."""
     entropy: EntropyConfig = EntropyConfig()
+    """Entropy bonus, and tokens that carry the loss."""
     correction: CorrectionConfig = NoCorrection()
     """Importance weights of policy to sampler."""
     num_epochs: PositiveInt = 1
@@ -389,6 +429,7 @@ class RlStage(_Sampling):
     max_refills: PositiveInt = 3
     """With `refill`: maximum number of resampling rounds in search of other groups."""
     collapse: CollapseConfig = CollapseConfig()
+    """What happens at signs of a collapse."""
 
     @model_validator(mode="before")
     @classmethod
@@ -494,7 +535,10 @@ class RlStage(_Sampling):
 
 
 class DistillStage(_Sampling):
-    """On-policy distillation: the divergence to a teacher at every token of the student's own completions."""
+    """On-policy distillation: the divergence to a teacher at every token of the student's own completions.
+
+    Rewards are recorded but do not enter the loss.
+    """
 
     kind: Literal["distill"] = "distill"
     teacher: str
@@ -510,7 +554,12 @@ class DistillStage(_Sampling):
 
 
 class RejectStage(_Supervised):
-    """Distillation by rejection sampling: a teacher's right completions, then supervised learning of them."""
+    """Distillation by rejection sampling: a teacher's right completions, then supervised learning of them.
+
+    The stage begins by sampling `num_prompts` problems with the teacher; the right completions it keeps are written to
+    `rollouts/STAGE_selected.parquet` in the run. A teacher with another tokenizer is asked through its own chat
+    template.
+    """
 
     kind: Literal["reject"] = "reject"
     teacher: str | None = None

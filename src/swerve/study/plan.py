@@ -86,6 +86,7 @@ class StudyFile(Model):
     """What a study's YAML file says."""
 
     name: str
+    """Name of the study, and of its directory."""
     recipe: str
     """Name of a shipped recipe, or path of a YAML file, from the study's folder."""
     set: Changes = Field(default_factory=dict)

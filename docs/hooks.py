@@ -1,0 +1,30 @@
+"""A hook of MkDocs: pages of the reference are written from the code whenever the docs are built, and kept nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import recipe_pages
+
+_PARTS = {"Recipes": recipe_pages}
+"""Where the pages stand in the navigation, below Reference."""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its name below docs/."""
+    return {name: text for part in _PARTS.values() for name, text in part.pages().items()}
+
+
+def on_config(config: Any) -> None:
+    """Add the pages to the navigation."""
+    [reference] = [entry["Reference"] for entry in config.nav if "Reference" in entry]
+    for title, part in _PARTS.items():
+        reference.append({title: [{text.partition("\n")[0].lstrip("# "): name} for name, text in part.pages().items()]})
+
+
+def on_files(files: Any, config: Any) -> None:
+    """Add the pages to the docs."""
+    from mkdocs.structure.files import File
+
+    for name, text in pages().items():
+        files.append(File.generated(config, name, content=text))
