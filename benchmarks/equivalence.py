@@ -5,7 +5,7 @@
 DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
 conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
 `rollouts/gsm8k_tora_70b.jsonl.gz`. `python -m studies benchmarks` puts the result into
-`docs/maths-answers.md`. Golds and answers are graded as they are published, by the default policies, but by
+`docs/graders.md#mathematics`. Golds and answers are graded as they are published, by the default policies, but by
 `extraction: boxed` where the responses were asked for a box.
 """
 

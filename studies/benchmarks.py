@@ -77,20 +77,13 @@ def tables() -> dict[str, str]:
             *((part, _megabytes(part)) for part in ("weights", "gradients", "optimizer")),
             *((part, _megabytes(part)) for part in ("loading", "updating", "saving", "resuming")),
         ),
-        "saved": table_of(
-            read("divided")[1:],
-            ("processes", "processes"),
-            ("swerve", _time_and_memory("saving")),
-            ("torch, files joined", _time_and_memory("by_torch")),
-            ("ratio of the times", lambda line: f"{line['saving_seconds'] / line['by_torch_seconds']:.2f}"),
-        ),
         "coverage": _coverage(read("coverage")),
     }
 
 
 def numbers() -> dict[str, str]:
     """Return the numbers that sentences quote; `NAME: made` says what made the results NAME."""
-    files = ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory", "divided")
+    files = ("graders", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory", "divided")
     headers = {name.replace("rewritten_", "rewritten-"): read(name)[0] for name in files}
     texts = {f"{name}: made": _made(header) for name, header in headers.items()}
     texts["layers: made"] = _made(read("update_layers")[0])
@@ -106,11 +99,6 @@ def numbers() -> dict[str, str]:
     pool = next(line for line in read("graders") if "start_seconds" in line)
     texts["graders: memory"] = f"{pool['memory_mib']:.0f} MiB"
     texts["graders: start"] = f"{pool['start_seconds']:.1f} s"
-    for line in read("k_and_k"):
-        if "people" in line:
-            texts[f"k_and_k: seconds {line['people']}"] = f"{line['seconds']:.1f} s"
-            texts[f"k_and_k: words {line['people']}"] = f"{line['median_words']:.0f}"
-            texts[f"k_and_k: most words {line['people']}"] = str(line["max_words"])
     return texts
 
 
@@ -131,10 +119,6 @@ def _seconds(name: str) -> Cell:
 
 def _megabytes(name: str) -> Cell:
     return lambda line: f"{line[name] / 1e6:.0f} MB"
-
-
-def _time_and_memory(way: str) -> Cell:
-    return lambda line: f"{line[f'{way}_seconds']:.1f} s, {line[way] / 1e6:.0f} MB"
 
 
 def _graders(lines: Sequence[Record]) -> str:

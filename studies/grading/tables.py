@@ -116,13 +116,21 @@ def _recorded(value: Any) -> str:
 def _disagreement_table(
     rows: Sequence[Mapping[str, Any]], head: str, columns: Mapping[str, str], reasons: Mapping[str, str]
 ) -> str:
+    """Return the first row of each reason, with the number of others that have it."""
+
     def field(name: str) -> str | Callable[[Record], str]:
         return name if name in ("recorded", "verdict") else lambda row: _code(row[name])
 
+    by_reason: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        why = reasons.get(row["id"])
+        # Those without a reason are named one by one.
+        by_reason.setdefault((why, row["recorded"], row["verdict"]) if why else (row["id"],), []).append(row)
+    shown = [{**group[0], "others": len(group) - 1} for group in by_reason.values()]
     return (
         table_of(
-            rows,
-            (head, "id:code"),
+            shown,
+            (head, lambda row: code(row["id"]) + (f" and {row['others']} more" if row["others"] else "")),
             *((title, field(name)) for title, name in columns.items()),
             ("why", lambda row: reasons.get(row["id"], NOT_LOOKED_AT)),
         )

@@ -1,4 +1,4 @@
-"""Whether two trees are the same answer, under the policies. `docs/maths-answers.md` lists the rules."""
+"""Whether two trees are the same answer, under the policies. `docs/graders.md` lists the rules."""
 
 from __future__ import annotations
 
