@@ -2,7 +2,8 @@
 
 A page's blocks run in their order, in one folder that holds a small run under the demo's name. A block with
 `title="NAME"` is a file of that folder. A comment before a block says where it does not run: `<!-- slow -->` (with the
-slow tests), `<!-- hub -->` (with the slow tests, on a hub of this machine) or `<!-- not run: REASON -->`.
+slow tests), `<!-- hub -->` (with the slow tests, on a hub of this machine), `<!-- not run: REASON -->`, or
+`<!-- excerpt: FILE -->`, whose lines stand in a file that another test runs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ REASONS = {
     "the network",
 }
 """Why a block may be left out."""
-QUICK = ("README.md", "docs/index.md", "docs/install.md")
+QUICK = ("README.md", "docs/getting-started.md", "docs/install.md", "docs/trl-verl.md", "docs/your-models.md")
 """Pages whose blocks run in every test run; those of the others are slow."""
 HUB_MODELS = ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct")
 """Names that the pages use; tiny models stand for them here."""
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>slow|hub|not run: [^>]+) -->\n\n?)?^(?P<fence>`{3})(?P<language>\w+)(?P<options>[^\n]*)\n"
-    r"(?P<body>.*?)^```$",
+    r"(?:^<!-- (?P<mark>slow|hub|excerpt: [^>]+|not run: [^>]+) -->\n\n?)?"
+    r"^(?P<fence>`{3})(?P<language>\w+)(?P<options>[^\n]*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -88,7 +89,15 @@ RUN = [name for name, blocks in PAGES.items() if any(block.language in ("console
 
 def test_every_mark_has_a_known_reason():
     reasons = {block.mark.removeprefix("not run: ") for blocks in PAGES.values() for block in blocks}
-    assert reasons - {"", "slow", "hub"} <= REASONS
+    assert {reason for reason in reasons if not reason.startswith("excerpt: ")} - {"", "slow", "hub"} <= REASONS
+
+
+def test_excerpts_stand_in_their_files():
+    excerpts = [block for blocks in PAGES.values() for block in blocks if block.mark.startswith("excerpt: ")]
+    assert excerpts
+    for block in excerpts:
+        lines = [line.strip() for line in (ROOT / block.mark.removeprefix("excerpt: ")).read_text().splitlines()]
+        assert "\n".join(line.strip() for line in block.body.splitlines()) in "\n".join(lines)
 
 
 def test_python_blocks_compile():
