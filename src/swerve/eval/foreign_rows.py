@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,10 +43,8 @@ class ForeignRows:
         """Return the responses of each row, judged by the graders of their problems."""
         pairs = [(response.problem, response.text or "") for response in self.responses]
         rewards = grade_pairs(pairs, progress) if pairs else ()
-        rows: dict[str, list[Response]] = {label: [] for label in self.labels}
-        for response, reward in zip(self.responses, rewards, strict=True):
-            rows[response.label or ""].append(response.judged(reward))
-        return list(rows.values())
+        judged = [response.judged(reward) for response, reward in zip(self.responses, rewards, strict=True)]
+        return [[response for response in judged if response.label == label] for label in self.labels]
 
 
 def read_rows(
@@ -75,10 +74,10 @@ def read_rows(
         raise ArtifactError(f"{path}: none of its {len(records)} records has a response (the first: {without[0]})")
 
     # Each response gets its problem as it is here, but for what its own prompt had of the answer.
-    index = _ProblemIndex(problems)
+    find = _problem_finder(problems)
     joined, others = [], list[Response]()
     for response in responses:
-        known = index.problem_of(response)
+        known = find(response)
         if known is None:
             others.append(response)
             continue
@@ -91,66 +90,60 @@ def read_rows(
             f"id (such as {others[0].problem.id!r} there, {problems[0].id!r} here); name its fields with --field id= "
             "or --field problem=, or ask for the file's problems with --data"
         )
+
+    # Rows by name; what they cover of the problems and what is left out is said.
     several = len({response.label for response in joined}) > 1
-    joined = [
-        replace(response, label=f"{name} {response.label or 'no label'}" if several else name) for response in joined
-    ]
-    for line in _coverage(joined, len(problems), others, without):
+    named: dict[str, list[Response]] = {}
+    for response in joined:
+        label = f"{name} {response.label or 'no label'}" if several else name
+        named.setdefault(label, []).append(replace(response, label=label))
+    for line in _coverage(named, len(problems)):
         progress.note(f"{path}: {line}")
-    return ForeignRows(responses=joined)
+    if others:
+        progress.note(f"{path}: responses to other problems, left out: {len(others)} (the first: {others[0].place})")
+    if without:
+        progress.note(f"{path}: records without a response, left out: {len(without)} (the first: {without[0]})")
+    return ForeignRows(responses=[response for row in named.values() for response in row])
 
 
-def _coverage(joined: Sequence[Response], num: int, others: Sequence[Response], without: Sequence[str]) -> list[str]:
-    """Say what a file covers of the problems and what of it is left out; nothing where it is one response each."""
-    lines = []
-    for label in dict.fromkeys(response.label for response in joined):
-        counts = Counter(response.problem.id for response in joined if response.label == label)
-        least, most = min(counts.values()), max(counts.values())
+def _coverage(rows: Mapping[str, Sequence[Response]], num: int) -> Iterator[str]:
+    """Say what each row covers of the problems; nothing where it is one response each."""
+    for label, row in rows.items():
+        counts = Counter(response.problem.id for response in row).values()
+        least, most = min(counts), max(counts)
         if len(counts) < num or most > 1:
             samples = f"{most}" if least == most else f"{least} to {most}"
-            lines.append(
-                f"'{label}' has responses to {len(counts)} of the {num} problems, {samples} each"
-                + (", and is compared over these" if len(counts) < num else "")
-            )
-    if others:
-        lines.append(f"responses to other problems, left out: {len(others)} (the first: {others[0].place})")
-    if without:
-        lines.append(f"records without a response, left out: {len(without)} (the first: {without[0]})")
-    return lines
+            few = ", and is compared over these" if len(counts) < num else ""
+            yield f"'{label}' has responses to {len(counts)} of the {num} problems, {samples} each{few}"
 
 
-class _ProblemIndex:
-    """Problems by what they ask, and by id."""
+def _problem_finder(problems: Sequence[Problem]) -> Callable[[Response], Problem | None]:
+    """Return a function from a response to the problem that it answers, by what that asks or by its id."""
+    by_id = {problem.id: problem for problem in problems}
+    # Of two that ask the same the first is meant.
+    by_text: dict[str, Problem] = {}
+    for problem in problems:
+        for text in (problem.question, *(text for role, text in problem.messages if role == "user")):
+            by_text.setdefault(plain_text(text), problem)
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        """Keep the problems."""
-        self._by_id = {problem.id: problem for problem in problems}
-        self._by_text: dict[str, Problem] = {}
-        for problem in problems:
-            for text in (problem.question, *(text for role, text in problem.messages if role == "user")):
-                self._by_text.setdefault(plain_text(text), problem)
-        self._found: dict[str, Problem | None] = {}
-
-    def problem_of(self, response: Response) -> Problem | None:
-        """Return the problem that a response answers; None: none of these."""
-        own = response.problem
-        texts = [own.question, response.prompt or "", *(text for role, text in own.messages if role == "user")]
-        for text in map(plain_text, texts):
-            if text not in self._found:
-                self._found[text] = self._by_text.get(text) or self._quoted(text)
-            if (problem := self._found[text]) is not None:
-                return problem
-        # An id is the file's own where another question stands beside it.
-        return None if own.question else self._by_id.get(own.id)
-
-    def _quoted(self, text: str) -> Problem | None:
-        """Return the problem whose question stands in a longer text; None where none or several do."""
+    @functools.cache
+    def asking(text: str) -> Problem | None:
+        if text in by_text:
+            return by_text[text]
+        # A question may stand in a longer text; where several do none is meant.
         quoted = [
             problem
-            for problem in self._by_id.values()
+            for problem in by_id.values()
             if problem.question.count(" ") >= _SHORTEST_QUOTED - 1 and plain_text(problem.question) in text
         ]
         return quoted[0] if len(quoted) == 1 else None
+
+    def find(response: Response) -> Problem | None:
+        # An id is the file's own where another question stands beside it.
+        by_question = next(filter(None, map(asking, map(plain_text, response.asked_texts))), None)
+        return by_question or (None if response.problem.question else by_id.get(response.problem.id))
+
+    return find
 
 
 def _published(
@@ -158,9 +151,9 @@ def _published(
 ) -> list[PublishedRow]:
     """Return published accuracies by kind; a kind may be named by its number alone, as 2 for `2 people`."""
     kinds = list(dict.fromkeys(problem.kind for problem in problems))
-    numbers = [kind.partition(" ")[0] for kind in kinds]
-    by_number = {number: kind for number, kind in zip(numbers, kinds, strict=True) if numbers.count(number) == 1}
-    named = {**dict(zip(kinds, kinds, strict=True)), **by_number, ALL: ALL}
+    numbers = Counter(kind.partition(" ")[0] for kind in kinds)
+    named = {kind: kind for kind in (*kinds, ALL)}
+    named |= {number: kind for kind in kinds if numbers[number := kind.partition(" ")[0]] == 1}
 
     # Each accuracy, under the name of its row and the kind as the problems have it.
     rows: dict[str, dict[str, float]] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
@@ -11,7 +9,7 @@ from typing import Any
 
 from swerve.artifacts.comparison import FROM_FILE, MEASURES, Comparison, Difference, ModelScores
 from swerve.estimates import Estimate, hundredths, hundredths_interval
-from swerve.formats.text_tables import latex_table, markdown_table
+from swerve.formats.text_tables import csv_text, latex_table, markdown_table, table_of
 
 PUBLISHED = "published"
 _IN_MAIN_TABLE = ("unanswered", "truncated", "num_tokens", "num_words", "empty_thinking")
@@ -28,40 +26,42 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
     Columns are the kinds of problems, the mean over the kinds, that over all problems, pass@k, the paired difference,
     and the means of a few other measures. Published accuracies come last.
     """
+    # The heading says how many problems there are of each kind.
     whole = max(comparison.rows, key=lambda row: row.num_problems)
     kinds = whole.by_kind if with_kinds and len(whole.by_kind) > 1 else {}
+    titles = {kind: f"{kind} ({scores.num_problems})" for kind, scores in kinds.items()}
+    all_problems = f"all problems ({whole.num_problems})"
     ks = sorted({row.curve[-1].k for row in comparison.rows if row.num_samples > 1 and row.curve})
-    compared = comparison.num_differences > 0
     shown = [name for name in _measured(comparison) if name in _IN_MAIN_TABLE]
     shown += ["reflections"] if any(row.reflections and row.reflections.mean for row in comparison.rows) else []
     if all(row.num_tokens for row in comparison.rows):
         shown = [name for name in shown if name != "num_words"]
-
-    # The heading says how many problems there are of each kind.
-    heading = ["model", "decoding", "samples", *(f"{kind} ({scores.num_problems})" for kind, scores in kinds.items())]
-    heading += [*(["average of kinds"] if kinds else []), f"all problems ({whole.num_problems})"]
-    heading += [f"pass@{k}" for k in ks] + (["difference", "p"] if compared else [])
     failed = any(row.ungraded for row in comparison.rows)
-    rows = [[*heading, *(MEASURES[name].title for name in shown), *(["not graded"] if failed else [])]]
+
+    rows = []
     for row in comparison.rows:
-        cells = [row.model, row.decoding, str(row.num_samples)]
-        cells += [hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else "" for kind in kinds]
-        cells += [_kind_average(row, len(kinds))] if kinds else []
-        cells.append(hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems))
-        cells += [_pass_at_k(row, k) for k in ks]
-        cells += [_difference(row, "accuracy"), _p_text(row.differences.get("accuracy"))] if compared else []
-        means: list[Estimate | None] = [getattr(row, name) for name in shown]
-        cells += [_number(name, mean.mean) if mean else "" for name, mean in zip(shown, means, strict=True)]
-        rows.append([*cells, *([hundredths(row.ungraded)] if failed else [])])
+        cells = {"model": row.model, "decoding": row.decoding, "samples": str(row.num_samples)}
+        for kind, title in titles.items():
+            cells[title] = hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else ""
+        if kinds:
+            few = "" if len(row.by_kind) == len(kinds) else f" ({len(row.by_kind)} of {len(kinds)} kinds)"
+            cells["average of kinds"] = hundredths_interval(row.kind_average or row.accuracy) + few
+        cells[all_problems] = hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems)
+        for point in map(row.of_samples, ks):
+            rate = hundredths_interval(point.pass_at_k) if point.pass_at_k else ""
+            cells[f"pass@{point.k}"] = rate and rate + _of_fewer(point.num_problems, row.num_problems)
+        cells |= {"difference": _difference(row, "accuracy"), "p": _p_text(row.differences.get("accuracy"))}
+        for name in shown:
+            mean: Estimate | None = getattr(row, name)
+            cells[MEASURES[name].title] = _number(name, mean.mean) if mean else ""
+        rows.append({**cells, "not graded": hundredths(row.ungraded) if failed else ""})
     for published in comparison.published:
-        average = published.average(kinds)
-        cells = [published.name, PUBLISHED, ""]
-        cells += [hundredths(published.by_kind[kind]) if kind in published.by_kind else "" for kind in kinds]
-        cells += ["" if average is None else hundredths(average)] if kinds else []
-        accuracy = published.average(whole.by_kind) if len(whole.by_kind) == 1 else published.accuracy
-        cells.append("" if accuracy is None else hundredths(accuracy))
-        rows.append(cells + [""] * (len(rows[0]) - len(cells)))
-    return rows
+        known = {titles[kind]: published.by_kind.get(kind) for kind in kinds}
+        known["average of kinds"] = published.average(kinds)
+        known[all_problems] = published.average(whole.by_kind) if len(whole.by_kind) == 1 else published.accuracy
+        cells = {title: hundredths(value) for title, value in known.items() if value is not None}
+        rows.append({"model": published.name, "decoding": PUBLISHED, **cells})
+    return table_of(rows)
 
 
 def measures_table(comparison: Comparison) -> list[list[str]]:
@@ -122,19 +122,6 @@ def number_text(value: float, *, signed: bool = False) -> str:
     return f"{value:{sign}.0f}" if abs(value) >= 1000 else f"{value:{sign}#.3g}".removesuffix(".")
 
 
-def _kind_average(row: ModelScores, num: int) -> str:
-    """Return the mean over kinds; how many they are stands beside it where the table has more."""
-    own = len(row.by_kind)
-    average = row.kind_average or row.accuracy
-    return hundredths_interval(average) + ("" if own == num else f" ({own} of {num} kinds)")
-
-
-def _pass_at_k(row: ModelScores, k: int) -> str:
-    point = row.of_samples(k)
-    few = _of_fewer(point.num_problems, row.num_problems)
-    return "" if point.pass_at_k is None else hundredths_interval(point.pass_at_k) + few
-
-
 def _number(name: str, value: float, *, signed: bool = False) -> str:
     """Return a value of a measure, fractions in percent."""
     text = hundredths if MEASURES[name].unit == "share" else number_text
@@ -148,8 +135,9 @@ def _interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
 
 def _p_text(difference: Difference | None) -> str:
     """Return the adjusted p-value of a difference; empty where there is none."""
-    p = None if difference is None else difference.p_adjusted
-    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+    if difference is None or difference.p_adjusted is None:
+        return ""
+    return "<0.001" if difference.p_adjusted < 0.001 else f"{difference.p_adjusted:.3f}"
 
 
 def _difference(row: ModelScores, name: str) -> str:
@@ -174,36 +162,30 @@ def _p_words(difference: Difference) -> str:
     return f"< {p[1:]}" if p.startswith("<") else f"= {p}"
 
 
-def _csv(comparison: Comparison) -> str:
-    """Return one line per model, decoding, kind and measure, with fractions as numbers; see `_csv_lines`."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, _CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for line in _csv_lines(comparison):
-        numbers = {name: f"{value:.6g}" for name, value in line.items() if isinstance(value, float)}
-        writer.writerow({**line, **numbers})
-    return stream.getvalue()
+def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield a row for each model, decoding, kind and measure, with fractions as numbers.
 
-
-def _csv_lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield the lines; the kind `all` is all problems together, `average` the mean over the kinds."""
+    The kind `all` is all problems together, `average` the mean over the kinds.
+    """
     for row in comparison.rows:
-        same = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
+        own = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
         for kind, scores in (*row.by_kind.items(), ("all", row)):
             for name in MEASURES:
                 if (estimate := getattr(scores, name)) is not None:
-                    line = {**same, "kind": kind, "measure": name, **asdict(estimate)}
-                    line["num_problems"] = scores.num_measured.get(name, scores.num_problems)
+                    num = scores.num_measured.get(name, scores.num_problems)
+                    cells = {**own, "kind": kind, "measure": name, **asdict(estimate), "num_problems": num}
                     # The difference from the baseline is of all problems together.
-                    if scores is row and (change := row.differences.get(name)):
-                        line |= {name: getattr(change, name) for name in ("p_value", "p_adjusted", "compared_with")}
-                        line |= {"difference": change.estimate.mean, "difference_num_problems": change.num_problems}
-                        line |= {f"difference_{end}": getattr(change.estimate, end) for end in ("low", "high")}
-                    yield line
+                    if scores is row and name in row.differences:
+                        change = row.differences[name]
+                        ends = {f"difference_{end}": value for end, value in asdict(change.estimate).items()}
+                        cells |= {"difference": ends.pop("difference_mean"), **ends}
+                        cells |= change.model_dump(exclude={"estimate", "num_problems"})
+                        cells["difference_num_problems"] = change.num_problems
+                    yield cells
         rates = {f"pass_at_{point.k}": ("all", point.pass_at_k) for point in row.curve if point.k > 1}
         for name, (kind, estimate) in {**rates, "accuracy": ("average", row.kind_average)}.items():
             if estimate:
-                yield {**same, "kind": kind, "measure": name, **asdict(estimate)}
+                yield {**own, "kind": kind, "measure": name, **asdict(estimate)}
     for published in comparison.published:
         known = published.by_kind if published.accuracy is None else {**published.by_kind, "all": published.accuracy}
         for kind, value in known.items():
@@ -219,7 +201,7 @@ def _both_tables(table: Callable[..., str]) -> Callable[[Comparison], str]:
 FORMATS: Mapping[str, Callable[[Comparison], str]] = MappingProxyType(
     {
         "md": _both_tables(markdown_table),
-        "csv": _csv,
+        "csv": lambda comparison: csv_text([*_csv_rows(comparison)], _CSV_COLUMNS, digits=6),
         "latex": _both_tables(latex_table),
         "json": lambda comparison: comparison.model_dump_json(indent=2) + "\n",
     }

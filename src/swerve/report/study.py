@@ -26,6 +26,7 @@ from swerve.artifacts.study import (
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
+from swerve.formats.text_tables import table_of
 from swerve.report.draw.curves import UNIT_TITLES, Chart, Curve, Unit
 from swerve.report.draw.figures import (
     COLOURS,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 _MAX_CURVES = 8
 _MAX_TILES = 6
 _CHART_UNITS: Mapping[MeasureUnit, Unit] = {"share": "share", "nats": "nats", "tokens": "tokens", "count": "reward"}
-_ONE_SEED = "one seed"
 
 
 def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Path:
@@ -128,11 +128,15 @@ def _title(measure: str) -> str:
 
 
 def _seeds(num: int) -> str:
-    return _ONE_SEED if num == 1 else f"{count(num)} seeds"
+    return "one seed" if num == 1 else f"{count(num)} seeds"
+
+
+def _is_share(measure: str) -> bool:
+    return _KNOWN[measure].unit == "share"
 
 
 def _value(measure: str, value: float) -> str:
-    return percent(value) if _KNOWN[measure].unit == "share" else number(value)
+    return percent(value) if _is_share(measure) else number(value)
 
 
 def _mean_cell(measure: str, mean: StudyMean | StudyKind | None) -> str:
@@ -141,18 +145,18 @@ def _mean_cell(measure: str, mean: StudyMean | StudyKind | None) -> str:
         return NOT_MEASURED
     if mean.over_seeds is None:
         return _value(measure, mean.mean)
-    return (percent_interval if MEASURES[measure].unit == "share" else number_interval)(mean.over_seeds)
+    return percent_interval(mean.over_seeds) if _is_share(measure) else number_interval(mean.over_seeds)
 
 
 def _change(measure: str, value: Estimate | None) -> str:
-    return (points_interval if _KNOWN[measure].unit == "share" else signed_interval)(value)
+    return points_interval(value) if _is_share(measure) else signed_interval(value)
 
 
 def _seed_change(difference: StudyDifference) -> str:
     if difference.over_seeds is not None:
         return _change(difference.measure, difference.over_seeds)
     alone = Estimate(mean=difference.mean, low=difference.mean, high=difference.mean)
-    why = _ONE_SEED if difference.num_seeds == 1 else "all alike"
+    why = _seeds(1) if difference.num_seeds == 1 else "all alike"
     return f"{_change(difference.measure, alone).partition(' (')[0]} ({why})"
 
 
@@ -216,7 +220,7 @@ def _sentence(difference: StudyDifference) -> str:
     if difference.over_problems is not None:
         tested = _tested(difference.over_problems, difference.p_problems_adjusted)
         text += f"; over problems {_change(difference.measure, difference.over_problems)}{tested}"
-    if MEASURES[difference.measure].unit == "share":  # points are named before the interval
+    if _is_share(difference.measure):  # points are named before the interval
         text = text.replace(" (", " points (")
     return f"{_title(difference.measure)} of {difference.variant} less that of the baseline: {text}."
 
@@ -246,56 +250,43 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
 _DIFFERENCE_HEADER = ("Over seeds", "p, Holm", "d", "Over problems", "p, Holm ")
 
 
-def _difference_cells(difference: StudyDifference | None) -> tuple[str, ...]:
+def _difference_cells(difference: StudyDifference | None) -> dict[str, str]:
     if difference is None:
-        return (NOT_MEASURED,) * len(_DIFFERENCE_HEADER)
-    return (
+        return dict.fromkeys(_DIFFERENCE_HEADER, NOT_MEASURED)
+    cells = (
         _seed_change(difference),
         p_value(difference.p_seeds_adjusted),
         number(difference.effect_size).replace("-", "\N{MINUS SIGN}"),
         _change(difference.measure, difference.over_problems),
         p_value(difference.p_problems_adjusted),
     )
+    return dict(zip(_DIFFERENCE_HEADER, cells, strict=True))
 
 
 def headline_table(study: Study) -> list[list[str]]:
     """Return the table of the headline measure, the heading first; what does not apply is empty."""
-    if (headline := study.headline) is None:
-        return [["Variant", "Runs"], *([variant.name, count(variant.num_runs)] for variant in study.variants)]
-    rows = [
-        [
-            variant.name,
-            count(variant.num_runs),
-            _mean_cell(headline, study.mean_of(headline, variant.name)),
-            *_difference_cells(study.difference_of(headline, variant.name)),
-            count(variant.num_collapsed),
-        ]
-        for variant in study.variants
-    ]
-    heading = ["Variant", "Runs", _title(headline), *_DIFFERENCE_HEADER, "Collapsed"]
-    if study.verdicts:
-        said = {verdict.variant: verdict_words(verdict) for verdict in study.verdicts}
-        heading.append("Verdict")
-        rows = [[*row, said.get(row[0], "")] for row in rows]
-    return _compact([heading, *rows])
+    verdicts = {verdict.variant: verdict_words(verdict) for verdict in study.verdicts}
+    rows = []
+    for variant in study.variants:
+        row = {"Variant": variant.name, "Runs": count(variant.num_runs)}
+        if headline := study.headline:
+            row[_title(headline)] = _mean_cell(headline, study.mean_of(headline, variant.name))
+            row |= _difference_cells(study.difference_of(headline, variant.name))
+            row |= {"Collapsed": count(variant.num_collapsed), "Verdict": verdicts.get(variant.name, "")}
+        rows.append(row)
+    return _compact(rows)
 
 
 def trials_table(study: Study) -> list[list[str]]:
     """Return the table of the settings that were tried, the heading first."""
     assert study.design is not None, "settings are tried by a design"
-    measures = [name for name in _OF_TRIALS if any(name in trial.values for trial in study.trials)]
-    measures = list(dict.fromkeys((study.design.measure, *measures)))
-    rows = [
-        [
-            trial.variant,
-            _changes(trial.changes),
-            ", ".join(map(str, trial.seeds)),
-            *(_value(name, trial.values[name]) if name in trial.values else "" for name in measures),
-            "chosen" if trial.is_chosen else "",
-        ]
-        for trial in study.trials
-    ]
-    return [["Variant", "Setting", "Seeds", *map(_title, measures), "Choice"], *rows]
+    rows = []
+    for trial in study.trials:
+        row = {"Variant": trial.variant, "Setting": _changes(trial.changes), "Seeds": ", ".join(map(str, trial.seeds))}
+        for name in dict.fromkeys((study.design.measure, *_OF_TRIALS)):
+            row[_title(name)] = _value(name, trial.values[name]) if name in trial.values else ""
+        rows.append({**row, "Choice": "chosen" if trial.is_chosen else ""})
+    return table_of(rows)
 
 
 _OF_TRIALS = ("accuracy", "sampled_accuracy", "entropy", "distinct_right", "similarity", "kl")
@@ -307,44 +298,41 @@ def _changes(changes: Mapping[str, Any]) -> str:
 
 def measures_table(study: Study) -> list[list[str]]:
     """Return the table of all measures, a variant each row, the heading first."""
-    heading = ["Variant", *(_title(name) for name in study.measures)]
-    rows = [
-        [variant.name, *(_mean_cell(name, study.mean_of(name, variant.name)) for name in study.measures)]
-        for variant in study.variants
-    ]
-    return _compact([heading, *rows])
+    rows = []
+    for variant in study.variants:
+        cells = {_title(name): _mean_cell(name, study.mean_of(name, variant.name)) for name in study.measures}
+        rows.append({"Variant": variant.name, **cells})
+    return _compact(rows)
 
 
 def kinds_table(study: Study) -> list[list[str]]:
     """Return the table of the greedy accuracy by kind, a row for the start and each variant, the heading first."""
     kinds = list(dict.fromkeys(entry.kind for entry in study.kinds))
-    by_kind = {(entry.variant, entry.kind): entry for entry in study.kinds}
-    rows = [
-        [variant, *(_mean_cell("accuracy", by_kind.get((variant, kind))) for kind in kinds)]
-        for variant in dict.fromkeys(entry.variant for entry in study.kinds)
-    ]
-    return [["Variant", *kinds], *rows]
+    by_variant: dict[str, dict[str, str]] = {}
+    for entry in study.kinds:
+        cells = by_variant.setdefault(entry.variant, dict.fromkeys(kinds, NOT_MEASURED))
+        cells[entry.kind] = _mean_cell("accuracy", entry)
+    return table_of([{"Variant": variant, **cells} for variant, cells in by_variant.items()])
 
 
 def trends_table(study: Study) -> list[list[str]]:
     """Return the table of what the study expects, a row for each variant and expectation, the heading first."""
-    heading = ["Variant", "Expected", "Shown", "Runs", "First, extreme and last level", "Change or difference"]
-    return _compact([heading, *map(_trend_row, study.trends)])
+    return _compact([*map(_trend_row, study.trends)])
 
 
-def _trend_row(trend: StudyTrend) -> list[str]:
+def _trend_row(trend: StudyTrend) -> dict[str, str]:
     levels = [_value(trend.measure, level) for level in trend.levels or ()]
     if trend.turn is not None:
         levels[1] += f" (step {count(round(trend.turn))})"
-    runs = count(trend.num_runs)
-    return [
-        trend.variant,
-        f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
-        {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
-        runs if trend.num_shown is None else f"{count(trend.num_shown)} of {runs}",
-        ", ".join(levels) or NOT_MEASURED,
-        NOT_MEASURED if trend.change is None else _change(trend.measure, trend.change),
-    ]
+    shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
+    return {
+        "Variant": trend.variant,
+        "Expected": f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
+        "Shown": {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
+        "Runs": shown + count(trend.num_runs),
+        "First, extreme and last level": ", ".join(levels),
+        "Change or difference": _change(trend.measure, trend.change),
+    }
 
 
 def study_tables(study: Study) -> Iterator[list[list[str]]]:
@@ -360,16 +348,22 @@ def study_tables(study: Study) -> Iterator[list[list[str]]]:
         yield trials_table(study)
 
 
-def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return a table without columns that no variant has a value in; elsewhere such a cell is empty."""
-    heading, *rest = rows
-    table = measured_columns(Table(id="", caption="", header=tuple(heading), rows=tuple(map(tuple, rest))))
-    return [list(table.header), *([cell.replace(NOT_MEASURED, "") for cell in row] for row in table.rows)]
+def _compact(rows: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Return a table in which what was not measured is empty, without columns that no row has a value in."""
+    return table_of([{name: cell.replace(NOT_MEASURED, "") for name, cell in row.items()} for row in rows])
 
 
-def _table(id: str, caption: str, rows: Sequence[Sequence[str]], *, note: str = "", folded: bool = False) -> Table:
-    heading, *rest = rows
-    return Table(id=id, caption=caption, note=note, header=tuple(heading), rows=tuple(map(tuple, rest)), folded=folded)
+def _table(
+    id: str, caption: str, rows: Sequence[Sequence[str]], question: str, *, note: str = "", folded: bool = False
+) -> Panel | None:
+    """Return a panel of one table, whose heading comes first."""
+    heading, *rest = map(tuple, rows)
+    return panel(
+        question,
+        measured_columns(Table(id=id, caption=caption, header=heading, rows=tuple(rest), folded=folded)),
+        note=note,
+        wide=True,
+    )
 
 
 _HOW = (
@@ -389,52 +383,40 @@ _KINDS = "The start is the model that the runs began with, where they were evalu
 def _comparison(study: Study) -> Iterator[Panel | None]:
     if (headline := study.headline) is None:
         return
-    baseline = study.baseline
-    yield panel(
-        f"{_title(headline)}, and what is different from {baseline}?",
-        _table("headline", _title(headline), headline_table(study)),
-        note=_HOW,
-        wide=True,
-    )
+    title, baseline = _title(headline), study.baseline
+    question = f"{title}, and what is different from {baseline}?"
+    yield _table("headline", title, headline_table(study), question, note=_HOW)
 
     # A plot over seeds: what verdicts rest on.
     known = [
-        (difference, difference.over_seeds)
+        (difference.variant, difference.over_seeds)
         for difference in study.differences
         if difference.measure == headline and difference.over_seeds is not None
     ]
     yield panel(f"Difference from {baseline} over seeds", _dots(headline, known))
 
-    # How settings were chosen.
+    # How settings were chosen, and everything else that was measured.
     if study.trials:
-        table = _table("trials", "Settings that were tried, means over their seeds", trials_table(study))
-        yield panel("Which settings were chosen?", table, note=_TRIALS, wide=True)
-
-    # Everything else that was measured.
-    yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
+        caption = "Settings that were tried, means over their seeds"
+        yield _table("trials", caption, trials_table(study), "Which settings were chosen?", note=_TRIALS)
+    yield _table("measures", "Means over seeds", measures_table(study), "All measures")
     if study.kinds:
-        table = _table("kinds", "Greedy accuracy by kind of problem, means over seeds", kinds_table(study))
-        yield panel("On which problems?", table, note=_KINDS, wide=True)
+        caption = "Greedy accuracy by kind of problem, means over seeds"
+        yield _table("kinds", caption, kinds_table(study), "On which problems?", note=_KINDS)
 
     # Each difference with its tests, folded.
+    heading = ["Measure and variant", *_DIFFERENCE_HEADER]
     rows = [
-        [f"{_title(difference.measure)}: {difference.variant}", *_difference_cells(difference)]
+        [f"{_title(difference.measure)}: {difference.variant}", *_difference_cells(difference).values()]
         for difference in study.differences
     ]
-    heading = ["Measure and variant", *_DIFFERENCE_HEADER]
-    table = _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], folded=True)
-    yield panel("", measured_columns(table), wide=True)
+    yield _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], "", folded=True)
 
 
-def _dots(measure: str, known: Sequence[tuple[StudyDifference, Estimate]]) -> DotPlot | None:
-    if not known:
-        return None
-    reach = max(abs(end) for _, difference in known for end in (difference.low, difference.high)) or 1.0
-    rows = [
-        dot_row(difference.variant, _change(measure, value), value, 0.0, low=-reach, high=reach)
-        for difference, value in known
-    ]
-    far = points(reach) if MEASURES[measure].unit == "share" else f"+{number(reach)}"
+def _dots(measure: str, known: Sequence[tuple[str, Estimate]]) -> DotPlot:
+    reach = max((abs(end) for _, value in known for end in (value.low, value.high)), default=0.0) or 1.0
+    rows = [dot_row(name, _change(measure, value), value, 0.0, low=-reach, high=reach) for name, value in known]
+    far = points(reach) if _is_share(measure) else f"+{number(reach)}"
     return DotPlot(rows=tuple(rows), ends=(far.replace("+", "\N{MINUS SIGN}"), "0", far), around_zero=True)
 
 
@@ -449,8 +431,7 @@ _EXPECTED = (
 def _expected(study: Study, paths: Sequence[Chart]) -> Iterator[Panel | None]:
     if not study.trends:
         return
-    table = _table("trends", "Expected trends", trends_table(study))
-    yield panel("Is it as was found elsewhere?", table, note=_EXPECTED, wide=True)
+    yield _table("trends", "Expected trends", trends_table(study), "Is it as was found elsewhere?", note=_EXPECTED)
     yield panel("How long are answers of equal accuracy?", *(ChartPart(chart=path) for path in paths), wide=True)
 
 
@@ -517,27 +498,24 @@ def _training(charts: Sequence[Chart], study: Study) -> Iterator[Panel | None]:
 
 
 def _runs(study: Study) -> Iterator[Panel | None]:
-    # What each variant changes.
     changes = [[variant.name, _changes(variant.changes)] for variant in study.variants]
-    yield panel(
-        "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True
-    )
+    yield _table("variants", "Variants", [["Variant", "Changes"], *changes], "What do the variants change?")
 
     # How each run ended.
-    headline = study.headline
+    headline = study.headline or ""
     rows = [
         (
             f"{run.variant}, seed {run.seed}",
             run.state,
             run.checkpoint or "",
-            _value(headline, run.values[headline]) if headline and headline in run.values else "",
+            _value(headline, run.values[headline]) if headline in run.values else "",
             f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
             run.path,
         )
         for run in study.runs
     ]
     heading = ("Run", "State", "Evaluated", _title(headline) if headline else "", "Collapse", "Directory")
-    yield panel("What became of the runs?", _table("runs", "Runs", [heading, *rows]), wide=True)
+    yield _table("runs", "Runs", [heading, *rows], "What became of the runs?")
 
 
 def write_study_figures(
@@ -570,16 +548,13 @@ def _comparison_drawing(study: Study) -> Iterator[Drawing]:
         if difference.measure == headline and value is not None
     ]
     if headline and known:
-        rows = [(f"{variant}, over {unit}", value) for variant, unit, value in known]
-        yield Drawing(
-            name="study_comparison",
-            draw=partial(_draw_differences, rows=rows, measure=headline, baseline=study.baseline),
-            rows=tuple(
-                {"measure": headline, "variant": variant, "minus": study.baseline, "over": unit, **numbers(value)}
-                for variant, unit, value in known
-            ),
-            size=(6.0, 1.2 + 0.35 * len(known)),
-        )
+        rows = [
+            {"measure": headline, "variant": variant, "minus": study.baseline, "over": unit, **numbers(value)}
+            for variant, unit, value in known
+        ]
+        estimates = [(f"{variant}, over {unit}", value) for variant, unit, value in known]
+        draw = partial(_draw_differences, rows=estimates, measure=headline, baseline=study.baseline)
+        yield Drawing(name="study_comparison", draw=draw, rows=tuple(rows), size=(6.0, 1.2 + 0.35 * len(known)))
 
 
 def _settings_drawing(study: Study) -> Iterator[Drawing]:
@@ -619,7 +594,7 @@ def _draw_settings(axes: Axes, *, rows: Sequence[Mapping[str, Any]], measure: st
 
 
 def _draw_differences(axes: Axes, *, rows: Sequence[tuple[str, Estimate]], measure: str, baseline: str) -> None:
-    is_share = MEASURES[measure].unit == "share"
+    is_share = _is_share(measure)
     estimate_rows(axes, [(name, estimate.scaled(100) if is_share else estimate) for name, estimate in rows])
     axes.axvline(0.0, color="#6b7280", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
     axes.set_xlabel(f"{MEASURES[measure].title}{' (points)' if is_share else ''}")

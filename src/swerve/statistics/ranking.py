@@ -12,7 +12,6 @@ from scipy.stats import rankdata
 
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array, Clusters, membership
-from swerve.statistics.intervals import divided
 from swerve.statistics.jackknife import degrees_of_freedom, equal_values, jackknife_interval, quantile, transformed
 
 Labels = Sequence[bool] | NDArray[np.bool_]
@@ -133,17 +132,7 @@ def auc_interval(
     >>> found.mean, round(found.low, 3)
     (1.0, 0.368)
     """
-    values, positive = _scored(scores, labels)
-    if not 0 < positive.sum() < positive.size:
-        return None
-    num_clusters, index = membership(clusters, values.size)
-    area, shares = _placement_sums(values, positive, index, num_clusters)
-    variance, degrees, held = _delong(shares, positive, index)
-    # Where nothing varies the rule of three says how much might.
-    if held < 2 or variance < 1e-14 or not 0 < area < 1:
-        return equal_values(area, held, bounds=(0.0, 1.0), confidence=confidence)
-    reach = math.sqrt(variance) * quantile(confidence, max(3.0, degrees - 1))
-    return transformed(area, reach, (0.0, 1.0))
+    return _auc(scores, (), labels, clusters, confidence)
 
 
 def auc_difference(
@@ -169,6 +158,13 @@ def auc_difference(
     >>> round(found.mean, 3), found.low < 0 < found.high
     (0.111, True)
     """
+    return _auc(scores, others, labels, clusters, confidence)
+
+
+def _auc(
+    scores: ArrayLike, others: Sequence[ArrayLike], labels: Labels, clusters: Clusters | None, confidence: float
+) -> Estimate | None:
+    """Return the AUC of a score, less the mean AUC of others if there are any, with its interval."""
     values, positive = _scored(scores, labels)
     if not 0 < positive.sum() < positive.size:
         return None
@@ -179,9 +175,12 @@ def auc_difference(
         other_area, other_shares = _placement_sums(_scored(other, labels)[0], positive, index, num_clusters)
         area, shares = area - other_area / len(others), shares - other_shares / len(others)
     variance, degrees, held = _delong(shares, positive, index)
-    if held < 2 or variance < 1e-14:
-        return equal_values(area, held, bounds=(-1.0, 1.0), confidence=confidence)
-    return transformed(area, math.sqrt(variance) * quantile(confidence, max(3.0, degrees)), (-1.0, 1.0))
+    bounds = (-1.0, 1.0) if others else (0.0, 1.0)
+    # Where nothing varies the rule of three says how much might.
+    if held < 2 or variance < 1e-14 or area in bounds:
+        return equal_values(area, held, bounds=bounds, confidence=confidence)
+    reach = math.sqrt(variance) * quantile(confidence, max(3.0, degrees if others else degrees - 1))
+    return transformed(area, reach, bounds)
 
 
 def _placement_sums(
@@ -229,11 +228,9 @@ def _placements(values: Array, positive: NDArray[np.bool_]) -> tuple[Array, Arra
 def _average_precision_interval(
     values: Array, positive: NDArray[np.bool_], clusters: Clusters | None, confidence: float
 ) -> Estimate | None:
-    """Return the average precision with its jackknife interval: without a cluster, its rows weigh 0.
+    """Return the average precision with its jackknife interval: without a cluster, its rows do not count.
 
-    Only clusters with positives count: with few of them it is often 1 by chance. It is a mean over the P positives of
-    counts of rows above them; held by cluster, leaving one out reweighs them, `[C, C] x [C, P]`, so that rows are
-    sorted once.
+    Only clusters with positives count: with few of them it is often 1 by chance.
     """
     precision = average_precision(values, positive)
     if precision is None:
@@ -242,40 +239,16 @@ def _average_precision_interval(
     num_held = len(np.unique(index[positive]))
     if num_held < 2 or precision == 1:
         return equal_values(precision, num_held, bounds=(0.0, 1.0), confidence=confidence)
-    above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
-    # Of each positive, from the highest score on, the last one with the same score: they are found together.
-    ascending = np.sort(values[positive])
-    last = ascending.size - 1 - np.searchsorted(ascending, ascending[::-1], side="left")
-    weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
-    # Of each row of weights, the precision at each positive; their mean is NaN without positives.
-    num_sought = np.cumsum(weights[:, sought], axis=1)[:, last]
-    selected = num_sought + weights @ (above + level).T
-    precisions = np.divide(num_sought, selected, out=np.zeros(num_sought.shape), where=selected > 0)
-    held = weights[:, sought]
-    without = divided((held * precisions).sum(axis=1), held.sum(axis=1).astype(np.float64))
+    # Rows from the highest score on, and of each positive the last row with its score: they are found together.
+    order = np.argsort(-values, kind="stable")
+    owners, sought = index[order], positive[order]
+    last = _num_at_least(values, values[order][sought]) - 1
+    without = np.full(num_clusters, np.nan)
+    for cluster in range(num_clusters):
+        kept = owners != cluster
+        held = kept[sought]
+        if held.any():
+            ends = last[held]
+            without[cluster] = (np.cumsum(kept & sought)[ends] / np.cumsum(kept)[ends]).mean()
     degrees = num_held - 1.0
     return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence, most_degrees=degrees)
-
-
-def _counts_by_cluster(
-    values: NDArray[np.float64], positive: NDArray[np.bool_], index: NDArray[np.intp], num_clusters: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.intp]]:
-    """Return how many negatives of each cluster score above, and equal to, each positive, and its cluster.
-
-    Positives are ordered from the highest score to the lowest: `[P, C]`, `[P, C]`, `[P]`.
-    """
-    order = np.argsort(-values[positive], kind="stable")
-    descending, sought = values[positive][order], index[positive][order]
-    negatives, owners = values[~positive], index[~positive]
-    ascending = descending[::-1]
-
-    def counted(side: str) -> NDArray[np.float32]:
-        # The number of positives (from the lowest) that a negative is above of: it counts for those from there on.
-        beaten = np.searchsorted(ascending, negatives, side=side)  # type: ignore[call-overload]
-        first = descending.size - beaten
-        cells = np.bincount(first * num_clusters + owners, minlength=(descending.size + 1) * num_clusters)
-        table = cells.reshape(descending.size + 1, num_clusters)[:-1]
-        return np.cumsum(table, axis=0).astype(np.float32)
-
-    above = counted("left")
-    return above, counted("right") - above, sought

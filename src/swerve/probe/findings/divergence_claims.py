@@ -8,7 +8,6 @@ reference's *entropy* takes the place of the divergence: whatever disturbs a mod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,67 +22,46 @@ from swerve.probe.findings.entropy import forking_tokens
 from swerve.probe.findings.parts import REGIONS, good_moves, style_tokens, token_regions
 from swerve.probe.intervals import Mask, TokenIntervals
 from swerve.statistics.intervals import draw_difference, share_difference
-from swerve.statistics.ranking import auc_difference, auc_interval
+from swerve.statistics.ranking import auc_difference
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure of one column, and of one column less others."""
-
-    value: Callable[[Array], Estimate | None]
-    """Of a column."""
-    minus: Callable[[Array, Sequence[Array]], Estimate | None]
-    """Of a column, less the mean of those of others, paired over problems."""
-    num: int
-    """Of what it counts."""
-    confidence: float
+Statistic = Callable[[Array, Sequence[Array]], Estimate | None]
+"""Of a column, less the mean of those of others where there are any, paired over problems."""
 
 
-def _area(tokens: TokenIntervals, positive: Mask, rows: Mask) -> _Figure:
+def _area(tokens: TokenIntervals, positive: Mask, rows: Mask) -> Statistic:
     """Return the area under the ROC curve of a column as a score of some tokens."""
     clusters, confidence = tokens.problems[rows], tokens.intervals.confidence
 
-    def value(own: Array) -> Estimate | None:
-        return auc_interval(own[rows], positive[rows], clusters=clusters, confidence=confidence)
-
-    def minus(own: Array, others: Sequence[Array]) -> Estimate | None:
+    def area(own: Array, others: Sequence[Array]) -> Estimate | None:
         columns = [other[rows] for other in others]
-        if all((column == column[0]).all() for column in columns):  # chance: the area is one half
-            alone = value(own)
+        if columns and all((column == column[0]).all() for column in columns):  # chance: the area is one half
+            alone = area(own, ())
             return alone and Estimate(mean=alone.mean - 0.5, low=alone.low - 0.5, high=alone.high - 0.5)
         return auc_difference(own[rows], columns, positive[rows], clusters=clusters, confidence=confidence)
 
-    return _Figure(value, minus, len(tokens.problems), confidence)
+    return area
 
 
-def _top(tokens: TokenIntervals, positive: Mask, split: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> _Figure:
+def _top(tokens: TokenIntervals, positive: Mask, split: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> Statistic:
     """Return the fraction of rollouts whose highest value is on some tokens; of equal ones it is on each in part."""
     intervals, marks = tokens.intervals, split(positive)
-    of_rollouts = [own[0] for own, marked in zip(split(tokens.problems), marks, strict=True) if marked.any()]
-    problems = np.array(of_rollouts)
+    problems = np.array([own[0] for own, marked in zip(split(tokens.problems), marks, strict=True) if marked.any()])
 
     def hits(own: Array) -> Array:
         """Return of each rollout with such a token whether its highest value is on one."""
         rollouts = zip(split(own), marks, strict=True)
         return np.array([marked[values == values.max()].mean() for values, marked in rollouts if marked.any()])
 
-    def value(own: Array) -> Estimate | None:
-        return intervals.share(hits(own), problems)
-
-    def minus(own: Array, others: Sequence[Array]) -> Estimate | None:
+    def top(own: Array, others: Sequence[Array]) -> Estimate | None:
+        if not others:
+            return intervals.share(hits(own), problems)
         apart = hits(own) - np.mean([hits(other) for other in others], axis=0)
         return intervals.mean(apart, problems, bounds=(-1.0, 1.0))
 
-    return _Figure(value, minus, len(np.unique(tokens.problems)), intervals.confidence)
-
-
-def _ratio(tokens: TokenIntervals) -> _Figure:
-    """Return the ratio of the sums of two columns, `[2, N]`: what is inside, and everything."""
-    how, clusters = tokens.intervals, tokens.problems
-    minus = partial(share_difference, clusters=clusters, confidence=how.confidence)
-    return _Figure(lambda own: how.ratio(own[0], own[1], clusters), minus, len(clusters), how.confidence)
+    return top
 
 
 Nulls = Mapping[NullName, Sequence[Array]]
@@ -108,27 +86,27 @@ def divergence_claims(
         nulls["noise"] = [model.nats(divergence) for model in models]
 
     # Known wrong tokens, and the first of each rollout.
-    inside, wrong = last.in_marked_rollouts, last.wrong
+    inside, wrong, claim = last.in_marked_rollouts, last.wrong, partial(_claim, tokens, own, nulls)
     first = wrong & ~np.concatenate([np.cumsum(marks) > marks for marks in last.split(wrong)])
     claims = []
     for of, positive, rows in (("first_wrong", first, inside & (first | ~wrong)), ("wrong", wrong, inside)):
         if positive.any():
-            claims.append(_claim(_area(tokens, positive, rows), own, nulls, figure="auc", of=of))
-            claims.append(_claim(_top(tokens, positive, last.split), own, nulls, figure="top", of=of))
+            num_problems = len(np.unique(tokens.problems))
+            claims.append(claim(_area(tokens, positive, rows), len(own), figure="auc", of=of))
+            claims.append(claim(_top(tokens, positive, last.split), num_problems, figure="top", of=of))
 
     # Parts of the tokens.
     regions, categories = token_regions(last.lengths), np.array(last.categories, dtype=np.str_)
-    claims.append(_share(tokens, own, nulls, forking_tokens(pair.columns["entropy_ref"])[0], of="uncertain"))
-    claims.append(_share(tokens, own, nulls, style_tokens(last), of="style"))
-    for number, region in enumerate(REGIONS):
-        claims.append(_share(tokens, own, nulls, regions == number, of="third", part=region))
-    for category in np.unique(categories).tolist():
-        claims.append(_share(tokens, own, nulls, categories == category, of="category", part=category))
+    share = partial(_share, tokens, own, nulls)
+    claims.append(share(forking_tokens(pair.columns["entropy_ref"])[0], of="uncertain"))
+    claims.append(share(style_tokens(last), of="style"))
+    claims += [share(regions == number, of="third", part=region) for number, region in enumerate(REGIONS)]
+    claims += [share(categories == name, of="category", part=name) for name in np.unique(categories).tolist()]
 
     # Tokens that moved the good way, of each noise model by its own moves.
-    good, *of_noise = [good_moves(last, model) for model in (pair, *models)]
     if all(sequence.correct is not None for sequence in last.sequences):
-        claims.append(_share(tokens, own, nulls, good, of_noise=of_noise, of="good"))
+        good, *of_noise = [good_moves(last, model) for model in (pair, *models)]
+        claims.append(share(good, of_noise=of_noise, of="good"))
     return tuple(claim for claim in claims if claim is not None)
 
 
@@ -152,30 +130,41 @@ def _share(
     pairs: dict[NullName, list[Array]] = {name: list(map(parted, columns)) for name, columns in nulls.items()}
     if of_noise:
         pairs["noise"] = list(map(parted, nulls["noise"], masks[1:]))
-    return _claim(_ratio(tokens), parted(own), pairs, figure="share", **key)
+    how, clusters = tokens.intervals, tokens.problems
+
+    def ratio(own: Array, others: Sequence[Array]) -> Estimate | None:
+        if not others:
+            return how.ratio(own[0], own[1], clusters)
+        return share_difference(own, others, clusters=clusters, confidence=how.confidence)
+
+    return _claim(tokens, parted(own), pairs, ratio, len(clusters), figure="share", **key)
 
 
-def _claim(figure: _Figure, own: Array, nulls: Nulls, /, **key: str) -> DivergenceClaim | None:
+def _claim(
+    tokens: TokenIntervals, own: Array, nulls: Nulls, statistic: Statistic, num: int, /, **key: str
+) -> DivergenceClaim | None:
     """Return a figure of a column beside those of its nulls; None where it does not exist.
 
     Args:
-        figure: which.
+        tokens: with the level of the intervals.
         own: the checkpoint's column.
         nulls: the columns that take its place.
+        statistic: the figure.
+        num: of what it counts.
         key: what the figure is called.
     """
-    estimate = figure.value(own)
+    estimate = statistic(own, ())
     if estimate is None:
         return None
     entries = []
     # One entry a null; of several columns the mean, their range, and an interval that has their spread in it.
     for name, columns in nulls.items():
-        values = [known.mean for column in columns if (known := figure.value(column)) is not None]
+        values = [known.mean for column in columns if (known := statistic(column, ())) is not None]
         if len(values) < len(columns):
             continue
-        apart, ends = figure.minus(own, columns), dict[str, float]()
+        apart, ends = statistic(own, columns), dict[str, float]()
         if len(values) > 1:
             ends = {"low": min(values), "high": max(values)}
-            apart = apart and draw_difference(apart, values, num=figure.num, confidence=figure.confidence)
+            apart = apart and draw_difference(apart, values, num=num, confidence=tokens.intervals.confidence)
         entries.append(NullFigure(null=name, value=sum(values) / len(values), difference=apart, **ends))
     return DivergenceClaim.model_validate({**key, "estimate": estimate, "nulls": tuple(entries)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.files import atomic_path, write_text
 from swerve.estimates import Estimate
+from swerve.formats.text_tables import csv_text
 from swerve.report.draw.curves import UNIT_TITLES, Chart
 from swerve.report.draw.panels import Bar
 
@@ -131,20 +130,6 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, formats: Iterabl
             paths.append(directory / f"{drawing.name}.csv")
             write_text(paths[-1], csv_text(drawing.rows))
     return tuple(paths)
-
-
-def csv_text(rows: Sequence[Row]) -> str:
-    r"""Return rows as CSV under the keys of all of them, numbers with all their digits.
-
-    >>> csv_text([{"a": 0.1}, {"a": None, "b": "x,y"}])
-    'a,b\n0.1,\n,"x,y"\n'
-    """
-    text = io.StringIO()
-    columns = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def numbers(value: Estimate | None) -> dict[str, float | None]:
