@@ -36,7 +36,7 @@ from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_d
 from swerve.recipes.yaml_lines import emit_yaml
 from swerve.settings import InnerShare, Model, Words
 from swerve.study.measure import measure_run
-from swerve.study.tune import Changes, Seeds, Tuning, better_half, chosen
+from swerve.study.tune import Changes, Seeds, Tuning, better_half, check_name, chosen
 from swerve.study.verdict import VerdictRule
 
 StudyStep = Literal["train", "eval", "probe"]
@@ -72,13 +72,8 @@ class Expectation(Model):
 
     @model_validator(mode="after")
     def _check_measure(self) -> Expectation:
-        known = list(CURVES) if self.is_of_curve else [*MEASURES, *PAIR_MEASURES]
-        if self.measure not in known:
-            what = "curve" if self.is_of_curve else "measure"
-            raise ValueError(
-                f"there is no {what} '{self.measure}' that is '{TREND_WORDS[self.shape]}'"
-                f"{nearest(self.measure, known)}; use {', '.join(known)}"
-            )
+        what, known = ("curve", CURVES) if self.is_of_curve else ("measure", {**MEASURES, **PAIR_MEASURES})
+        check_name(self.measure, known, f"there is no {what} '{self.measure}' that is '{TREND_WORDS[self.shape]}'")
         return self
 
 
@@ -130,27 +125,23 @@ class StudyFile(Model):
     @field_validator("baseline")
     @classmethod
     def _check_baseline(cls, name: str | None, info: ValidationInfo) -> str | None:
-        variants = info.data.get("variants", {})
-        if name is not None and variants and name not in variants:
-            raise ValueError(f"there is no variant '{name}'{nearest(name, variants)}; there are {', '.join(variants)}")
+        if name is not None and "variants" in info.data:
+            check_name(name, info.data["variants"], f"there is no variant '{name}'")
         return name
 
     @field_validator("measures")
     @classmethod
     def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
         for name in measures:
-            if name not in MEASURES:
-                raise ValueError(f"there is no measure '{name}'{nearest(name, MEASURES)}; use {', '.join(MEASURES)}")
+            check_name(name, MEASURES, f"there is no measure '{name}'")
         return measures
 
     @model_validator(mode="after")
     def _check_expected(self) -> StudyFile:
-        for name in (name for expectation in self.expected for name in expectation.variants):
-            if name not in self.variants:
-                raise ValueError(
-                    f"expected names a variant '{name}' that there is not{nearest(name, self.variants)}; use "
-                    f"{', '.join(self.variants)}, or expected=[]"
-                )
+        for expectation in self.expected:
+            for name in expectation.variants:
+                said = f"expected names a variant '{name}' that there is not"
+                check_name(name, self.variants, said, otherwise=", or expected=[]")
         return self
 
     @field_validator("tuning")
@@ -177,13 +168,13 @@ class StudyFile(Model):
         """What was decided before the runs; None: nothing."""
         if self.verdict is None:
             return None
-        tuned: dict[str, Any] = {} if self.tuning is None else {
-            "tuning_seeds": self.tuning.seeds,
-            "num_by_seed": self.tuning.num_by_seed,
-            "num_problems": self.tuning.num_problems,
-            "widening": self.tuning.widening(len(self.seeds)),
-        }  # fmt: skip
-        return StudyDesign(**self.verdict.model_dump(), **tuned)
+        design = StudyDesign(**self.verdict.model_dump())
+        if (tuning := self.tuning) is None:
+            return design
+        tuned = {name: getattr(tuning, name) for name in ("num_by_seed", "num_problems")}
+        return design.model_copy(
+            update={**tuned, "tuning_seeds": tuning.seeds, "widening": tuning.widening(len(self.seeds))}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +190,6 @@ class Job:
     folder: Path
     """Of the study."""
     steps: tuple[StudyStep, ...]
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self.config.seed
 
     @property
     def config_path(self) -> Path:
@@ -306,23 +292,21 @@ class Plan:
             ConfigError: there is no such run, or it is not known yet.
         """
         known = {job.name: job for job in self.all_jobs}
-
-        def are_meant(name: str) -> set[str]:
-            return {at for at, job in known.items() if name in (at, job.variant) or at.startswith(f"{name}/")}
-
-        # A name without a run is wrong, or too early.
-        variants = self.study.variants
+        meant: set[str] = set()
         for name in names:
-            if not are_meant(name):
-                variant = name.partition("/")[0]
-                if self.study.tuning is not None and variant in variants:
-                    hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
-                else:
-                    hint = f"{nearest(name, [*variants, *known])} (variants: {', '.join(variants)})"
-                raise ConfigError(f"--only '{name}': the study has no such run{hint}")
+            own = {at for at, job in known.items() if name in (at, job.variant) or at.startswith(f"{name}/")}
+            meant |= own
+            if own:
+                continue
+            # A name without a run is wrong, or too early.
+            variants, variant = self.study.variants, name.partition("/")[0]
+            if self.study.tuning is not None and variant in variants:
+                hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
+            else:
+                hint = f"{nearest(name, [*variants, *known])} (variants: {', '.join(variants)})"
+            raise ConfigError(f"--only '{name}': the study has no such run{hint}")
 
         # In the order in which they can be done.
-        meant = set().union(*map(are_meant, names))
         return tuple(job for name, job in known.items() if name in meant)
 
 
@@ -350,20 +334,15 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     study = load_document(StudyFile, file_name, own, use="study")
 
     # Recipes are sought from the study's folder first.
-    file, start, variants = Path(file_name), study.start, {}
+    file, start = Path(file_name), study.start
     if start is not None:
         start = start.model_copy(update={"recipe": _recipe(start.recipe, file)})
-    for name, changed in study.variants.items():
-        recipe = {"recipe": _recipe(str(changed["recipe"]), file)} if "recipe" in changed else {}
-        variants[name] = {**changed, **recipe}
-    study = study.model_copy(
-        update={
-            "recipe": _recipe(study.recipe, file),
-            "set": {**study.set, **changes},
-            "start": start,
-            "variants": variants,
-        }
-    )
+    variants = {
+        name: {**own, **({"recipe": _recipe(str(own["recipe"]), file)} if "recipe" in own else {})}
+        for name, own in study.variants.items()
+    }
+    update = {"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}}
+    study = study.model_copy(update={**update, "start": start, "variants": variants})
     if not _NAME.fullmatch(study.name):
         raise ConfigError(f"{file_name}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
 
@@ -381,11 +360,11 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     maker = _JobMaker(study, path, starts, file_name)
     jobs, tuning, trials = list[Job](), list[Job](), list[StudyTrial]()
     for variant in study.variants:
-        tried = maker.tune(variant)
-        tuning += tried.jobs
-        trials += tried.trials
-        if tried.changes is not None:
-            jobs += [maker.job(f"{variant}/seed-{seed}", variant, seed, tried.changes) for seed in study.seeds]
+        tried, found, setting = maker.tune(variant)
+        tuning += tried
+        trials += found
+        if setting is not None:
+            jobs += [maker.job(f"{variant}/seed-{seed}", variant, seed, setting) for seed in study.seeds]
     plan = Plan(
         study=study,
         path=path,
@@ -439,16 +418,6 @@ def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """What is known of the settings of a variant."""
-
-    jobs: Sequence[Job] = ()
-    trials: Sequence[StudyTrial] = ()
-    changes: Changes | None = None
-    """Those chosen; None: the runs are to be done first."""
-
-
-@dataclass(frozen=True, slots=True)
 class _JobMaker:
     """Makes the runs of a study's variants."""
 
@@ -459,7 +428,7 @@ class _JobMaker:
 
     def job(self, name: str, variant: str, seed: int, changes: Changes) -> Job:
         """Return a run of a variant with a setting of its grid."""
-        is_tuning = self.study.tuning is not None and seed in self.study.tuning.seeds
+        tuning, place = self.study.tuning, f"{self.file}: variant '{variant}'"
         own = {**self.study.variants[variant], **changes}
         recipe = str(own.pop("recipe", self.study.recipe))
         texts = _texts(self.study.set)
@@ -469,31 +438,34 @@ class _JobMaker:
         try:
             config = with_steps(load_config(recipe, [*texts, *_texts(own), f"seed={seed}"]))
         except ConfigError as error:
-            raise ConfigError(f"{self.file}: variant '{variant}': {error}") from None
-        config = config.model_copy(update={"name": f"{self.study.name}-{name.replace('/', '-')}"})
-        if is_tuning:
-            config = self._validated(config, variant)
+            raise ConfigError(f"{place}: {error}") from None
+        config, steps = (
+            config.model_copy(update={"name": f"{self.study.name}-{name.replace('/', '-')}"}),
+            self.study.steps,
+        )
+        # Settings are judged on the held-out problems behind those of the verdict.
+        if tuning is not None and seed in tuning.seeds:
+            skip, num, steps = config.eval.skip + config.eval.num_problems, tuning.num_problems, ("train", "eval")
+            there = getattr(config.task, "num_heldout", None)
+            if there is not None and there < skip + num:
+                raise ConfigError(
+                    f"{place}: task.num_heldout is {there}, and the verdict takes {skip} of them (eval.num_problems), "
+                    f"tuning another {num} (tuning.num_problems); give task.num_heldout={skip + num}"
+                )
+            judged = config.eval.model_copy(update={"skip": skip, "num_problems": num})
+            config = config.model_copy(update={"eval": judged})
         run = RunDirectory(self.path / "runs" / name)
-        steps = self.study.steps if not is_tuning else ("train", "eval")
         return Job(name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps)
 
-    def _validated(self, config: Config, variant: str) -> Config:
-        """Return a configuration that is evaluated on the held-out problems behind those of the verdict."""
-        assert self.study.tuning is not None
-        skip, num = config.eval.skip + config.eval.num_problems, self.study.tuning.num_problems
-        there = getattr(config.task, "num_heldout", None)
-        if there is not None and there < skip + num:
-            raise ConfigError(
-                f"{self.file}: variant '{variant}': task.num_heldout is {there}, and the verdict takes {skip} of them "
-                f"(eval.num_problems), tuning another {num} (tuning.num_problems); give task.num_heldout={skip + num}"
-            )
-        return config.model_copy(update={"eval": config.eval.model_copy(update={"skip": skip, "num_problems": num})})
+    def tune(self, variant: str) -> tuple[list[Job], list[StudyTrial], Changes | None]:
+        """Return the runs that try settings of a variant as far as those before are done, and what they found.
 
-    def tune(self, variant: str) -> _Tried:
-        """Return the runs that try settings of a variant as far as those before are done, and what they found."""
+        Returns:
+            The runs, the settings tried, and the one chosen; None: the runs are to be done first.
+        """
         tuning, rule = self.study.tuning, self.study.verdict
         if tuning is None or rule is None:
-            return _Tried(changes={})
+            return [], [], {}
         settings, alive, jobs = tuning.settings(variant), tuning.drawn(variant), list[Job]()
         measured, scores, choice = dict[int, list[StudyRun]](), dict[int, list[float]](), None
         for seed in tuning.seeds:
@@ -514,20 +486,17 @@ class _JobMaker:
             scores = {number: [run.values.get(rule.measure, -math.inf) for run in measured[number]] for number in alive}
         else:
             choice = chosen(scores)
-        trials = [
-            _trial(variant, number, settings[number], runs, is_chosen=number == choice)
-            for number, runs in sorted(measured.items())
-        ]
-        return _Tried(jobs, trials, None if choice is None else settings[choice])
-
-
-def _trial(variant: str, number: int, changes: Changes, runs: Sequence[StudyRun], *, is_chosen: bool) -> StudyTrial:
-    names = [name for name in MEASURES if all(name in run.values for run in runs)]
-    return StudyTrial(
-        variant=variant,
-        number=number + 1,
-        changes=changes,
-        seeds=tuple(run.seed for run in runs),
-        values={name: fmean(run.values[name] for run in runs) for name in names},
-        is_chosen=is_chosen,
-    )
+        trials = []
+        for number, runs in sorted(measured.items()):
+            names = [name for name in MEASURES if all(name in run.values for run in runs)]
+            trials.append(
+                StudyTrial(
+                    variant=variant,
+                    number=number + 1,
+                    changes=settings[number],
+                    seeds=tuple(run.seed for run in runs),
+                    values={name: fmean(run.values[name] for run in runs) for name in names},
+                    is_chosen=number == choice,
+                )
+            )
+        return jobs, trials, None if choice is None else settings[choice]

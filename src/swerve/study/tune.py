@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from random import Random
 from statistics import fmean
@@ -15,6 +15,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from swerve.errors import nearest
 from swerve.seeds import derive_seed
 from swerve.settings import Model, PositiveInt
+
+
+def check_name(name: str, known: Collection[str], said: str, *, otherwise: str = "") -> None:
+    """Raise ValueError with what is said, the nearest and all known names unless the name is one of them."""
+    if name not in known:
+        raise ValueError(f"{said}{nearest(name, known)}; use {', '.join(known)}{otherwise}")
 
 
 def _counted(value: Any) -> Any:
@@ -102,8 +108,8 @@ class Tuning(Model):
         """
         if shared := sorted(set(self.seeds) & set(seeds)):
             raise ValueError(f"seeds {shared} are also those of the study, by whose runs no setting may be chosen")
-        if unknown := sorted(set(self.own) - set(variants)):
-            raise ValueError(f"own: there is no variant '{unknown[0]}'{nearest(unknown[0], variants)}")
+        for name in self.own:
+            check_name(name, variants, f"own: there is no variant '{name}'")
         sizes = {variant: len(self.settings(variant)) for variant in variants}
         few = min(sizes, key=sizes.__getitem__)
         if self.trials is not None and sizes[few] < self.trials:
