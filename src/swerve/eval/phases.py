@@ -160,37 +160,36 @@ def stage_courses(records: Sequence[Mapping[str, Any]]) -> tuple[Course, ...]:
     >>> found.exploration_end, found.peak, round(found.peak_reward, 2), found.end
     (6, 6, 0.56, 7)
     """
-    return tuple(_course(stage, lines) for stage, lines in _by_stage(records).items() if len(lines) >= WINDOW)
+    courses = []
+    for stage, lines in _by_stage(records).items():
+        if len(lines) < WINDOW:
+            continue
+        steps = [int(line["stage_step"]) for line in lines[WINDOW - 1 :]]
+        rewards = _running(lines, "reward")
+        best = max(range(len(rewards)), key=rewards.__getitem__)
+
+        # Exploration ends where half of the fall of the entropy until the peak is over, if it falls and is known.
+        end = None
+        if all(line.get("neg_logprob") is not None for line in lines):
+            entropies = _running(lines, "neg_logprob")
+            half = (entropies[0] + entropies[best]) / 2
+            if entropies[best] < entropies[0]:
+                end = next(step for step, entropy in zip(steps, entropies, strict=True) if entropy <= half)
+        collapsed = next((line for line in lines if line.get("collapse")), None)
+        courses.append(
+            Course(
+                stage=stage,
+                exploration_end=end,
+                peak=steps[best],
+                peak_reward=rewards[best],
+                collapse=None if collapsed is None else int(collapsed["stage_step"]),
+                collapse_sign=None if collapsed is None else collapsed["collapse"],
+                end=steps[-1],
+            )
+        )
+    return tuple(courses)
 
 
-def _course(stage: str, lines: Sequence[Mapping[str, Any]]) -> Course:
-    steps = [int(line["stage_step"]) for line in lines[WINDOW - 1 :]]
-    rewards = _running([line["reward"] for line in lines])
-    best = max(range(len(rewards)), key=rewards.__getitem__)
-    collapsed = next((line for line in lines if line.get("collapse")), None)
-    return Course(
-        stage=stage,
-        exploration_end=_exploration_end(lines, steps, best),
-        peak=steps[best],
-        peak_reward=rewards[best],
-        collapse=None if collapsed is None else int(collapsed["stage_step"]),
-        collapse_sign=None if collapsed is None else collapsed["collapse"],
-        end=steps[-1],
-    )
-
-
-def _running(values: Sequence[float]) -> list[float]:
+def _running(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    values = [float(line[key]) for line in lines]
     return [fmean(values[stop - WINDOW : stop]) for stop in range(WINDOW, len(values) + 1)]
-
-
-def _exploration_end(lines: Sequence[Mapping[str, Any]], steps: Sequence[int], best: int) -> int | None:
-    """Return the step at which half of the fall of the entropy until the peak is over; None where it does not fall."""
-    entropies = [line.get("neg_logprob") for line in lines]
-    if any(entropy is None for entropy in entropies):
-        return None
-    running = _running([float(entropy) for entropy in entropies if entropy is not None])
-    lowest = running[best]
-    if lowest >= running[0]:
-        return None
-    half = (running[0] + lowest) / 2
-    return next(step for step, entropy in zip(steps, running, strict=True) if entropy <= half)

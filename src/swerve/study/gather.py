@@ -31,7 +31,7 @@ def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]
         measure_run(
             job.run.path,
             variant=job.variant,
-            seed=job.config.seed,
+            seed=job.seed,
             shown_path=str(job.run.path.relative_to(plan.path)),
             failure=failures.get(job.name),
         )

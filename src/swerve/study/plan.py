@@ -192,6 +192,11 @@ class Job:
     steps: tuple[StudyStep, ...]
 
     @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.config.seed
+
+    @property
     def config_path(self) -> Path:
         """Where its configuration is written."""
         return self.folder / "configs" / f"{self.name}.yaml"

@@ -65,7 +65,7 @@ def run_jobs(
     """
     total = sum(_num_steps(job) for job in jobs)
     with progress.task("study", total, done=sum(map(_steps_done, jobs))) as task, deferred_signals() as interruption:
-        return _Scheduler(jobs, num_jobs, memory, predict, command, progress, task).run(interruption)
+        return _Scheduler(jobs, num_jobs, memory, predict, command, progress, task, deque(jobs)).run(interruption)
 
 
 @dataclass(slots=True)
@@ -87,15 +87,12 @@ class _Scheduler:
     command: Command
     progress: Progress
     task: ProgressTask
-    waiting: deque[Job] = field(init=False)
+    waiting: deque[Job]
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     num_ended: int = 0
     held: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.waiting = deque(self.jobs)
 
     def run(self, interruption: Interruption) -> dict[str, str]:
         while self.waiting or self.running:

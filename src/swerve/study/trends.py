@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +30,15 @@ def expected_trends(
     for expectation in study.expected:
         for variant in expectation.variants:
             if expectation.is_of_curve:
-                yield _shape_trend(expectation, variant, runs, study.confidence)
+                answer = _shape_answer(expectation, variant, runs, study.confidence)
             else:
-                yield _difference_trend(expectation, variant, study, runs, differences)
+                answer = _difference_answer(expectation, variant, study, runs, differences)
+            yield StudyTrend(variant=variant, measure=expectation.measure, expected=expectation.shape, **answer)
 
 
-def _shape_trend(expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float) -> StudyTrend:
+def _shape_answer(
+    expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float
+) -> dict[str, Any]:
     # The shape over the last stage of each run's curve that has enough points, with the step of its turn.
     shapes = []
     for run in (run for run in runs if run.run.variant == variant):
@@ -47,31 +51,30 @@ def _shape_trend(expectation: Expectation, variant: str, runs: Sequence[Measured
     num_shown = sum(shape.name in wanted for shape in shapes)
     places = [(shape.first, shape.extreme, shape.last, shape.extreme_at) for shape in shapes]
     means = np.mean(places, axis=0).tolist() if shapes else None
-    return StudyTrend(
-        variant=variant,
-        measure=expectation.measure,
-        expected=expectation.shape,
-        is_shown=2 * num_shown > len(shapes) if shapes else None,
-        num_runs=len(shapes),
-        num_shown=num_shown,
-        levels=means and tuple(means[:3]),
-        turn=means and means[3],
-        change=seed_interval([shape.last - shape.first for shape in shapes], confidence),
-    )
+    return {
+        "is_shown": 2 * num_shown > len(shapes) if shapes else None,
+        "num_runs": len(shapes),
+        "num_shown": num_shown,
+        "levels": means and tuple(means[:3]),
+        "turn": means and means[3],
+        "change": seed_interval([shape.last - shape.first for shape in shapes], confidence),
+    }
 
 
-def _difference_trend(
+def _difference_answer(
     expectation: Expectation,
     variant: str,
     study: StudyFile,
     runs: Sequence[Measured],
     differences: Sequence[StudyDifference],
-) -> StudyTrend:
+) -> dict[str, Any]:
     if expectation.measure == TOKENS_AT_EQUAL_ACCURACY:
         of_run = {(run.run.variant, run.run.seed): run for run in runs}
-        pairs = [(of_run.get((study.compared_with, seed)), of_run.get((variant, seed))) for seed in study.seeds]
-        changes = [tokens_at_equal_accuracy(base, run) for base, run in pairs if base and run]
-        known = [change for change in changes if change is not None]
+        known = []
+        for seed in study.seeds:
+            base, run = of_run.get((study.compared_with, seed)), of_run.get((variant, seed))
+            more = tokens_at_equal_accuracy(base, run) if base and run else None
+            known += [] if more is None else [more]
         change, num = seed_interval(known, study.confidence), len(known)
     else:
         own = (expectation.measure, variant)
@@ -83,15 +86,7 @@ def _difference_trend(
     if change is not None:
         sides = {"higher": change.low > 0, "lower": change.high < 0}
         is_shown = sides.get(expectation.shape, change.low <= 0 <= change.high)
-    return StudyTrend(
-        variant=variant,
-        measure=expectation.measure,
-        expected=expectation.shape,
-        is_shown=is_shown,
-        num_runs=num,
-        num_shown=None,
-        change=change,
-    )
+    return {"is_shown": is_shown, "num_runs": num, "num_shown": None, "change": change}
 
 
 def seed_interval(values: Sequence[float], confidence: float) -> Estimate | None:

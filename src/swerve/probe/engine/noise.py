@@ -84,10 +84,11 @@ def matrix_changes(reference: ModelSource, checkpoint: ModelSource) -> dict[str,
     Both models are read matrix by matrix. Those that did not change are left out.
     """
     changes: dict[str, tuple[float, float]] = {}
-    for own, other in itertools.zip_longest(reference.matrices(), checkpoint.matrices()):
-        if own is None or other is None or own[0] != other[0] or own[1].shape != other[1].shape:
+    nothing = ("", torch.empty(0))
+    for own, other in itertools.zip_longest(reference.matrices(), checkpoint.matrices(), fillvalue=nothing):
+        (name, weights), (other_name, moved) = own, other
+        if name != other_name or weights.shape != moved.shape:
             return None
-        (name, weights), (_, moved) = own, other
         change, size = 0.0, 0.0
         for part, new in zip(weights.split(_ROWS), moved.split(_ROWS), strict=True):
             before = part.cpu().double()
@@ -159,14 +160,14 @@ def measure_noise(
     fingerprint = digest_of("noise", reference.fingerprint, checkpoint.fingerprint, seed)
 
     # How far training moved each matrix, which the first process finds out.
-    own = matrix_changes(reference, checkpoint) if world.is_main else None
-    changes: dict[str, tuple[float, float]] | None = world.gather(own)[0]
+    changes = world.gather(matrix_changes(reference, checkpoint) if world.is_main else None)[0]
     if changes is None:
         return nothing(f"{checkpoint.label} and {reference.label} have matrices of other names or shapes")
     if not changes or not target:
         return nothing(f"{checkpoint.label} does not differ from {reference.label}")
-    norms, sizes = ({name: both[index] for name, both in changes.items()} for index in (0, 1))
-    checked, relative = reference.check(), math.hypot(*norms.values()) / math.hypot(*sizes.values())
+    norms = {name: norm for name, (norm, _) in changes.items()}
+    relative = math.hypot(*norms.values()) / math.hypot(*(size for _, size in changes.values()))
+    checked = reference.check()
 
     def measured(rows: Sequence[TokenSequence], scales: Mapping[int, float]) -> dict[tuple[str, str], DivergenceStats]:
         """Run some noise models, by their number, and the reference."""
