@@ -6,9 +6,9 @@ Intervals are over problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from operator import itemgetter
+from functools import partial
 from statistics import fmean
 from typing import Any, get_args
 
@@ -27,10 +27,10 @@ Figure = dict[str, Any] | None
 _SHARE, _AT_LEAST_0 = (0.0, 1.0), (0.0, math.inf)
 
 
-def _mean(pairs: Iterable[tuple[str, float | None]], bounds: Bounds = _AT_LEAST_0) -> Figure:
+def _mean(problems: Sequence[str], values: Iterable[float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
     """Return the mean over problems of each problem's mean of values, without those that are not known."""
     known: dict[str, list[float]] = {}
-    for problem, value in pairs:
+    for problem, value in zip(problems, values, strict=True):
         if value is not None:
             known.setdefault(problem, []).append(float(value))
     estimate = mean_interval([fmean(values) for values in known.values()], bounds=bounds)
@@ -78,26 +78,25 @@ def summarise(
 
 def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
     """Return the metrics of one label's rows; each figure is over the rows that have what it needs."""
-
-    def mean(value: Callable[[Row], float | None], bounds: Bounds = _SHARE) -> Figure:
-        return _mean([(row["problem_id"], value(row)) for row in rows], bounds)
+    problems = [row["problem_id"] for row in rows]
+    mean = partial(_mean, problems)
 
     # Figures that several entries have.
     def of(column: str, bounds: Bounds = _AT_LEAST_0) -> Figure:
-        return mean(itemgetter(column), bounds)
+        return mean([row[column] for row in rows], bounds)
 
     def dummy(reasons: Sequence[str]) -> Figure:
-        return mean(lambda row: None if row["thinking_words"] is None else row["dummy_thinking"] in reasons)
+        marks = [None if row["thinking_words"] is None else row["dummy_thinking"] in reasons for row in rows]
+        return mean(marks, _SHARE)
 
     def reflection(behaviours: Sequence[str]) -> dict[str, Figure]:
         counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in rows]
-        clusters = [row["problem_id"] for row in rows]
         thousands = [row["num_words"] / 1000 for row in rows]
-        rate = ratio_interval(counts, thousands, clusters=clusters, bounds=(0.0, math.inf))
+        rate = ratio_interval(counts, thousands, clusters=problems, bounds=(0.0, math.inf))
         return {
-            "per_response": _mean(zip(clusters, counts, strict=True)),
+            "per_response": mean(counts),
             "per_1000_words": None if rate is None else asdict(rate),
-            "share": _mean([(problem, count > 0) for problem, count in zip(clusters, counts, strict=True)], _SHARE),
+            "share": mean([count > 0 for count in counts], _SHARE),
         }
 
     def sign(name: str) -> dict[str, Any]:
@@ -108,13 +107,14 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
             "rows": [row["row"] for row in rows if row[column]],
         }
 
+    ends = [row["finish_reason"] for row in rows]
     return {
         "num_responses": len(rows),
-        "num_problems": len({row["problem_id"] for row in rows}),
+        "num_problems": len(set(problems)),
         "accuracy": of("correct", _SHARE),
         "unanswered": of("unanswered", _SHARE),
         "length": {unit: of(f"num_{unit}") for unit in ("tokens", "words", "characters")},
-        "truncated": mean(lambda row: None if row["finish_reason"] is None else row["finish_reason"] == "length"),
+        "truncated": mean([None if end is None else end == "length" for end in ends], _SHARE),
         "unfinished": of("unfinished", _SHARE),
         "format": {name: of(f"format_{name}", _SHARE) for name in RESPONSE_FORMATS},
         "thinking": {
@@ -126,7 +126,7 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         "repetition": {
             "repeated_4grams": of("repeated_4grams", _SHARE),
             "compression_ratio": of("compression_ratio"),
-            "loop_at_end": mean(lambda row: row["loop_period"] is not None),
+            "loop_at_end": mean([row["loop_period"] is not None for row in rows], _SHARE),
         },
         "reflection": {
             "all": reflection(lexicon.behaviours),
@@ -150,11 +150,7 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     texts = [[response.text or "" for response in group] for group in several.values()]
     measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
-    problems = [group[0].problem.id for group in several.values()]
-
-    def mean(values: Iterable[float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
-        return _mean(zip(problems, values, strict=True), bounds)
-
+    mean = partial(_mean, [group[0].problem.id for group in several.values()])
     return {
         "num_groups": len(several),
         "samples": mean(map(len, texts)),

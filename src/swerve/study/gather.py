@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from swerve.artifacts.study import MEASURES, Study
 from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.estimates import Estimate
+from swerve.formats.text_tables import csv_text
 from swerve.recipes.loader import differing_keys, load_config
 from swerve.study.compare import compare_runs
 from swerve.study.measure import Measured, measure_run
@@ -141,22 +140,17 @@ _CSV = (
 
 def study_csv(study: Study) -> str:
     """Return a line for each measure and variant, with numbers as they are; what was not measured is empty."""
-    stream = io.StringIO()
-    write = csv.writer(stream, lineterminator="\n").writerow
-    write(_CSV)
+    rows = []
     for mean in study.means:
-        interval = mean.over_seeds
-        row: list[Any] = [mean.measure, mean.variant, mean.num_seeds, mean.mean, *_ends(interval)]
+        row: list[Any] = [mean.measure, mean.variant, mean.num_seeds, mean.mean, *_ends(mean.over_seeds)]
         change = study.difference_of(mean.measure, mean.variant)
-        if change is None:
-            row += [""] * (len(_CSV) - len(row))
-        else:
+        if change is not None:
             over = change.over_problems
             row += [change.mean, *_ends(change.over_seeds), change.p_seeds, change.p_seeds_adjusted, change.effect_size]
             row += [change.num_problems, over.mean if over else None, *_ends(over), change.p_problems]
             row += [change.p_problems_adjusted]
-        write(["" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
-    return stream.getvalue()
+        rows.append(dict(zip(_CSV, row, strict=False)))
+    return csv_text(rows, _CSV, digits=6)
 
 
 def _ends(interval: Estimate | None) -> tuple[float | None, float | None]:
