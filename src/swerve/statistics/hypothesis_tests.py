@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from scipy.stats import binom, chi2, norm, rankdata
 from scipy.stats import t as student
 
 from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
-from swerve.statistics.clusters import Clusters, finite_array, membership, paired_arrays
+from swerve.statistics.clusters import Array, Clusters, finite_array, membership, paired_arrays
 from swerve.statistics.intervals import mean_interval
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
 from swerve.statistics.ranking import auc
@@ -216,6 +216,18 @@ def _rank_sum_probs(doubled: tuple[int, ...]) -> NDArray[np.float64]:
     return probs
 
 
+def _adjusted(p_values: Sequence[float | None], adjust: Callable[[Array], Array]) -> list[float | None]:
+    """Return p-values as a rule adjusts the ascending ones of the family; None stays None."""
+    known = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
+    values = np.array([value for value, _ in known], dtype=np.float64)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError("p-values must be between 0 and 1, or None where there was no test")
+    adjusted: list[float | None] = [None] * len(p_values)
+    for (_, index), value in zip(known, adjust(values).tolist(), strict=True):
+        adjusted[index] = value
+    return adjusted
+
+
 def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
     """Return p-values adjusted for the false discovery rate of the family; None stays None.
 
@@ -229,17 +241,7 @@ def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
     >>> benjamini_hochberg([0.01, None, 0.04, 0.03])
     [0.03, None, 0.04, 0.04]
     """
-    known = [index for index, value in enumerate(p_values) if value is not None]
-    values = np.array([p_values[index] for index in known], dtype=np.float64)
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError("p-values must be between 0 and 1, or None where there was no test")
-    # From the largest p-value down: none is adjusted beyond a larger one.
-    order = np.argsort(-values, kind="stable")
-    scaled = values[order] * len(values) / np.arange(len(values), 0, -1)
-    adjusted: list[float | None] = [None] * len(p_values)
-    for place, value in zip(order, np.minimum.accumulate(scaled), strict=True):
-        adjusted[known[place]] = float(value)
-    return adjusted
+    return _adjusted(p_values, lambda p: np.minimum.accumulate((p * len(p) / np.arange(1, len(p) + 1))[::-1])[::-1])
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -254,15 +256,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]
     """
-    known = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
-    if any(not 0 <= value <= 1 for value, _ in known):
-        raise ValueError("p-values must be between 0 and 1, or None where there was no test")
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for place, (value, index) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - place) * value))
-        adjusted[index] = largest
-    return adjusted
+    return _adjusted(p_values, lambda p: np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p)))
 
 
 def paired_t_test(first: ArrayLike, second: ArrayLike) -> float | None:

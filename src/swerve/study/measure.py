@@ -168,12 +168,10 @@ def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...
                 curves[name][evaluation.step] = estimate.mean
     for step in metrics:
         for name, key in _OF_METRICS.items():
-            if (value := getattr(step, key)) is not None:
+            # Losses of different stages are not of one kind.
+            is_comparable = name != "loss" or step.stage == metrics[-1].stage
+            if is_comparable and (value := getattr(step, key)) is not None:
                 curves[name].setdefault(step.step, value)
-    if metrics:  # losses of different stages are not of one kind
-        stages = {step.step: step.stage for step in metrics}
-        losses = curves["loss"].items()
-        curves["loss"] = {step: loss for step, loss in losses if stages[step] == metrics[-1].stage}
     for name in ("accuracy", "length"):
         curves[name] = dict(sorted(curves[name].items()))
     return dict(curves)

@@ -365,9 +365,9 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     maker = _JobMaker(study, path, starts, file_name)
     jobs, tuning, trials = list[Job](), list[Job](), list[StudyTrial]()
     for variant in study.variants:
-        tried, found, setting = maker.tune(variant)
-        tuning += tried
-        trials += found
+        own_tuning, own_trials, setting = maker.tune(variant)
+        tuning += own_tuning
+        trials += own_trials
         if setting is not None:
             jobs += [maker.job(f"{variant}/seed-{seed}", variant, seed, setting) for seed in study.seeds]
     plan = Plan(

@@ -70,11 +70,12 @@ def _difference_answer(
 ) -> dict[str, Any]:
     if expectation.measure == TOKENS_AT_EQUAL_ACCURACY:
         of_run = {(run.run.variant, run.run.seed): run for run in runs}
-        known = []
+        known: list[float] = []
         for seed in study.seeds:
             base, run = of_run.get((study.compared_with, seed)), of_run.get((variant, seed))
             more = tokens_at_equal_accuracy(base, run) if base and run else None
-            known += [] if more is None else [more]
+            if more is not None:
+                known.append(more)
         change, num = seed_interval(known, study.confidence), len(known)
     else:
         own = (expectation.measure, variant)
