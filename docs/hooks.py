@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import command_pages
+import function_pages
 import recipe_pages
+import result_pages
 
-_PARTS = {"Recipes": recipe_pages}
+_PARTS = {
+    "Commands": command_pages,
+    "Recipes": recipe_pages,
+    "What runs write": result_pages,
+    "Python": function_pages,
+}
 """Where the pages stand in the navigation, below Reference."""
 
 

@@ -9,13 +9,15 @@ import re
 import shlex
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import typer
 
 import swerve
 from swerve import config as configuration
 from swerve.artifacts import responses, tables
+from swerve.artifacts.evaluation import Evaluation
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.study import Study
 from swerve.cli.app import app
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
@@ -49,13 +51,17 @@ _GENERATED = _generated()
 
 def _sections(page: Path) -> dict[str, str]:
     """Return the text under each heading of a page, up to the next heading of any level."""
-    parts = re.split(r"^#{1,4} (.+)$", _FENCE.sub("", _text(page)), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    return dict(_text_sections(_text(page)))
 
 
 def _text(page: Path) -> str:
     name = str(page.relative_to(DOCS)) if page.is_relative_to(DOCS) else ""
     return _GENERATED.get(name) or page.read_text(encoding="utf-8")
+
+
+def _text_sections(text: str) -> list[tuple[str, str]]:
+    parts = re.split(r"^#{1,4} (.+)$", _FENCE.sub("", text), flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _rows(section: str) -> list[list[str]]:
@@ -149,53 +155,20 @@ def _load_with(command, recipe, overrides):
         load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 
 
-_TABLES = {
-    "rollouts/STAGE_pairs.parquet": tables.PAIRS_SCHEMA,
-    "Responses": responses.SCHEMA,
-    "probe/tokens.parquet": tables.TOKENS_SCHEMA,
-    "probe/topk.parquet": tables.TOPK_SCHEMA,
-    "probe/spikes.parquet": tables.SPIKES_SCHEMA,
-    "probe/interventions.parquet": tables.INTERVENTIONS_SCHEMA,
-    "probe/prefix_values.parquet": tables.PREFIX_VALUES_SCHEMA,
-    "probe/cross_samples.parquet": tables.CROSS_SAMPLES_SCHEMA,
-    "probe/biographies.parquet": tables.BIOGRAPHIES_SCHEMA,
-    "probe/signals.parquet": tables.SIGNALS_SCHEMA,
-    "probe/attributions.parquet": tables.ATTRIBUTIONS_SCHEMA,
-}
+def test_every_column_of_every_table_is_in_the_reference():
+    page = _GENERATED["reference/probe-tables.md"] + _GENERATED["reference/tables.md"]
+    schemas = [schema for module in (tables, responses) for name, schema in vars(module).items() if "SCHEMA" in name]
+    assert len(schemas) > 14
+    for column in {column for schema in schemas for column in schema.names}:
+        assert re.search(rf"^\| `{column}` \| [^|]+ \| [^|]{{4,}} \|$", page, re.MULTILINE), column
 
 
-def _type_name(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        return "label"
-    if pa.types.is_list(kind):
-        return f"list of {_type_name(kind.value_type)}"
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
-
-
-@each("name", _TABLES)
-def test_columns_are_those_of_the_schema(name):
-    documented = [(cells[0].strip("`"), cells[1]) for cells in _rows(_sections(DOCS / "artifacts.md")[name])]
-    assert documented == [(field.name, _type_name(field.type)) for field in _TABLES[name]]
-
-
-_RESPONSES = {
-    "rollouts/step_NNNNNN.parquet": responses.ROLLOUTS_SCHEMA,
-    "eval/step_NNNNNN.parquet": responses.EVALUATION_SCHEMA,
-    "probe/sequences.parquet": responses.SEQUENCES_SCHEMA,
-    "Samples": responses.SAMPLES_SCHEMA,
-    "Imported responses": responses.RESPONSES_SCHEMA,
-}
-
-
-@pytest.mark.parametrize("name", _RESPONSES)
-def test_columns_of_responses_are_those_that_are_written(name):
-    listed = _sections(DOCS / "artifacts.md")[name].split("\nColumns:")[1]
-    assert re.findall(r"`(\w+)`", listed) == _RESPONSES[name].names
-
-
-def test_every_schema_is_documented():
-    schemas = {name for name in vars(tables) if name.endswith("_SCHEMA")}
-    assert {name for name in schemas if getattr(tables, name) not in _TABLES.values()} == set()
+def test_every_key_of_a_record_is_in_the_reference():
+    for page, record in (("summary", ProbeSummary), ("evaluation", Evaluation), ("study", Study)):
+        rows = _rows(_GENERATED[f"reference/{page}.md"])
+        assert {cells[0].strip("`") for cells in rows} >= set(record.model_fields)
+    assert "| `js` | [SkewedMean]" in _GENERATED["reference/summary-findings.md"]
+    assert "| `entropy` | E or null | Of the checkpoint. |" in _GENERATED["reference/summary-findings.md"]
 
 
 def _key_tables():
@@ -205,16 +178,6 @@ def _key_tables():
     return key_tables
 
 
-def test_keys_of_summary_and_evaluation_are_written_from_the_records():
-    key_tables = _key_tables()
-    assert key_tables.PAGE.read_text(encoding="utf-8") == key_tables.page()
-
-
-def test_columns_of_a_token_are_written_from_their_table():
-    key_tables = _key_tables()
-    assert key_tables.ARTIFACTS.read_text(encoding="utf-8") == key_tables.artifacts_page()
-
-
 def test_tables_between_markers_are_written_from_the_code():
     key_tables = _key_tables()
     stale = [page.name for page in key_tables.FILLED if page.read_text("utf-8") != key_tables.filled_page(page)]
@@ -222,7 +185,7 @@ def test_tables_between_markers_are_written_from_the_code():
 
 
 def test_every_key_of_a_recipe_is_in_the_reference_with_its_meaning():
-    text = "".join(_GENERATED.values())
+    text = "".join(importlib.import_module("recipe_pages").pages().values())
     keys = {key for cls in config_schema()["$defs"].values() for key in cls.get("properties", ())}
     assert {key for key in keys | set(configuration.Config.model_fields) if f"\n| `{key}` |" not in text} == {"kind"}
     assert re.findall(r".* \|  \|\n", text) == []
@@ -241,16 +204,16 @@ def _commands(command, name):
         yield from _commands(child, f"{name} {word}")
 
 
-@each(
-    ("name", "command"),
-    [entry for entry in _commands(typer.main.get_command(app), "swerve") if entry[0] != "swerve config"],
-)
-def test_commands_and_options_are_documented(name, command):
-    documented = {
-        word for cells in _rows(_sections(DOCS / "cli.md")[name]) for word in re.findall(r"--[\w-]+", cells[0])
+def test_every_command_and_option_is_in_the_reference():
+    sections = {
+        heading: text for page in _GENERATED if "commands" in page for heading, text in _text_sections(_GENERATED[page])
     }
-    options = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
-    assert documented - {"--help"} == options - {"--help"}
+    commands = dict(_commands(typer.main.get_command(app), "swerve"))
+    assert set(sections) >= commands.keys() - {"swerve"}
+    for name, command in commands.items():
+        words = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
+        missing = {word for word in words if word not in sections.get(name, word)}
+        assert name == "swerve" or not missing, (name, missing)
 
 
 def test_exit_statuses_are_documented():
@@ -258,10 +221,11 @@ def test_exit_statuses_are_documented():
     assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == ["0", "1", "2", "130", "143"]
 
 
-def test_public_names_are_in_the_api_page():
-    text = (DOCS / "api.md").read_text(encoding="utf-8")
-    assert [name for name in swerve.__all__ if name not in text] == []
-    assert [name for name in swerve.functional.__all__ if f".{name}\n" not in text] == []
+def test_public_names_are_in_the_reference():
+    text = "".join(_GENERATED.values())
+    functions = [name for name in swerve.__all__ if callable(getattr(swerve, name))]
+    for name in (*functions, *swerve.functional.__all__, *swerve.statistics.__all__, *swerve.plot.__all__):
+        assert re.search(rf"^::: swerve\.[\w.]+\.{name}$", text, re.MULTILINE), name
 
 
 def test_functions_are_in_the_objectives_page():
@@ -274,12 +238,12 @@ def test_categories_are_listed_by_precedence():
     assert tuple(cells[0].strip("`") for cells in rows) == category_names()
 
 
-def test_metrics_are_documented(small_run):
+def test_every_metric_is_in_the_reference(small_run):
     from swerve.artifacts.metrics import read_metrics
 
-    section = _sections(DOCS / "artifacts.md")["metrics.jsonl"]
-    written = {name for record in read_metrics(small_run.metrics_path) for name in record}
-    assert sorted(name for name in written if f"`{name}`" not in section) == []
+    rows = {cells[0].strip("`"): cells[1] for cells in _rows(_GENERATED["reference/metrics.md"])}
+    assert {name for record in read_metrics(small_run.metrics_path) for name in record} <= rows.keys()
+    assert [name for name, words in rows.items() if not words] == []
 
 
 def test_the_trace_shown_is_what_the_family_writes():
@@ -291,14 +255,7 @@ def test_the_trace_shown_is_what_the_family_writes():
 
 
 def test_every_name_of_the_reference_can_be_found() -> None:
-    names = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(names) > 50
-
-    def is_found(name: str) -> bool:
-        try:
-            pkgutil.resolve_name(name)
-        except (ImportError, AttributeError):
-            return False
-        return True
-
-    assert [name for name in names if not is_found(name)] == []
+    names = re.findall(r"^::: (\S+)$", "".join(_GENERATED.values()), re.MULTILINE)
+    assert len(names) > 150
+    for name in names:
+        pkgutil.resolve_name(name)

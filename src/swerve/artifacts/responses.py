@@ -4,12 +4,8 @@ Training's rollouts, evaluations, `swerve sample`, imported and selected respons
 tables of responses. Each names the columns of `SCHEMA` that it has; what a table lacks is not known and read as such.
 What the one schema settles:
 
-- `text` is what the model wrote, without special tokens; null: only token ids are known.
 - `reward` and `correct` are the grader's; where `status` is null, those that another program recorded.
-- `label` names who wrote it: a model, a checkpoint, a program's own name. `step` is the step of training that it is
-  of, as its program counts (of a rollout: of the update that learns from it); `version` the updates that the weights
-  which wrote it had had.
-- `population` is the part of the data that it belongs to: a set of an imported file, or why the probe reads it.
+- `step` is the step of training as its program counts; `version` the updates that the weights which wrote it had had.
 - `sample` numbers the responses to one problem by one model from 0 (int64, as files of other programs have any number).
 - A problem without a known answer or question has null there; `kind` is `all` and `family` `imported` where none is
   known.
@@ -28,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.problem_records import problem_from_record, problem_record
-from swerve.artifacts.tables import PROVENANCE, read_table, write_table
+from swerve.artifacts.tables import PROVENANCE, Columns, read_table, schema_of, write_table
 from swerve.errors import ArtifactError
 from swerve.types import Completion, Message, Problem, Prompt, Reward, Rollout
 
@@ -41,55 +37,55 @@ _OF_REWARD = ("status", "answered", "parts", "extracted", "detail")
 Ids = tuple[int, ...]
 Spans = tuple[tuple[int, int], ...]
 
-_IDS, _FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
-SCHEMA = pa.schema(
-    [
-        ("sequence_id", pa.int32()),  # number among the sequences of a probe
-        ("problem_id", pa.string()),
-        ("sample", pa.int64()),  # number among the responses to the problem, from 0
-        ("group", pa.int32()),  # number of the prompt within the step
-        ("label", pa.string()),  # who wrote it
-        ("step", pa.int64()),
-        ("version", pa.int64()),
-        ("population", pa.string()),
-        ("family", pa.string()),
-        ("kind", pa.string()),  # kind or level of the problem
-        ("difficulty", pa.float64()),  # of the problem
-        ("question", pa.string()),  # the problem, before any prompt format
-        ("gold", pa.string()),  # the right answer
-        ("messages", pa.string()),  # JSON list of {role, content}; null: the question or the prompt says it
-        ("problem_details", pa.string()),  # JSON object: the problem's other fields
-        ("prompt", pa.string()),  # the text as the model read it, chat template filled in
-        ("prompt_ids", _IDS),
-        ("completion_ids", _IDS),
-        ("logprobs", _FLOATS),  # of each sampled token at the temperature sampled at (greedy: at 1), nats
-        ("text", pa.string()),
-        ("token_starts", _IDS),  # character offsets into `text`, per token; empty span: no text
-        ("token_ends", _IDS),
-        ("boundary", pa.string()),  # joint | split: how text became ids; null: the ids were given, or there are none
-        ("reward", pa.float64()),  # null: none, or a failure, see status
-        ("correct", pa.bool_()),
-        ("parts", pa.string()),  # JSON object: of the reward
-        ("status", pa.string()),  # graded | unparsed | timeout | error
-        ("answered", pa.bool_()),  # whether there is an answer in the text
-        ("extracted", pa.string()),  # the answer that was read
-        ("detail", pa.string()),  # why there is no reward
-        ("finish_reason", pa.string()),
-        ("temperature", pa.float64()),  # 0: greedy
-        ("seed", pa.int64()),
-        ("advantages", _FLOATS),  # per token, as the update used them; null: it used none
-        ("kl", _FLOATS),  # the KL term at each token, nats; null: the objective has none
-        ("clipped", _FLOATS),  # the share of the updates that cut off the token's gradient; null: no clipping
-        ("wrong_positions", _IDS),  # positions of the wrong tokens
-        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, per wrong position
-        ("first_wrong", pa.int32()),  # position of the first wrong token; null: none known
-        ("trace_right", pa.bool_()),  # whether answer and steps are right; null: steps are not checked
-        ("entropy", pa.float32()),  # mean over the completion's positions, nats
-        ("place", pa.string()),  # file and line
-        ("extra", pa.string()),  # JSON object: the record's other fields
-    ]
-)
+_INT, _FLOAT, _BOOL, _TEXT = pa.int32(), pa.float32(), pa.bool_(), pa.string()
+_IDS, _FLOATS, _TEXTS = pa.list_(_INT), pa.list_(_FLOAT), pa.list_(_TEXT)
+COLUMNS: Columns = {
+    "sequence_id": (_INT, "number among the sequences of a probe"),
+    "problem_id": (_TEXT, "name of the problem; of an imported response the file's, or one made from the prompt"),
+    "sample": (pa.int64(), "number among the responses to the problem by one model and step, from 0"),
+    "group": (_INT, "number of the prompt within the step of training"),
+    "label": (_TEXT, "who wrote it: a model, a checkpoint; `imported` in a probe of responses from elsewhere"),
+    "step": (pa.int64(), "step of training, as its program counts; of a rollout the update that learns from it"),
+    "version": (pa.int64(), "updates that the weights which sampled it had had"),
+    "population": (_TEXT, "part of the data that it belongs to: a set of an imported file, or why the probe reads it"),
+    "family": (_TEXT, "of the problem; `imported`: not known"),
+    "kind": (_TEXT, "kind or level of the problem; `all`: none is known"),
+    "difficulty": (pa.float64(), "difficulty of the problem; null: it has none"),
+    "question": (_TEXT, "the problem, before any prompt format; null: not known"),
+    "gold": (_TEXT, "the right answer; null: not known"),
+    "messages": (_TEXT, "JSON list of `{role, content}`; null: question or prompt say it"),
+    "problem_details": (_TEXT, "JSON object: alternatives, solution, prefix, begun, grader, grading, metadata"),
+    "prompt": (_TEXT, "the text as the model read it, chat template filled in"),
+    "prompt_ids": (_IDS, "token ids the model was given; null: not tokenised"),
+    "completion_ids": (_IDS, "token ids it sampled, end of sequence included; null: not tokenised, or empty"),
+    "logprobs": (_FLOATS, "of each sampled token at the temperature sampled at (greedy: at 1), nats"),
+    "text": (_TEXT, "the completion without special tokens, or as it was written; null: only ids are known"),
+    "token_starts": (_IDS, "character offset in `text`, per token"),
+    "token_ends": (_IDS, "where the token ends; equal to its start: no text"),
+    "boundary": (_TEXT, "`joint` or `split`, how text became ids; null: ids were given, or there are none"),
+    "reward": (pa.float64(), "the graded value, or as recorded; null: none, or a failure, see `status`"),
+    "correct": (_BOOL, "whether it is right; a failure is not; null: not known"),
+    "parts": (_TEXT, "JSON object of the reward's parts"),
+    "status": (_TEXT, "`graded`, `unparsed`, `timeout` or `error`; null: another program graded it, or nobody"),
+    "answered": (_BOOL, "whether there is an answer in the text; without one a scale for the format may still pay"),
+    "extracted": (_TEXT, "the answer that was read; null: none"),
+    "detail": (_TEXT, "why there is no reward: the limit that was reached, what failed"),
+    "finish_reason": (_TEXT, "`stop` or `length`; as recorded where another program wrote it"),
+    "temperature": (pa.float64(), "sampled at; 0: greedy"),
+    "seed": (pa.int64(), "of this sample"),
+    "advantages": (_FLOATS, "per token, as the update used them; null: no update used this completion"),
+    "kl": (_FLOATS, "the KL term at each token, nats; null: the objective has none"),
+    "clipped": (_FLOATS, "share of the updates that cut off the token's gradient; null: no clipping"),
+    "wrong_positions": (_IDS, "positions of all wrong tokens"),
+    "wrong_expected": (_TEXTS, "what a right step has there, per wrong position"),
+    "first_wrong": (_INT, "position of the first wrong token; null: none known"),
+    "trace_right": (_BOOL, "right, and no step marked by the checker; null: steps are not checked"),
+    "entropy": (_FLOAT, "mean over the completion's positions, nats"),
+    "place": (_TEXT, "file and line"),
+    "extra": (_TEXT, "JSON object: the record's other fields; null: none"),
+}
 """Every column that a table of responses can have."""
+SCHEMA = schema_of(COLUMNS)
 
 
 def response_schema(*names: str) -> pa.Schema:

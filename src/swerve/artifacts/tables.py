@@ -18,145 +18,150 @@ if TYPE_CHECKING:
 TABLE_VERSION = "1"
 PROVENANCE = "swerve_provenance"
 """Key of a file's metadata: JSON that says where the rows are from."""
+Columns = Mapping[str, tuple[pa.DataType, str]]
+"""The columns of a table in their order, each with its type and what it is; the reference of the docs shows them."""
+
 _LABEL = pa.dictionary(pa.int32(), pa.string())
+_INT, _FLOAT, _BOOL, _TEXT = pa.int32(), pa.float32(), pa.bool_(), pa.string()
+_IDS, _FLOATS, _TEXTS = pa.list_(_INT), pa.list_(_FLOAT), pa.list_(_TEXT)
 
 
-def _columns(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
-    """Return neighbouring columns of one type."""
-    return [(name, kind) for name in names]
+def schema_of(columns: Columns) -> pa.Schema:
+    """Return the schema of a table's columns."""
+    return pa.schema([(name, kind) for name, (kind, _) in columns.items()])
 
 
-PAIRS_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        *_columns(pa.list_(pa.int32()), "prompt_ids", "chosen_ids", "rejected_ids"),
-        ("ref_chosen_logprob", pa.float32()),  # summed over the completion, under the policy the stage began with
-        ("ref_rejected_logprob", pa.float32()),
-    ]
-)
+PAIR_COLUMNS: Columns = {
+    "problem_id": (_TEXT, "name of the problem"),
+    "prompt_ids": (_IDS, "token ids of the prompt"),
+    "chosen_ids": (_IDS, "token ids of the right completion"),
+    "rejected_ids": (_IDS, "token ids of the wrong completion"),
+    "ref_chosen_logprob": (_FLOAT, "sum over the right completion under the policy that the stage began with, nats"),
+    "ref_rejected_logprob": (_FLOAT, "the same sum over the wrong completion"),
+}
+PAIRS_SCHEMA = schema_of(PAIR_COLUMNS)
 
-TOKEN_COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
-    "sequence_id": (pa.int32(), "rollout"),
-    "position": (pa.int32(), "from 0 at the first completion token"),
-    "token_id": (pa.int32(), "the realised token"),
+TOKEN_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "from 0 at the first completion token"),
+    "token_id": (_INT, "the realised token"),
     "checkpoint": (_LABEL, "label of P"),
     "reference": (_LABEL, "label of Q"),
-    "kl_forward": (pa.float32(), "KL(P || Q), nats"),
-    "kl_reverse": (pa.float32(), "KL(Q || P), nats"),
-    "js": (pa.float32(), "Jensen-Shannon divergence, nats"),
-    "entropy": (pa.float32(), "of P, nats"),
-    "entropy_ref": (pa.float32(), "of Q, nats"),
-    "logprob": (pa.float32(), "log P of the realised token, nats"),
-    "logprob_ref": (pa.float32(), "log Q of it"),
-    "rank": (pa.int32(), "of the realised token under P; 1: most likely"),
-    "rank_ref": (pa.int32(), "under Q"),
-    "argmax": (pa.int32(), "id of the token P finds most likely"),
-    "argmax_ref": (pa.int32(), "of the one Q finds most likely"),
+    "kl_forward": (_FLOAT, "KL(P || Q), nats"),
+    "kl_reverse": (_FLOAT, "KL(Q || P), nats"),
+    "js": (_FLOAT, "Jensen-Shannon divergence, nats"),
+    "entropy": (_FLOAT, "of P, nats"),
+    "entropy_ref": (_FLOAT, "of Q, nats"),
+    "logprob": (_FLOAT, "log P of the realised token, nats"),
+    "logprob_ref": (_FLOAT, "log Q of it"),
+    "rank": (_INT, "of the realised token under P; 1: most likely"),
+    "rank_ref": (_INT, "under Q"),
+    "argmax": (_INT, "id of the token P finds most likely"),
+    "argmax_ref": (_INT, "of the one Q finds most likely"),
     "category": (_LABEL, "category of the token"),
 }
-"""Columns of `tokens.parquet` with their meaning, which the docs are written from. Those from `kl_forward` to
-`argmax_ref` are the fields of `DivergenceStats`."""
+"""Of `tokens.parquet`. Those from `kl_forward` to `argmax_ref` are the fields of `DivergenceStats`."""
+TOKENS_SCHEMA = schema_of(TOKEN_COLUMNS)
 
-TOKENS_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in TOKEN_COLUMNS.items()])
+TOPK_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "from 0"),
+    "checkpoint": (_LABEL, "label of the model; the reference has rows of its own"),
+    "token_ids": (_IDS, "the most likely tokens, the most likely first"),
+    "tokens": (_TEXTS, "their texts"),
+    "probs": (_FLOATS, "their probabilities"),
+}
+TOPK_SCHEMA = schema_of(TOPK_COLUMNS)
 
-TOPK_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position"),
-        ("checkpoint", _LABEL),  # the reference has rows of its own, under its own label
-        ("token_ids", pa.list_(pa.int32())),
-        ("tokens", pa.list_(pa.string())),
-        ("probs", pa.list_(pa.float32())),
-    ]
-)
+SPIKE_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "from 0"),
+    "checkpoint": (_LABEL, "label of the checkpoint"),
+    "method": (_LABEL, "`zscore`, `percentile`, `adaptive`, `absolute` or `calibrated`"),
+    "divergence": (_LABEL, "`kl_forward`, `kl_reverse` or `js`"),
+    "value": (_FLOAT, "the divergence there, nats"),
+    "threshold": (_FLOAT, "the one applied at this position, nats"),
+    "height": (_INT, "1: the highest spike of its sequence"),
+    "is_wrong": (_BOOL, "whether the position is a wrong token"),
+    "is_first_wrong": (_BOOL, "whether it is the first"),
+}
+SPIKES_SCHEMA = schema_of(SPIKE_COLUMNS)
 
-SPIKES_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position"),
-        ("checkpoint", _LABEL),
-        ("method", _LABEL),  # zscore | percentile | adaptive | absolute | calibrated
-        ("divergence", _LABEL),  # kl_forward | kl_reverse | js
-        *_columns(pa.float32(), "value", "threshold"),
-        ("height", pa.int32()),  # 1: the highest spike of its sequence
-        *_columns(pa.bool_(), "is_wrong", "is_first_wrong"),
-    ]
-)
+INTERVENTION_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "where the token was forced"),
+    "spike_sequence_id": (_INT, "the rollout whose spike this is, or is a control for"),
+    "selection": (_LABEL, "`spike`, `matched` or `random`"),
+    "arm": (_LABEL, "whose token was forced: `reference`, `checkpoint`, or `alternative` for a token of neither"),
+    "policy": (_LABEL, "who continued: `reference` or `checkpoint`"),
+    "token_id": (_INT, "the forced token"),
+    "token": (_TEXT, "its text"),
+    "num_continuations": (_INT, "continuations sampled"),
+    "num_successes": (_INT, "of these right"),
+    "num_failures": (_INT, "of these not gradable (counted as wrong)"),
+    "first_continuations": (_INT, "of these, drawn at the first look, before anything was seen"),
+    "first_successes": (_INT, "of those right"),
+    "first_even_successes": (_INT, "of those right, among continuations 0, 2, 4, ...: one of two independent halves"),
+}
+INTERVENTIONS_SCHEMA = schema_of(INTERVENTION_COLUMNS)
 
-INTERVENTIONS_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position"),
-        ("spike_sequence_id", pa.int32()),  # the rollout whose spike this is, or is a control for
-        ("selection", _LABEL),  # "spike" | "matched" | "random"
-        ("arm", _LABEL),  # "reference" | "checkpoint": whose token was forced; "alternative": a token of neither
-        ("policy", _LABEL),  # "reference" | "checkpoint": who continued
-        ("token_id", pa.int32()),
-        ("token", pa.string()),
-        *_columns(pa.int32(), "num_continuations", "num_successes"),
-        ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
-        ("first_continuations", pa.int32()),  # of these, those drawn before anything was seen
-        ("first_successes", pa.int32()),
-        ("first_even_successes", pa.int32()),  # of these, among continuations 0, 2, 4, ...
-    ]
-)
+CROSS_SAMPLE_COLUMNS: Columns = {
+    "problem_id": (_TEXT, "name of the problem"),
+    "sample": (_INT, "number of the completion, from 0"),
+    "direction": (_LABEL, "`checkpoint_into_reference` or `reference_into_checkpoint`"),
+    "selector": (_LABEL, "the score that decided; both ends are under `random`"),
+    "share": (_FLOAT, "budget: the share of tokens at which the selector was set to fire; 0 and 1: one model alone"),
+    "threshold": (_FLOAT, "of the selector's score; null at the ends and for `random`"),
+    "completion_ids": (_IDS, "token ids"),
+    "swapped": (_IDS, "positions whose token is the other model's"),
+    "num_changed": (_INT, "of these, where the two models proposed different tokens"),
+    "correct": (_BOOL, "whether the answer is right"),
+    "status": (_TEXT, "the grader's status"),
+}
+CROSS_SAMPLES_SCHEMA = schema_of(CROSS_SAMPLE_COLUMNS)
 
+PREFIX_VALUE_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "length of the prefix: the completion before this position"),
+    "sample_set": (_LABEL, "`search`: decided the bisection; `estimate`: fresh continuations"),
+    "num_continuations": (_INT, "continuations sampled"),
+    "num_successes": (_INT, "of these right"),
+    "num_failures": (_INT, "of these not gradable (counted as wrong)"),
+}
+PREFIX_VALUES_SCHEMA = schema_of(PREFIX_VALUE_COLUMNS)
 
-CROSS_SAMPLES_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("sample", pa.int32()),
-        ("direction", _LABEL),  # "checkpoint_into_reference" | "reference_into_checkpoint"
-        ("selector", _LABEL),
-        ("share", pa.float32()),  # budget: the share of tokens at which the selector was set to fire; 0 and 1: the ends
-        ("threshold", pa.float32()),  # of the selector's score; null at the ends and for "random"
-        ("completion_ids", pa.list_(pa.int32())),
-        ("swapped", pa.list_(pa.int32())),  # positions whose token is the other model's
-        ("num_changed", pa.int32()),  # of these, where the two models proposed different tokens
-        ("correct", pa.bool_()),
-        ("status", pa.string()),
-    ]
-)
+BIOGRAPHY_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "from 0"),
+    "onset_step": (_INT, "step of the first checkpoint past the threshold for good; null: never"),
+    "num_reversals": (_INT, "how often the log-probability turned"),
+    "linearity": (_FLOAT, "R^2 of the log-probability against the step; null: constant"),
+    "slope": (_FLOAT, "nats per step"),
+    "jump_step": (_INT, "step of the first checkpoint after the jump; null: a line explains as much, or it is noise"),
+    "jump_size": (_FLOAT, "mean after less mean before, nats"),
+}
+BIOGRAPHIES_SCHEMA = schema_of(BIOGRAPHY_COLUMNS)
 
-PREFIX_VALUES_SCHEMA = pa.schema(
-    [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),  # the prefix is the completion before this position; its length in tokens
-        ("sample_set", _LABEL),  # "search": decided the bisection; "estimate": fresh continuations
-        *_columns(pa.int32(), "num_continuations", "num_successes", "num_failures"),
-    ]
-)
+SIGNAL_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "from 0"),
+    "step": (_INT, "global step whose update saw the token"),
+    "advantage": (_FLOAT, "that weighed on it; null: none"),
+    "clipped": (_FLOAT, "share of the step's updates that cut off the token's gradient; null: no clipping"),
+    "kl": (_FLOAT, "the KL term's value, nats; null: no such term"),
+    "used": (_BOOL, "false: its group was left out of the update"),
+}
+SIGNALS_SCHEMA = schema_of(SIGNAL_COLUMNS)
 
-BIOGRAPHIES_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position"),
-        ("onset_step", pa.int32()),  # global step of the first checkpoint past the threshold for good; null: never
-        ("num_reversals", pa.int32()),
-        ("linearity", pa.float32()),  # R^2 of log-prob against step; null: constant
-        ("slope", pa.float32()),  # nats a step
-        ("jump_step", pa.int32()),  # first step of the second of two levels; null: a line explains as much
-        ("jump_size", pa.float32()),  # nats
-    ]
-)
-
-SIGNALS_SCHEMA = pa.schema(
-    [
-        *_columns(pa.int32(), "sequence_id", "position"),
-        ("step", pa.int32()),  # global step whose update saw the token
-        ("advantage", pa.float32()),
-        ("clipped", pa.float32()),  # share of the step's updates in which the token's gradient was cut off
-        ("kl", pa.float32()),  # the KL term's value at the token, nats; null without one
-        ("used", pa.bool_()),  # False: its group was left out of the update
-    ]
-)
-
-ATTRIBUTIONS_SCHEMA = pa.schema(
-    [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),  # of the spike
-        ("method", _LABEL),  # gradient | attention
-        ("model", _LABEL),  # checkpoint whose scores these are
-        ("prompt_scores", pa.list_(pa.float32())),  # per prompt token; all scores of a spike sum to 1
-        ("completion_scores", pa.list_(pa.float32())),  # per completion token before the spike
-    ]
-)
+ATTRIBUTION_COLUMNS: Columns = {
+    "sequence_id": (_INT, "rollout"),
+    "position": (_INT, "of the spike"),
+    "method": (_LABEL, "`gradient` or `attention`"),
+    "model": (_LABEL, "label of the model that was asked"),
+    "prompt_scores": (_FLOATS, "per prompt token; all scores of a row sum to 1"),
+    "completion_scores": (_FLOATS, "per completion token before the spike"),
+}
+ATTRIBUTIONS_SCHEMA = schema_of(ATTRIBUTION_COLUMNS)
 
 
 def write_table(

@@ -91,7 +91,7 @@ def _check_files(folder: Path) -> None:
         if pickled:
             raise CheckpointError(
                 f"{pickled[0]} is pickled, and reading a pickle runs whatever code is in it; convert the weights to "
-                "safetensors where they were trained, with the script in docs/cli.md (swerve export)"
+                "safetensors where they were trained, with the script in docs/cli.md (Pickled checkpoints)"
             )
         raise CheckpointError(f"{folder} holds no weights: give a folder with config.json and *.safetensors")
     if not (folder / "config.json").is_file():

@@ -1,0 +1,61 @@
+"""Reference pages of the commands, from what `--help` says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from swerve.cli.app import app
+
+_PAGES = (
+    ("commands-train", "Commands: training", ("demo", "train", "study", "runs", "recipes", "config")),
+    ("commands-models", "Commands: models and reports", ("sample", "eval", "probe", "report", "export", "serve")),
+    ("commands-data", "Commands: data and graders", ()),  # and whatever the others do not name
+)
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its name below docs/."""
+    group = typer.main.get_command(app)
+    commands = dict(group.commands)  # type: ignore[attr-defined]
+    made = {}
+    for page, title, names in _PAGES:
+        chosen = [(name, commands.pop(name)) for name in names or list(commands)]
+        sections = [text for name, command in chosen for text in _sections(f"swerve {name}", command)]
+        made[f"reference/{page}.md"] = "\n\n".join([f"# {title}", *sections]) + "\n"
+    return made
+
+
+def _sections(name: str, command: Any) -> Iterator[str]:
+    """Yield the section of a command, then those of the commands below it."""
+    context = typer.Context(command, info_name=name)
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    rows = [f"| `{_cell(word)}` | {_text(words)} |" for word, words in filter(None, records) if "--help" not in word]
+    table = ["| argument, option | meaning |\n|---|---|\n" + "\n".join(rows)] if rows else []
+    prose = [_blocks(text) for text in (command.help, command.epilog) if text]
+    yield "\n\n".join([f"## {name}", f"```text\n{usage}\n```", *prose[:1], *table, *prose[1:]])
+    for word, child in getattr(command, "commands", {}).items():
+        yield from _sections(f"{name} {word}", child)
+
+
+def _cell(word: str) -> str:
+    """Return an option as it is typed, without the type that only Python reads."""
+    return re.sub(r" <\S+>$", "", word)
+
+
+def _text(words: str) -> str:
+    return " ".join(words.split()).replace("|", "&#124;")
+
+
+def _blocks(text: str) -> str:
+    """Return help as Markdown: lines of a shell become a block of code."""
+    return re.sub(r"(?:^ *(?:\$ )?swerve .*\n?)+", _shell, text.replace("\b", "").strip(), flags=re.MULTILINE)
+
+
+def _shell(lines: re.Match[str]) -> str:
+    commands = [f"$ {line.strip().removeprefix('$ ')}" for line in lines[0].splitlines()]
+    return "\n".join(["```console", *commands, "```", ""])
