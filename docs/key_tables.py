@@ -36,7 +36,7 @@ def _figure_rows() -> list[str]:
 
 def _function_rows(module: str) -> list[str]:
     """Return a row for each public function of a module of `swerve.functional`: its first line and its equation."""
-    rows = ["| function | what it is | equation |", "|---|---|---|"]
+    rows = ["| function | definition |", "|---|---|"]
     for name in swerve.functional.__all__:
         function = getattr(swerve.functional, name)
         if inspect.isfunction(function) and function.__module__ == f"swerve.functional.{module}":
@@ -44,9 +44,9 @@ def _function_rows(module: str) -> list[str]:
             # The equation is the first paragraph after the first line, if that is one: none has a sentence in it.
             lines = paragraphs[0].splitlines() if paragraphs else []
             is_equation = not any(re.search(r"^(Raises|>>>)|[a-z`)]\. ?[A-Z]|[.]$", line) for line in lines)
-            shown = "<br>".join(f"`{line.strip()}`" for line in lines if is_equation)
+            shown = "".join(f"<br>`{line.strip()}`" for line in lines if is_equation)
             words = re.sub(r"^Return (\w)", lambda word: word[1].upper(), " ".join(first.split()))
-            rows.append(f"| `{name}` | {words} | {shown} |".replace("||", r"\|\|"))
+            rows.append(f"| `{name}` | {words}{shown} |".replace("||", r"\|\|"))
     return rows
 
 

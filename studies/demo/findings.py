@@ -250,9 +250,8 @@ def _population(probes: Sequence[Record]) -> str:
 def _recovery(probes: Sequence[Record]) -> str:
     rows = []
     for scores in zip(*(probe["recovery"]["selectors"] for probe in probes), strict=True):
-        cells = [shown(score, cell) for cell in ("auc:number", "average_precision:number") for score in scores]
-        rows.append([scores[0]["selector"], *cells])
-    return table(["selector", *_seeds(probes, "AUC, "), *_seeds(probes, "average precision, ")], rows)
+        rows.append([scores[0]["selector"], *(shown(score, "auc:number") for score in scores)])
+    return table(["selector", *_seeds(probes, "AUC, ")], rows)
 
 
 def _spikes(probes: Sequence[Record]) -> str:
@@ -265,9 +264,7 @@ def _spikes(probes: Sequence[Record]) -> str:
         ("spikes", "num_spikes"),
         ("precision", "precision:percent"),
         ("recall", "recall:percent"),
-        ("recall of first wrong tokens", "recall_first:percent"),
         ("precision by chance", "chance_precision:percent"),
-        ("recall by chance", "chance_recall:percent"),
     )
 
 
@@ -315,7 +312,7 @@ def _recovered(probes: Sequence[Record]) -> str:
     return table_of(
         [curve for curve in _curves(probes) if curve["selector"] in ("js", "random")],
         ("seed", "seed"),
-        ("direction", lambda curve: DIRECTIONS[curve["direction"]]),
+        ("tokens into the text of", lambda curve: curve["direction"].split("_")[-1]),
         ("selector", "selector"),
         *columns,
     )
