@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import torch
 
+# swerve's pieces: objectives on tensors, batches, problems, prompts, rewards and an engine that samples.
 import swerve
 from swerve import functional
 from swerve.batch import TokenSequence, completion_logits, token_batches

@@ -105,6 +105,34 @@ def test_a_package_has_the_signature_and_the_help_of_its_function(name: str) -> 
     assert inspect.getdoc(function).splitlines()[0] in shown
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "keywords"),
+    [
+        ("load_config", ("demo_addition",), {"seed": 1}),
+        ("train", ("demo_addition",), {"out": "runs/x", "seed": 1}),
+        ("train", ("demo_addition", "seed=1", {"stages.rl.steps": 4}), {"resume": True}),
+        ("evaluate", ("runs/x",), {}),
+        ("probe", ("runs/x",), {}),
+        ("probe", ("path_a", "path_b", ["a text"]), {}),
+        ("probe", ("path_a", "path_b", [("prompt", "answer")]), {"top_k": 5}),
+        ("report", ("runs/x",), {}),
+        ("runs", (), {}),
+        ("equivalent", ("1/2", "0.5"), {}),
+        ("rewards.math", ("a text", "gold"), {}),
+        ("rewards.trl_reward", ("math",), {"gold": "answer", "missing": 0.0}),
+        ("rewards.verl_reward", ("math",), {}),
+        ("plot.accuracy", ("runs/x",), {}),
+        ("Run", ("runs/x",), {}),
+    ],
+)
+def test_lines_that_people_write_bind(function: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    found: Any = swerve
+    for name in function.split("."):
+        found = getattr(found, name)
+    inspect.signature(found).bind(*arguments, **keywords)
+    assert inspect.getdoc(found)
+
+
 def test_the_figures_list_their_names_alone() -> None:
     assert dir(swerve.plot) == sorted(swerve.plot.__all__)
 

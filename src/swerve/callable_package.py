@@ -19,6 +19,10 @@ class CallablePackage(ModuleType):
         """Call the function of the package's name."""
         return vars(self)[self.__name__.rpartition(".")[2]](*args, **options)
 
+    def __dir__(self) -> list[str]:
+        """List the public names."""
+        return sorted(vars(self)["__all__"])
+
 
 def make_callable(name: str) -> None:
     """Make a package that is being imported callable; its documentation becomes that of the function.

@@ -17,6 +17,10 @@ class Estimate:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Return the mean with the ends of the interval."""
+        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
     def excludes(self, value: float) -> bool:
         """Return whether the value lies outside the interval; its ends belong to it."""
         return not self.low <= value <= self.high

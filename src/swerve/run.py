@@ -13,12 +13,12 @@ from swerve.artifacts.comparison import Scores
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, read_responses
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config import Config
 from swerve.errors import SwerveError
 from swerve.estimates import Estimate
-from swerve.notebook import coloured_tokens, html_rows
+from swerve.notebook import html_rows
 from swerve.recipes.loader import load_config
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Run(RunDirectory):
         if not path.is_file():
             return tables.data_frame(schema.empty_table())
         table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], str](), dict[int, str]()
-        for sequence in self._sequences():
+        for sequence in read_responses(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA):
             problems[sequence.sequence_id] = sequence.problem.id
             for position, (start, end) in enumerate(sequence.spans):
                 pieces[sequence.sequence_id, position] = (sequence.text or "")[start:end]
@@ -95,9 +95,6 @@ class Run(RunDirectory):
         frame.insert(2, "token", [pieces[place] for place in places])
         frame.insert(1, "problem_id", [problems[number] for number in ids])
         return frame
-
-    def _sequences(self) -> list[Response]:
-        return read_responses(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield what a run is, and what is known of it."""
@@ -127,38 +124,15 @@ class Run(RunDirectory):
         return f"Run({str(self.path)!r}: {facts})"
 
     def _repr_html_(self) -> str:
-        """Return the same as a table, with the tokens of the rollout that has the highest spike, coloured."""
+        """Return the same as a table, with the coloured tokens of its probe."""
+        from swerve.probe.result import read_result
+
         try:
-            parts = [html_rows([("run", str(self.path)), *self._facts()])]
-            summary = read_summary(self)
-            if summary is not None and summary.num_rollouts:
-                parts.append(self._coloured_rollout(summary))
+            result = read_result(self)
+            rows = html_rows([("run", str(self.path)), *self._facts()])
         except SwerveError as error:
             return html_rows([("run", str(self.path)), ("unreadable", str(error))])
-        return "".join(parts)
-
-    def _coloured_rollout(self, summary: ProbeSummary) -> str:
-        """Return the rollout whose divergence is highest, of the headline population, coloured by it."""
-        sequences = {entry.sequence_id: entry for entry in self._sequences() if entry.population == summary.population}
-        table = tables.read_table(self.probe_path / "tokens.parquet", tables.TOKENS_SCHEMA)
-        pair = {"checkpoint": summary.final, "reference": summary.reference}
-        names = ("sequence_id", "position", summary.divergence, *pair)
-        rows = [
-            row
-            for row in table.select(names).to_pylist()
-            if row["sequence_id"] in sequences and all(row[name] == label for name, label in pair.items())
-        ]
-        if not rows:
-            return ""
-        highest = max(rows, key=lambda row: row[summary.divergence])["sequence_id"]
-        chosen = sorted((row for row in rows if row["sequence_id"] == highest), key=lambda row: row["position"])
-        response = sequences[highest]
-        texts = [(response.text or "")[start:end] for start, end in response.spans]
-        return coloured_tokens(
-            texts,
-            [row[summary.divergence] for row in chosen],
-            title=f"problem {response.problem.id}: {summary.final} against {summary.reference}, {summary.divergence}",
-        )
+        return rows if result is None else rows + result._repr_html_()
 
 
 def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:

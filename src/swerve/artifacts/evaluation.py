@@ -41,6 +41,10 @@ class Evaluation(Record):
     first_mistakes: Mapping[str, int] = {}
     """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
 
+    def __repr__(self) -> str:
+        """Return one line: the checkpoint with its greedy accuracy."""
+        return f"Evaluation({self.checkpoint}: accuracy {self.greedy.accuracy}, n = {self.greedy.num_problems})"
+
     @property
     def confidence(self) -> float | None:
         """Level of the intervals, as the settings say it."""

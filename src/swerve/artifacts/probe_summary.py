@@ -192,6 +192,11 @@ class ProbeSummary(Tested, Measured, Compared):
     tables: Mapping[str, str] = {}
     """SHA-256 of each table of the probe, by name within `probe/`."""
 
+    def __repr__(self) -> str:
+        """Return one line: what was compared, and on how much."""
+        compared = f"{', '.join(self.checkpoints)} against {self.reference}"
+        return f"ProbeSummary({compared}: {self.num_rollouts} rollouts of {self.population})"
+
     @property
     def by_itself(self) -> str:
         """How many problems the reference alone would turn (regression to the mean), in words."""

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from swerve.artifacts.files import read_sealed, write_sealed
 from swerve.errors import ArtifactError
+from swerve.notebook import html_rows
+
+_SHOWN_CHARS = 200
 
 
 class Record(BaseModel):
@@ -20,6 +23,13 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def _repr_html_(self) -> str:
+        """Return the fields as a table, for notebooks; long values are cut."""
+        values = ((name, str(getattr(self, name))) for name in type(self).model_fields)
+        return html_rows(
+            (name, text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}...") for name, text in values
+        )
 
     def write(self, path: Path) -> None:
         """Write the record as JSON with a digest of its fields, atomically."""

@@ -42,6 +42,7 @@ class Override:
         return f"{self.text}:{self.lines[()]}" if self.lines else self.text
 
 
+_SHOWN_CHARS = 60
 Change = str | Mapping[str, Any] | Sequence[str] | Override
 """A change of a recipe: `KEY=VALUE`, a mapping of keys to values, or several texts."""
 
@@ -121,7 +122,7 @@ def overrides_of(given: Iterable[Change], keywords: Mapping[str, Any] = {}) -> l
 def _mapped_override(key: str, value: Any) -> Override:
     """Return a key of a mapping with its value as JSON has it; NumPy's numbers are numbers."""
     keys = tuple(part.strip() for part in key.split("."))
-    source = f"{key}={value!r:.60}"
+    source = _change_text(key, value)
     if not all(keys):
         raise ConfigError(f"{source}: a part of the key is empty")
     try:
@@ -129,6 +130,11 @@ def _mapped_override(key: str, value: Any) -> Override:
     except (PydanticSerializationError, AttributeError, ValueError):
         raise ConfigError(f"{source}: {type(value).__name__} is no value of a recipe") from None
     return Override(text=source, keys=keys, value=plain, merges=len(keys) == 1 and isinstance(plain, dict))
+
+
+def _change_text(key: str, value: Any) -> str:
+    text = repr(value)
+    return f"{key}={text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}...'}"
 
 
 def _leaves(data: Any, override: Override) -> Iterator[Override]:
@@ -146,7 +152,7 @@ def _leaves(data: Any, override: Override) -> Iterator[Override]:
         return
     for key, value in new.items():
         keys = (*override.keys, *key.split("."))
-        yield from _leaves(data, replace(override, text=f"{'.'.join(keys)}={value!r:.60}", keys=keys, value=value))
+        yield from _leaves(data, replace(override, text=_change_text(".".join(keys), value), keys=keys, value=value))
 
 
 def split_profile(overrides: Sequence[str | Override]) -> tuple[Override | None, list[Override]]:

@@ -1,0 +1,78 @@
+"""What Python and notebooks read of a run: frames, the result of its probe, and how both are shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from swerve import Run
+from swerve.artifacts.run import RunDirectory
+from swerve.probe.result import ProbeResult, read_result
+
+
+@pytest.fixture(scope="module")
+def result(run: RunDirectory) -> ProbeResult:
+    found = read_result(run)
+    assert found is not None
+    return found
+
+
+def test_frames_of_a_run(run: RunDirectory) -> None:
+    pytest.importorskip("pandas")
+    reader = Run(run)
+    metrics, evaluations, tokens, spikes = reader.metrics, reader.evaluations, reader.tokens, reader.spikes
+    assert metrics["step"].is_monotonic_increasing
+    assert evaluations["checkpoint"].tolist()[-1] == reader.checkpoints[-1].label
+    assert (
+        (evaluations.accuracy_low <= evaluations.accuracy) & (evaluations.accuracy <= evaluations.accuracy_high)
+    ).all()
+    assert "sampled_accuracy" in evaluations.columns
+    assert len(tokens) == pq.read_metadata(run.probe_path / "tokens.parquet").num_rows
+    # The texts of a rollout's tokens, one after the other, are the rollout's text.
+    summary = reader.summary
+    assert summary is not None
+    one = tokens[(tokens.sequence_id == 0) & (tokens.checkpoint == summary.final)]
+    rows = pq.read_table(run.probe_path / "sequences.parquet").to_pylist()
+    assert "".join(one.token) == rows[0]["text"]
+    assert set(one.problem_id) == {rows[0]["problem_id"]}
+    assert set(spikes.method) <= {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
+    assert spikes.token.map(type).eq(str).all()
+
+
+def test_the_result_of_a_runs_probe(run: RunDirectory, result: ProbeResult) -> None:
+    summary = Run(run).summary
+    assert summary is not None
+    assert (result.checkpoint, result.reference, result.summary) == (summary.final, summary.reference, summary)
+    assert len(np.unique(result.sequence_ids)) == summary.num_rollouts
+    means = {entry.checkpoint: entry.js.mean for entry in summary.divergences if entry.js is not None}
+    assert len(result.token_ids) == len(result.js) == len(result.tokens or ())
+    assert summary.final in means
+    lines = repr(result).splitlines()
+    assert len(lines) == 3
+    assert lines[0] == (
+        f"ProbeResult: {summary.final} against {summary.reference}, {len(result.js):,} tokens of "
+        f"{summary.num_rollouts} sequences"
+    )
+    assert lines[1].startswith("JS divergence, nats per token: mean ")
+
+
+def test_a_notebook_shows_coloured_tokens_and_no_markup_of_theirs(run: RunDirectory, result: ProbeResult) -> None:
+    shown = result._repr_html_()
+    assert shown.count("<pre") == 4  # the three lines, and three sequences
+    assert "background: rgba(214, 69, 65, 1.00)" in shown
+    page = Run(run)._repr_html_()
+    assert page.endswith(shown)
+    assert "demo-$x$&lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_the_figure_of_a_sequence(result: ProbeResult) -> None:
+    axes = result.plot()
+    series = result.by_sequence("js")
+    highest = int(np.argmax([values.max() for values in series]))
+    assert axes.get_lines()[0].get_ydata().tolist() == series[highest].tolist()
+    assert axes.get_title().endswith(f"sequence {highest}")
+    assert result.plot(0, axes, divergence="kl_forward") is axes
+    with pytest.raises(ValueError, match=r"there is no sequence 99; there are \d+, from 0"):
+        result.plot(99)

@@ -1,0 +1,53 @@
+"""Rewards in the form in which TRL and verl call them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from swerve.errors import ConfigError
+from swerve.rewards import math, trl_reward, verl_reward
+
+
+def test_trl_calls_with_texts_messages_and_columns() -> None:
+    reward = pickle.loads(pickle.dumps(trl_reward("math", gold="gold")))
+    texts = [r"\boxed{4}", "5", r"<think>\boxed{4}</think> \boxed{3}"]
+    extras: dict[str, Any] = {
+        "completion_ids": [[1]] * 3,
+        "trainer_state": None,
+        "log_extra": print,
+        "grader": ["x"] * 3,
+    }
+    asked = {"prompts": ["2 + 2?"] * 3, "gold": ["4", ["6", "5"], "4"], **extras}
+    assert reward(completions=texts, **asked) == [1.0, 1.0, 0.0]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    assert reward(completions=said, **asked) == [1.0, 1.0, 0.0]
+    parts = [[{"role": "assistant", "content": [{"type": "text", "text": text}]}] for text in texts]
+    assert reward(completions=parts, **asked) == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(0.0, 0.0), (-1.0, -1.0), (None, None)])
+def test_a_completion_without_an_answer_counts_as_asked(missing: float | None, expected: float | None) -> None:
+    said = "I thought about it for a while, and then I stopped."
+    reward = trl_reward("math", extraction=["boxed"], missing=missing)
+    assert reward(prompts=["?"], completions=[said], answer=["4"]) == [expected]
+    assert math(said, "4", extraction=["boxed"], missing=missing) == expected
+
+
+def test_verl_calls_by_name() -> None:
+    score = pickle.loads(pickle.dumps(verl_reward("gsm8k")))
+    called = {"data_source": "openai/gsm8k", "ground_truth": "72", "extra_info": {"index": 3}}
+    assert score(solution_str="So it is #### 72", **called) == 1.0
+    assert score(solution_str="So it is #### 71", **called) == 0.0
+    assert score("openai/gsm8k", "#### 72", "72") == 1.0
+
+
+def test_wrong_settings_are_named_before_training() -> None:
+    with pytest.raises(ConfigError, match="there is no grader 'maths'; did you mean 'math'"):
+        trl_reward("maths")
+    with pytest.raises(ConfigError, match="no policy 'extract'; did you mean 'extraction'"):
+        verl_reward("math", extract=["boxed"])
+    with pytest.raises(ConfigError, match=r"no column 'answer' .* name it with gold= \(it has solution\)"):
+        trl_reward("math")(prompts=["?"], completions=["1"], solution=["1"])

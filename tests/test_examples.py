@@ -1,0 +1,67 @@
+"""The examples run as they stand: the loop to its accuracy, the notebooks cell by cell."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+
+
+def test_the_loop_is_short_and_commented() -> None:
+    lines = (EXAMPLES / "rl_loop.py").read_text().splitlines()
+    assert len(lines) < 250
+    comments = [number for number, line in enumerate(lines) if line.lstrip().startswith(("#", '"""'))]
+    assert max(later - earlier for earlier, later in itertools.pairwise(comments)) <= 24
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_keeps_small_outputs_and_no_error(path: Path) -> None:
+    assert path.stat().st_size < 250_000
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert any(cell["outputs"] for cell in cells)
+    assert all(output["output_type"] != "error" for cell in cells for output in cell["outputs"])
+
+
+@pytest.mark.slow
+def test_the_loop_learns_and_shows_its_tokens(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "rl_loop.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    before, after = (float(share) for share in re.findall(r"accuracy after \w+ ([\d.]+)%", done.stdout))
+    assert before < 70
+    assert after > 90
+    assert "ProbeResult: checkpoint against reference" in done.stdout
+    assert done.stdout.count("nats at the end of") == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    python = sys.executable
+    if "import trl" in path.read_text() or "from trl" in path.read_text():
+        python = os.environ.get("SWERVE_TRL_PYTHON") or (python if importlib.util.find_spec("trl") else "")
+        if not python:
+            pytest.skip("needs TRL: install it, or set SWERVE_TRL_PYTHON to the Python of an environment with it")
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text())
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [python, "-m", "tests.notebooks", str(copy)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
