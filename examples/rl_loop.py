@@ -96,7 +96,7 @@ def update(optimizer: torch.optim.Optimizer, sequences: Sequence[TokenSequence],
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def imitate() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.study import Study, read_study
@@ -77,18 +77,25 @@ def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tu
     return draw_panels(drawing, pyplot.figure, ax)
 
 
+def _named(draw: Any, name: str) -> Any:
+    """Return a function under the name of its figure, with a line of documentation."""
+    draw.__name__ = draw.__qualname__ = name
+    draw.__doc__ = f"Draw the figure `{name}` of a run (path, name or `Run`), or of one `problem`; return its axes."
+    return draw
+
+
 def _plot(name: str) -> PlotFunction:
     def draw(source: Source, ax: Axes | None = None, *, problem: str | None = None) -> Axes:
         return _draw(name, source, ax, problem)[0]
 
-    return draw
+    return _named(draw, name)
 
 
 def _sheet(name: str) -> SheetFunction:
     def draw(source: Source, *, problem: str | None = None) -> tuple[Axes, ...]:
         return _draw(name, source, None, problem)
 
-    return draw
+    return _named(draw, name)
 
 
 accuracy = _plot("accuracy")

@@ -23,7 +23,7 @@ def test_frames_of_a_run(run: RunDirectory) -> None:
     reader = Run(run)
     metrics, evaluations, tokens, spikes = reader.metrics, reader.evaluations, reader.tokens, reader.spikes
     assert metrics["step"].is_monotonic_increasing
-    assert evaluations["checkpoint"].tolist()[-1] == reader.checkpoints[-1].label
+    assert evaluations.checkpoint.tolist()[-1] == "rl-80"
     assert (
         (evaluations.accuracy_low <= evaluations.accuracy) & (evaluations.accuracy <= evaluations.accuracy_high)
     ).all()
@@ -44,15 +44,14 @@ def test_the_result_of_a_runs_probe(run: RunDirectory, result: ProbeResult) -> N
     summary = Run(run).summary
     assert summary is not None
     assert (result.checkpoint, result.reference, result.summary) == (summary.final, summary.reference, summary)
-    assert len(np.unique(result.sequence_ids)) == summary.num_rollouts
+    assert np.unique(result.sequence_ids).tolist() == list(range(12))
     means = {entry.checkpoint: entry.js.mean for entry in summary.divergences if entry.js is not None}
     assert len(result.token_ids) == len(result.js) == len(result.tokens or ())
     assert summary.final in means
     lines = repr(result).splitlines()
     assert len(lines) == 3
     assert lines[0] == (
-        f"ProbeResult: {summary.final} against {summary.reference}, {len(result.js):,} tokens of "
-        f"{summary.num_rollouts} sequences"
+        f"ProbeResult: {summary.final} against {summary.reference}, {len(result.js):,} tokens of 12 sequences"
     )
     assert lines[1].startswith("JS divergence, nats per token: mean ")
 
