@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.study import Study, read_study
@@ -77,10 +77,14 @@ def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tu
     return draw_panels(drawing, pyplot.figure, ax)
 
 
-def _named(draw: Any, name: str) -> Any:
+_Function = TypeVar("_Function", PlotFunction, SheetFunction)
+
+
+def _named(draw: _Function, name: str) -> _Function:
     """Return a function under the name of its figure, with a line of documentation."""
-    draw.__name__ = draw.__qualname__ = name
-    draw.__doc__ = f"Draw the figure `{name}` of a run (path, name or `Run`), or of one `problem`; return its axes."
+    function: Any = draw
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Draw the figure `{name}` of a run (path, name or `Run`), or of one `problem`; return its axes."
     return draw
 
 
