@@ -28,6 +28,7 @@ _FILES = (
     ("task", "Keys of `task`", Config, ("task",)),
     ("model", "Keys of `model`", Config, ("model",)),
     ("stages", "Keys of `stages`", Config, ("stages",)),
+    ("stage-parts", "Keys inside a stage", Config, ()),
     ("objective", "Keys of the objective", Config, ()),
     ("probe", "Keys of `probe`", Config, ("probe",)),
     ("probe-file", "Probe file", ProbeRecipe, ("", "samples", "sample")),
@@ -89,7 +90,8 @@ def _sections_of(file: str, key: str, hint: Any, seen: set[type[BaseModel]]) -> 
         for path, models in level.items():
             classes = tuple(dict.fromkeys(cls for cls in models if cls not in seen))
             seen.update(classes)
-            yield from _sections_at("objective" if path.rpartition(".")[2] in _OBJECTIVE else file, path, classes)
+            inner_file = "objective" if path.rpartition(".")[2] in _OBJECTIVE else "stage-parts"
+            yield from _sections_at(inner_file if path.startswith("stages.*.") else file, path, classes)
             for cls in classes:
                 for name, field in cls.model_fields.items():
                     inner = f"{path}.{name}.*" if _is_list(field.annotation) else f"{path}.{name}"

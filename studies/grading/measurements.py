@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.responses import Response
-from swerve.behaviours import behaviour_rows, summarise
+from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
@@ -24,7 +24,6 @@ from swerve.problems.knights.rows import prove_row
 from swerve.problems.math import Math
 from swerve.rewards import grade_all
 from swerve.statistics import share
-from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, Reward
 
 MATH = "rollouts/math_qwen2.5_math_cot_100x.jsonl.gz"
@@ -302,19 +301,6 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
         labelled = [dataclasses.replace(one, label="right" if one.correct else "wrong") for one in records]
         for label in summarise(labelled):
             yield {"kind": "behaviours", "set": name, **{key: label[key] for key in _SHOWN}}
-    right_form = [row["format_think_answer"] for row in behaviour_rows(ways["formulas"])]
-    same = [found == one.values["format_ok"] for found, one in zip(right_form, formulas, strict=True)]
-    yield {"kind": "format", "num": len(same), "same": sum(same), "right": sum(right_form)}
-    samples: dict[str, list[GradedRecord]] = defaultdict(list)
-    for row in maths:
-        samples[row.record.values["unique_id"]].append(row)
-    curve = sampling_curve(
-        [
-            {"answers": [row.reward.extracted for row in group], "right": [is_right(row.reward) for row in group]}
-            for group in samples.values()
-        ]
-    )
-    yield from ({"kind": "sampling", **dataclasses.asdict(entry)} for entry in curve)
 
 
 _SHOWN = ("label", "num_responses", "length", "unfinished", "format", "repetition", "reflection", "signs")

@@ -6,19 +6,25 @@ from collections.abc import Mapping
 
 _COMMA = "the gold answer has a thousands comma; as numbers they are equal"
 _DEGREES = "equal: a unit that one side leaves out is not looked at"
-_SQUARE = "written as $\\frac 59$, the same number; the regular expression keeps `\\frac{5`"
-_OPEN = "{} left open; the recorded rule takes the first word after `is`, {}"
+_OPEN = "facts are left open (`true or false`); the recorded rule takes the first word after `is`"
 _PLANE = (
     "the same plane, with all signs turned round; the problem also asks for a positive first coefficient, "
     "which no grader of answers checks: a strict reader says wrong"
 )
-_MATRIX = "another vector; the recorded comparison saw `\\begin{pmatrix` on both sides"
-_SIXTEENTH = "; the gold answer is 0.0625; the recorded comparison saw `\\frac{1` on both sides"
-_INTERVAL = "another interval; the recorded comparison saw `\\left[\\frac{\\pi^2` on both sides"
-_SAME_FRACTION = "equal, not in lowest terms; the recorded gold was cut off"
+_ANOTHER = "another answer; the recorded comparison saw only what stands before the first closing brace"
+_SAME = "the same answer, written otherwise or cut off at the first closing brace"
 _EITHER = "the problem asks for one of several answers; the solution boxes two, the gold is the last"
 _ALL = "the problem asks for all solutions, the solution boxes each: the list is right, **the gold is incomplete**"
 _BASE = "letters as digits of a base are not read: only the same text is accepted"
+
+
+def _names(log: str, *rows: int) -> list[str]:
+    return [f"{log} {row}" for row in rows]
+
+
+def _both(*problems: str) -> list[str]:
+    return [f"test/{problem}.json, {model}" for problem in problems for model in ("dpo", "rlvr")]
+
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "math": {"test/prealgebra/1130.json, sample 7": "equal: `{,}` separates thousands. The recorded verdict is wrong"},
@@ -35,52 +41,23 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         "row 760": 'no box, "16 people think that horse #12": the last number of the text is not the answer',
     },
     "formulas": {
+        **dict.fromkeys(_names("m950nfkl", 316, 451, 471, 521, 565, 625, 681, 683, 721), f"{_OPEN}, and is wrong"),
+        **dict.fromkeys(_names("wntzruuo", 125, 145), f"{_OPEN}, and is wrong"),
+        **dict.fromkeys(_names("m950nfkl", 473, 486, 545), f"{_OPEN}, which happens to be right"),
+        **dict.fromkeys(_names("wntzruuo", 48, 67), f"{_OPEN}, which happens to be right"),
         "m950nfkl 90": "nine lines for eight facts, one of them twice: read, and wrong; the recorded rule counts nine",
-        "m950nfkl 316": _OPEN.format("B and C are", "of B wrongly"),
-        "m950nfkl 451": _OPEN.format('C and D ("true/false (unspecified)") are', "while another fact is wrong"),
-        "m950nfkl 471": _OPEN.format("A is", "here wrongly"),
-        "m950nfkl 473": _OPEN.format("B is", "which happens to be right"),
-        "m950nfkl 486": _OPEN.format("B, C and D are", "which happens to be right for all three"),
-        "m950nfkl 521": _OPEN.format("B is", "here wrongly"),
-        "m950nfkl 545": _OPEN.format("A and D are", "which happens to be right for both"),
-        "m950nfkl 565": 'C "can be either true or false, but for simplicity, let\'s assume": no plain statement',
-        "m950nfkl 625": _OPEN.format("B is", "here wrongly"),
-        "m950nfkl 681": _OPEN.format("A is", "here wrongly"),
-        "m950nfkl 683": _OPEN.format("C and D are", "here wrongly"),
-        "m950nfkl 721": _OPEN.format("B is", "while another fact is wrong"),
-        "wntzruuo 48": _OPEN.format('C ("false (or true, ...)") is', "which happens to be right"),
-        "wntzruuo 67": _OPEN.format("B and C are", "which happens to be right for both"),
-        "wntzruuo 125": _OPEN.format("A and C are", "here wrongly"),
-        "wntzruuo 145": _OPEN.format("C is", "here wrongly"),
         "wntzruuo 161": "`A: true` and so on: read, and wrong; the recorded rule knows `A is true` alone",
     },
     "rl_probe recorded_correct": {
-        "test/prealgebra/1302.json, dpo": "the same root with braces; the regular expression keeps `11\\sqrt{2`",
-        "test/geometry/967.json, dpo": _DEGREES,
-        "test/geometry/967.json, rlvr": _DEGREES,
-        "test/prealgebra/1807.json, rlvr": _DEGREES,
-        "test/geometry/473.json, rlvr": _DEGREES,
-        "test/counting_and_probability/377.json, dpo": _SAME_FRACTION,
-        "test/counting_and_probability/377.json, rlvr": _SAME_FRACTION,
+        **dict.fromkeys(_both("precalculus/881", "precalculus/826", "precalculus/499"), _ANOTHER),
+        **dict.fromkeys(_both("counting_and_probability/377", "precalculus/819", "prealgebra/153"), _SAME),
+        **dict.fromkeys(_both("prealgebra/1742", "algebra/101"), _SAME),
+        **dict.fromkeys(("test/prealgebra/1302.json, dpo", "test/prealgebra/1761.json, rlvr"), _SAME),
+        "test/precalculus/1291.json, rlvr": _SAME,
+        **dict.fromkeys(_both("geometry/967"), _DEGREES),
+        **dict.fromkeys(("test/prealgebra/1807.json, rlvr", "test/geometry/473.json, rlvr"), _DEGREES),
+        **dict.fromkeys(_both("precalculus/659"), _PLANE),
         "test/precalculus/477.json, dpo": "the right answer at the end of a chain of equations",
-        "test/precalculus/659.json, dpo": _PLANE,
-        "test/precalculus/659.json, rlvr": _PLANE,
-        "test/precalculus/819.json, dpo": "the same choice; the recorded gold was cut off",
-        "test/precalculus/819.json, rlvr": "the same choice; the recorded gold was cut off",
-        "test/prealgebra/153.json, dpo": _SQUARE,
-        "test/prealgebra/153.json, rlvr": _SQUARE,
-        "test/prealgebra/1742.json, dpo": "`\\dfrac` and `\\frac` are the same",
-        "test/prealgebra/1742.json, rlvr": "`\\dfrac` and `\\frac` are the same",
-        "test/prealgebra/1761.json, rlvr": "the same number as a decimal",
-        "test/precalculus/881.json, dpo": _MATRIX,
-        "test/precalculus/881.json, rlvr": _MATRIX,
-        "test/precalculus/826.json, dpo": f"an expression worth 0.0162{_SIXTEENTH}",
-        "test/precalculus/826.json, rlvr": f"an expression worth 0.682{_SIXTEENTH}",
-        "test/precalculus/499.json, dpo": _INTERVAL,
-        "test/precalculus/499.json, rlvr": _INTERVAL,
-        "test/algebra/101.json, dpo": "the same interval without `x \\in`",
-        "test/algebra/101.json, rlvr": "the same interval without `x \\in`",
-        "test/precalculus/1291.json, rlvr": "the same number, its parts in the other order",
     },
     "rl_probe correct": {},
     "golds": {

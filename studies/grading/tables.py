@@ -10,7 +10,7 @@ from studies.grading.reasons import REASONS
 from studies.pages import Column, Record, code, fenced, percent, table_of
 
 NOT_LOOKED_AT = "**not looked at yet**"
-_LONGEST = 80
+_LONGEST = 48
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
@@ -29,14 +29,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             ("not accepted", lambda row: str(len(row["disagreements"]))),
         ),
         "behaviours": _behaviours(records),
-        "format": _format(records),
-        "sampling": table_of(
-            _of(records, "sampling"),
-            ("k", "k"),
-            ("pass@k", "pass_at_k:percent"),
-            ("pass^k", "pass_hat_k:percent"),
-            ("maj@k", "majority_at_k:percent"),
-        ),
     }
     rows = list(_disagreements(records))
     for name, columns in _TABLES.items():
@@ -289,11 +281,3 @@ def _behaviours(records: Sequence[Record]) -> str:
         columns.append((name, f"reflection.{name}.per_1000_words:number2"))
     rows = sorted(_of(records, "behaviours"), key=lambda row: (sets.index(row["set"]), row["label"]))
     return table_of(rows, *columns, ("signs of hacking", signs))
-
-
-def _format(records: Sequence[Record]) -> str:
-    [form] = _of(records, "format")
-    return (
-        f"The form `<think> <answer>` is in {form['right']} of the {form['num']} texts on formulas "
-        f"({percent(form['right'] / form['num'])}); the recorded `format_ok` says the same of {form['same']}."
-    )

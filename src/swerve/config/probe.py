@@ -41,41 +41,41 @@ class SpikeConfig(Model):
     method: SpikeMethod = "zscore"
     """The method of the headline metrics; the summary compares all five."""
     num_sd: Positive = 2.0
-    """zscore and adaptive: standard deviations above the mean of the sequence, or of the window."""
+    """zscore, adaptive: standard deviations above the mean of the sequence or window."""
     percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 95.0
-    """percentile: of all values of the run, checkpoints together."""
+    """percentile: of all values of the run, all checkpoints together."""
     window: Annotated[int, Field(ge=3)] = 21
     """adaptive: positions of the local window, the position itself in the middle."""
     threshold: Positive = 0.1
-    """absolute: in nats."""
+    """absolute: divergence in nats."""
     false_discovery_rate: Share = 0.05
-    """calibrated: expected share of spikes that the null pair's noise explains."""
+    """calibrated: expected share of spikes that are noise of the null pair."""
     min_distance: PositiveInt = 3
-    """Of spikes closer than this many tokens the highest is kept."""
+    """Keep only the highest of spikes closer together than this many tokens."""
 
 
 class CausalConfig(Model):
     """Swaps: continuations from the same prefix with the reference's and with the checkpoint's token."""
 
     max_rollouts: Count = 100
-    """Maximum number of rollouts tested; 0 leaves the test out."""
+    """Most rollouts tested; 0 leaves the test out."""
     controls: tuple[Literal["matched", "random"], ...] = ("matched", "random")
-    """Positions compared with the spike: `matched` in entropy, category and third of the rollout; `random`."""
+    """Control positions: `matched` to the spike in entropy, category and third of the rollout, or `random`."""
     num_random: PositiveInt = 1
-    """Random positions of each rollout."""
+    """Random positions per rollout."""
     selectors: tuple[SwapPlace, ...] = ()
-    """Further positions swapped: the highest of each rollout by other scores, and its first wrong token."""
+    """Also swap the position with the highest value of these scores, or the first wrong token."""
     alternative: bool = True
-    """Also force the reference's most likely token that is neither model's choice."""
+    """Also force a control token: the reference's most likely one that neither model chose."""
     policies: tuple[Literal["reference", "checkpoint"], ...] = ("reference",)
-    """Who continues."""
+    """Which model writes the continuations."""
     num_continuations: PositiveInt = 16
-    """Continuations of each prefix; with sequential sampling the number at the first look."""
+    """Continuations per prefix; with `max_continuations`, at the first look."""
     max_continuations: PositiveInt | None = None
-    """Sequential sampling: double the number until the interval of the effect lies inside or outside of +-delta, at
-    most up to this many. null: one look."""
+    """Double the continuations until the effect's interval lies inside or outside +-delta, up to this many; null: one
+    look."""
     delta: Share = 0.1
-    """Smallest effect of interest, as a difference of success rates."""
+    """Smallest effect that matters, as a difference of success rates."""
     temperature: Positive = 1.0
     """Sampling temperature."""
 
@@ -92,18 +92,19 @@ class CrossSamplingConfig(Model):
     """Cross-sampling: one model generates and takes the other's token wherever a selector fires."""
 
     max_problems: Count = 0
-    """Held-out problems answered in every configuration; 0 leaves the test out."""
+    """Held-out problems answered per configuration; 0 leaves the test out."""
     directions: tuple[Literal["checkpoint_into_reference", "reference_into_checkpoint"], ...] = (
         "checkpoint_into_reference",
         "reference_into_checkpoint",
     )
-    """Whose tokens go into whose completions."""
+    """Whose tokens are put into whose completions."""
     selectors: tuple[SwapSelector, ...] = ("js", "logprob_drop", "entropy", "random")
-    """`logprob_drop`: how much less likely the other model finds the proposed token (signed)."""
+    """Scores that decide where the other model's token is taken; logprob_drop: how much less likely the other model
+    finds the proposed token."""
     shares: tuple[Share, ...] = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
-    """Budgets: shares of tokens at which each selector is set to fire."""
+    """Shares of tokens taken from the other model, for each selector."""
     num_samples: PositiveInt = 1
-    """Completions of each problem and configuration."""
+    """Completions per problem and configuration."""
     temperature: Positive = 1.0
     """Sampling temperature."""
 
@@ -117,15 +118,15 @@ class PivotConfig(Model):
     """Values of prefixes along rollouts, and pivotal tokens by bisection."""
 
     max_rollouts: Count = 0
-    """Maximum number of rollouts searched; 0 leaves the test out."""
+    """Most rollouts searched; 0 leaves the test out."""
     unit: Literal["token", "sentence"] = "token"
-    """What is searched for: single tokens, by bisection, or sentences, whose values are all measured."""
+    """Search for single tokens by bisection, or measure the value after every sentence."""
     gap: Share = 0.2
-    """Smallest change of the success rate across one of them that counts."""
+    """Smallest jump of the success rate that counts."""
     false_positive_rate: Share = 0.05
-    """Largest probability that two equal success rates differ by the gap."""
+    """Largest chance that two equal success rates seem to differ by the gap."""
     num_continuations: PositiveInt | None = None
-    """Continuations of each prefix; null: the least number with that false positive rate."""
+    """Continuations per prefix; null: the fewest with that false-positive rate."""
     temperature: Positive = 1.0
     """Sampling temperature."""
 
@@ -134,61 +135,62 @@ class AttributionConfig(Model):
     """Which earlier tokens made the checkpoint disagree at its spikes."""
 
     method: Literal["none", "gradient", "attention"] = "none"
-    """How earlier tokens are scored."""
+    """How earlier tokens are scored; none leaves the analysis out."""
     max_spikes: PositiveInt = 40
-    """Positions explained: the highest top positions, one per rollout."""
+    """Most positions explained, the highest of each rollout first."""
 
 
 class ProbeConfig(Model):
     """Which checkpoints are compared with which reference, on which rollouts."""
 
     reference: str | None = None
-    """Stage, label (`rl-30`) or directory name of the reference checkpoint, or `base`, the trained model that the run
-    began with; the last but one stage by default, or the base."""
+    """The checkpoint that others are compared with: a stage (its last checkpoint), a label (`rl-30`), a directory
+    (`step_000538`) or `base`, the model that training began with. Null: the stage before the last, or the base."""
     final: str | None = None
-    """The checkpoint that must be right where the reference is wrong; null: the last stage's last one."""
+    """The checkpoint that the headline metrics are about; null: the last one."""
     checkpoints: str | None = None
-    """The stage whose checkpoints are compared with the reference; the last one by default."""
+    """The stage whose checkpoints are compared with the reference; null: the last stage."""
     baseline: str | None = None
-    """A checkpoint from before the reference; how the reference differs from it was there before the stage began. The
-    stage before the reference's by default, or the base."""
+    """A checkpoint from before the reference: the difference between the two was there before the stage began. Null:
+    the stage before the reference's, or the base."""
     every: PositiveInt | None = None
-    """While training, measure the divergence from the policy that the stage began with, on 16 of its rollouts, after
-    each so many steps; the metrics have the means. Null: never."""
+    """During training, measure the divergence from the policy that the stage began with, on its completions of 16
+    held-out problems, every so many steps: the metrics `live_kl_forward`, `live_kl_reverse`, `live_js` and
+    `live_entropy`. Null: never."""
     pairs: tuple[Literal["consecutive", "baseline"], ...] = ("consecutive", "baseline")
-    """Pairs measured besides each checkpoint against the reference."""
+    """Pairs of models measured besides each checkpoint against the reference."""
     selection: Literal["greedy", "split"] = "greedy"
-    """How `reference wrong, final right` is decided: by the greedy completions that are then read, or (`split`) by one
-    half of the sampled completions, and the other half is read."""
+    """How `reference wrong, final right` is decided: by the greedy completions that are then read, or by one half of
+    the sampled completions while the other half is read (`split`)."""
     populations: tuple[PopulationName, ...] = (
         "reference_wrong",
         "reference_right",
         "checkpoint_right",
         "checkpoint_wrong",
     )
-    """Rollouts read besides the reference's wrong ones that the final checkpoint gets right."""
+    """Rollouts read besides the headline population."""
     max_rollouts: PositiveInt = 200
-    """Of the headline population: the reference's wrong rollouts of problems that the final checkpoint gets right."""
+    """Most rollouts of the headline population: the reference's wrong answers to problems that the final checkpoint
+    gets right."""
     max_other_rollouts: PositiveInt = 100
-    """The same of each other population."""
+    """Most rollouts of each other population."""
     min_rollouts: PositiveInt = 20
-    """With fewer rollouts the summary says that its metrics are not reliable."""
+    """Below this many rollouts the summary calls its metrics not reliable."""
     noise_models: Count = 5
-    """Random models that figures about where the divergence falls are set against: the reference with Gaussian noise in
-    the place of what training changed, as far from it as the final checkpoint. At least 3, as their spread counts; 0
-    leaves them out."""
+    """Random models that serve as a null for where the divergence falls: the reference plus Gaussian noise, as far away
+    as the final checkpoint. At least 3; 0 leaves them out."""
     divergence: DivergenceName = "js"
-    """The divergence that the causal tests, the report and metrics with a single divergence use."""
+    """The divergence used where there is only one: causal tests, report, headline metrics."""
     top_k: PositiveInt = 5
-    """Most likely tokens kept of each model at each position."""
+    """Keep each model's so many most likely tokens at every position."""
     tokens_per_chunk: PositiveInt = 256
-    """Rows of `[tokens, vocabulary]` held at a time."""
+    """Rows of `[tokens, vocabulary]` in memory at a time."""
     tokens_per_batch: PositiveInt = 16384
-    """Padded tokens of one forward pass; also what is saved, resumed and shared out between processes at a time."""
+    """Padded tokens of one forward pass, and of one saved part."""
     kernel: Literal["auto", "eager", "compiled"] = "auto"
-    """How statistics over the vocabulary are computed; `auto` compiles where the work is large enough to pay for it."""
+    """How statistics over the vocabulary are computed; auto compiles where that pays."""
     keep_states: bool = False
-    """Keep the hidden states and statistics in `probe/states`, which else go when the probe is complete."""
+    """Keep hidden states and statistics in `probe/states` after the probe is complete."""
     spikes: SpikeConfig = SpikeConfig()
     causal: CausalConfig = CausalConfig()
     cross_sampling: CrossSamplingConfig = CrossSamplingConfig()

@@ -22,21 +22,20 @@ class MathGrading(Model):
     """How answers of mathematics are found in a text and compared with the gold answer."""
 
     extraction: Annotated[tuple[ExtractionForm, ...], Field(min_length=1, strict=False)] = ("auto",)
-    """Where the answer is; the first of these forms found in the text is taken, and what it holds is read further;
-    `gsm8k` has `["hash", "auto"]`."""
+    """Forms in which the answer is looked for, in order; the first that holds something is taken. `gsm8k` has `["hash",
+    "auto"]`."""
     thinking: Literal["after", "whole"] = "after"
-    """after: only what follows the last thinking is looked at; nothing of a text that still thinks."""
+    """after: look only at what follows the thinking; a text that never stops thinking has no answer."""
     percent: Literal["either", "strict"] = "either"
     """either: 50% may be 50 or 0.5; strict: 50% is 0.5."""
     units: Literal["ignore", "same"] = "ignore"
-    """ignore: a unit that only one side has is left out; known units that differ are different answers."""
+    """ignore: drop a unit that only one side has; same: both must have it. Different known units are always wrong."""
     order: Literal["any", "same"] = "any"
-    """Of lists without brackets; pairs and tuples in brackets always keep their order."""
+    """Whether the order of lists without brackets counts; pairs and tuples in brackets always keep theirs."""
     rel_tolerance: NonNegative = 0.0
-    """Relative difference that numbers may have; 0: they must be equal."""
+    """Relative difference allowed between numbers; 0: they must be equal."""
     rounding: Literal["rounded", "exact"] = "rounded"
-    """rounded: a decimal stands for the number without an end that it is rounded to or cut from, where it has six
-    significant digits or more as a gold answer, twelve as an answer (0.333333333333 is 1/3, 0.333333 is not); exact: it
-    stands for itself only."""
+    """rounded: a decimal with 6 or more significant digits as gold, or 12 as answer, may stand for the number it is
+    rounded from (0.333333333333 is 1/3); exact: it stands only for itself."""
     log: Literal["either", "natural", "ten"] = "either"
     r"""What `\log` without a base is; either: natural or of base ten, whichever makes the two answers equal."""

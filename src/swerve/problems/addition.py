@@ -26,7 +26,7 @@ class AdditionTask(Task):
     num_heldout: PositiveInt = 400
     """Distinct held-out problems."""
     mistake_rate: Probability = 0.75
-    """Probability that a column that sums to 10 or 11 forgets its carry, in the supervised traces."""
+    """Probability that a column that sums to 10 or 11 forgets its carry in the supervised traces."""
     slip_rate: Probability = 0.005
     """Probability that a digit of a two-digit column sum is replaced by another one, in the supervised traces."""
 

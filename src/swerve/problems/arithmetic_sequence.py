@@ -26,18 +26,17 @@ class ArithmeticSequenceTask(Task):
     max_number: Annotated[int, Field(ge=2, le=1000)] = 9
     """Terms are taken modulo this."""
     num_terms: PositiveInt = 8
-    """Terms asked for, at most."""
+    """Most terms asked for."""
     restate: bool = False
-    """Whether the answer begins with the two given terms, so that every next term stands right after the two that it
-    follows from."""
+    """Begin the answer with the two given terms, so that each term follows the two it is made from."""
     num_train: PositiveInt = 400
     """Distinct training problems."""
     num_heldout: PositiveInt = 80
     """Distinct held-out problems."""
     mistake_rate: Probability = 0.0
-    """Share of the terms that wrap around whose supervised traces are one too high."""
+    """Share of wrapped terms that are one too high in the supervised traces."""
     slip_rate: Probability = 0.0
-    """Share of the terms that are replaced by a random one; the terms after it follow from it."""
+    """Share of terms replaced by a random one in the supervised traces; later terms follow from it."""
     prompt: PromptConfig = PromptConfig()
 
 

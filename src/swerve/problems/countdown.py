@@ -25,9 +25,9 @@ class CountdownTask(Task):
 
     kind: Literal["countdown"] = "countdown"
     min_numbers: Annotated[int, Field(ge=2, le=6)] = 3
-    """Numbers given, at least."""
+    """Fewest numbers given."""
     max_numbers: Annotated[int, Field(ge=2, le=6)] = 4
-    """Numbers given, at most."""
+    """Most numbers given."""
     max_value: PositiveInt = 50
     """Largest number given."""
     max_target: PositiveInt = 200

@@ -29,9 +29,9 @@ class MathTask(MathsDataTask):
     heldout: Specs = ("test@HuggingFaceH4/MATH-500",)
     """Sources of held-out problems."""
     levels: Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], Field(strict=False)] = ()
-    """Levels used, 1 to 5; empty: all, and problems without a level too."""
+    """Levels to use, 1 to 5; none: all, with problems without a level."""
     subjects: Words = ()
-    """Subjects used, such as Algebra; none: all."""
+    """Subjects to use, such as Algebra; none: all."""
     prompt: PromptConfig = PromptConfig(format="boxed")
 
 

@@ -25,9 +25,9 @@ class PalindromeTask(Task):
 
     kind: Literal["palindrome"] = "palindrome"
     min_length: Annotated[int, Field(ge=1, le=40)] = 3
-    """Letters, at least."""
+    """Fewest letters."""
     max_length: Annotated[int, Field(ge=1, le=40)] = 10
-    """Letters, at most."""
+    """Most letters."""
     spaced: bool = False
     """Short questions and answers with a space between letters, for word tokenizers such as the tiny model's."""
     num_train: PositiveInt = 4000

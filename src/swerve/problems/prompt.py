@@ -27,7 +27,7 @@ class PromptConfig(Model):
     template: str | None = None
     """User message in which `{question}` stands for the question; null: the format's own."""
     prefix: str | None = None
-    """The beginning of the answer, given to the model; null: the format's own."""
+    """Beginning of the answer, given to the model; null: the format's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class FilterConfig(Model):
     """Which problems are used; every condition must hold."""
 
     min_difficulty: float | None = None
-    """Lowest difficulty, on the scale of the task; with a bound, problems without a difficulty are left out."""
+    """Lowest difficulty; with a bound, problems without a difficulty are left out."""
     max_difficulty: float | None = None
     """Highest difficulty."""
     kinds: Words = ()
@@ -51,7 +51,7 @@ class FilterConfig(Model):
     max_question_chars: PositiveInt | None = None
     """Longest question, in characters."""
     exclude: Specs = ()
-    """Sources whose problems are left out: the same question up to white space and letter case."""
+    """Leave out problems whose question, up to white space and case, is in these sources."""
 
 
 class DataTask(Task):
@@ -60,11 +60,11 @@ class DataTask(Task):
     train: Sources
     """Sources of training problems: `[split@]source[:config][#revision]`, a file, a folder or a name on the hub."""
     heldout: Specs = ()
-    """Sources of held-out problems; none: about one in six of the training problems, chosen by their text."""
+    """Sources of held-out problems; none: one in six of the training problems, chosen by their text."""
     num_train: PositiveInt | None = None
-    """Training problems used, chosen by the seed; null: all."""
+    """Use so many training problems, chosen by the seed; null: all."""
     num_heldout: PositiveInt | None = None
-    """Held-out problems used, chosen by the seed; null: all."""
+    """Use so many held-out problems, chosen by the seed; null: all."""
     where: FilterConfig = FilterConfig()
     """Problems used, of both splits."""
     prompt: PromptConfig = PromptConfig()

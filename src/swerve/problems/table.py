@@ -28,16 +28,16 @@ class TableTask(DataTask):
 
     kind: Literal["table"] = "table"
     fields: dict[str, str] = Field(default_factory=dict)
-    """The file's field for each of id, question, answer, alternatives, solution, kind, difficulty, where it has another
-    name. An id is read only if it is named here; otherwise it is made from the question."""
+    """The file's names for id, question, answer, alternatives, solution, kind and difficulty, where they differ. An id
+    is read only if named here; otherwise it is made from the question."""
     grader: str | None = None
-    """Name of the grader; null: math, or the problem's own where swerve wrote the file. `python`: the function
-    `reward(problem, text)` of `reward_file`."""
+    """Name of the grader; python: the function `reward(problem, text)` of `reward_file`; null: math, or what the
+    problem names."""
     grading: dict[str, JsonValue] = Field(default_factory=dict)
-    """Policies of the grader that differ from its defaults."""
+    """Policies of the grader, where they differ from its defaults."""
     reward_file: str | None = None
-    """Python file with a function `reward(problem, text)`; it runs in the graders' processes. A relative path is taken
-    from the current folder and kept as an absolute one, so that later commands find the file from anywhere."""
+    """Python file with a function `reward(problem, text)`, run in the graders' processes; relative to the current
+    folder."""
 
     @field_validator("fields")
     @classmethod

@@ -37,22 +37,22 @@ class KAndKGrading(Model):
     """The rewards of knights and knaves: a part for the format and a part for the answer."""
 
     format_right: float = 1.0
-    """Part for the format, where it is right."""
+    """Reward part for a right format."""
     format_wrong: float = -1.0
-    """The same, where it is wrong."""
+    """Reward part for a wrong format."""
     answer_right: float = 2.0
-    """Part for the answer, where it is right."""
+    """Reward part for a right answer."""
     answer_wrong: float = -1.5
-    """The same, where it is wrong."""
+    """Reward part for a wrong answer."""
     answer_missing: float = -2.0
-    """Part for the answer where it is missing or unreadable, or the format is wrong."""
+    """Reward part where the answer is missing or unreadable, or the format is wrong."""
     scale: Literal["parts", "correct"] = "correct"
     """parts: the value is the sum of the parts; correct: 1 if format and answer are right, else 0."""
     tags: Literal["required", "optional"] = "required"
-    """optional: the format is always right; without `<answer>` the answer is what follows `</think>`, or the text."""
+    """optional: any format is right; without `<answer>` the answer is what follows `</think>`, or the text."""
     reading: Literal["plain", "logic_rl"] = "plain"
-    """plain: the answer says who is what and nothing else; logic_rl: the rule of the Logic-RL code, which looks for
-    `NAME is a ROLE` and takes no notice of other words."""
+    """plain: the answer says who is what and nothing else; logic_rl: Logic-RL's rule, `NAME is a ROLE` anywhere,
+    whatever surrounds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

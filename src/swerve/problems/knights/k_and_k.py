@@ -34,14 +34,13 @@ class KAndKTask(DataTask):
     train: Specs = ()
     """Sources of training puzzles; none: they are generated."""
     heldout: Specs = ()
-    """Sources of held-out puzzles; empty: generated, or about one in six of the training puzzles where those are
-    read."""
+    """Sources of held-out puzzles; none: generated, or one in six of the training puzzles if those are read."""
     people: Annotated[tuple[Annotated[int, Field(ge=2, le=8)], ...], Field(min_length=1, strict=False)] = (3, 4, 5)
-    """Numbers of people, in equal shares where puzzles are generated; of others none are used."""
+    """Numbers of people, in equal shares where puzzles are generated; others are left out."""
     num_train: PositiveInt | None = None
-    """Training puzzles; null: all that are read, 3,000 where they are generated."""
+    """Training puzzles; null: all that are read, or 3,000 generated."""
     num_heldout: PositiveInt | None = None
-    """Held-out puzzles; null: all that are read, 300 where they are generated."""
+    """Held-out puzzles; null: all that are read, or 300 generated."""
     max_depth: Annotated[int, Field(ge=2, le=4)] = 2
     """Nesting of a generated statement: 2 joins or negates single facts. (Puzzles of single facts never have exactly
     one solution.)."""
@@ -56,8 +55,8 @@ class KAndKTask(DataTask):
         "uncommon_name",
         "flip_role",
     ] = "clean"
-    """How generated held-out puzzles are changed: one fact, one statement, the order of speaking, the words for the
-    roles, the names, or the words exchanged (knaves tell the truth)."""
+    """How generated held-out puzzles are perturbed: a fact, a statement, the order, the words for the roles, the names,
+    or the roles' words exchanged (knaves tell the truth)."""
     prompt: PromptConfig = PromptConfig(format="think_answer")
     grading: KAndKGrading = KAndKGrading()
 

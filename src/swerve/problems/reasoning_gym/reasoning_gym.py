@@ -27,9 +27,9 @@ class ReasoningGymTask(Task):
     dataset: str
     """Name of the data set, such as palindrome_generation."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Its configuration, without seed and size."""
+    """Options of the data set's configuration, without seed and size."""
     threshold: Share = 1.0
-    """Scores from here on are right."""
+    """Lowest score that counts as right."""
     num_train: PositiveInt = 4000
     """Distinct training problems."""
     num_heldout: PositiveInt = 200

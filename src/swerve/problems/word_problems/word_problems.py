@@ -24,11 +24,11 @@ class WordProblemsTask(Task):
 
     kind: Literal["word_problems"] = "word_problems"
     min_steps: Annotated[int, Field(ge=1, le=6)] = 2
-    """Steps of a problem, at least."""
+    """Fewest steps of a problem."""
     max_steps: Annotated[int, Field(ge=1, le=6)] = 3
-    """Steps of a problem, at most."""
+    """Most steps of a problem."""
     rare_train: Probability = 0.5
-    """Share of the events of training problems that are told in rare wordings; of held-out problems half are."""
+    """Share of events told in rare wordings in training problems; in held-out ones it is half."""
     num_train: PositiveInt = 8000
     """Distinct training problems."""
     num_heldout: PositiveInt = 400
