@@ -39,6 +39,8 @@ REASONS = {
 """Why a block may be left out."""
 QUICK = ("README.md", "docs/getting-started.md", "docs/install.md", "docs/trl-verl.md", "docs/your-models.md")
 """Pages whose blocks run in every test run; those of the others are slow."""
+STUDIES = ("docs/k-and-k-study.md", "docs/kl-study.md", "docs/spo.md")
+"""Pages whose commands are studies of minutes to hours."""
 HUB_MODELS = ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct")
 """Names that the pages use; tiny models stand for them here."""
 _BLOCK = re.compile(
@@ -84,7 +86,11 @@ def _blocks(page: Path) -> list[Block]:
 
 
 PAGES = {str(page.relative_to(ROOT)): _blocks(page) for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
-RUN = [name for name, blocks in PAGES.items() if any(block.language in ("console", "python") for block in blocks)]
+RUN = [
+    name
+    for name, blocks in PAGES.items()
+    if name not in STUDIES and any(block.language in ("console", "python") for block in blocks)
+]
 
 
 def test_every_mark_has_a_known_reason():
@@ -109,7 +115,7 @@ def test_python_blocks_compile():
 
 @pytest.fixture
 def world(small_run, tmp_path, monkeypatch):
-    """An empty folder with a small run under the demo's name and a copy of the demo's recipe."""
+    """A folder that holds nothing but a small run under the demo's name."""
     shutil.copytree(small_run.path, tmp_path / "runs" / "demo-addition")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
@@ -123,9 +129,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A hub of this machine with a tiny model under each name of the pages; what reaches it from a process."""
     folder = tmp_path_factory.mktemp("hub")
     repositories = {}
-    for seed, name in enumerate(HUB_MODELS):
-        path = folder / str(seed)
-        save_model(path, byte_level(TURNS), eos=1)
+    for number, name in enumerate(HUB_MODELS):
+        path = folder / str(number)
+        model = save_model(path, byte_level(TURNS), eos=1)
+        model.lm_head.weight.data[number::2] *= 1.0 + number  # the second is another model than the first
+        model.save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
         repositories[name] = Repository(revisions={"main": path})
@@ -157,6 +165,7 @@ def _run_command(line: str, block: Block, environment: dict[str, str] | None) ->
 def _run_page(name: str, marks: set[str], environment: dict[str, str] | None = None) -> None:
     """Run the blocks of a page that carry one of these marks."""
     names: dict[str, object] = {"__name__": "__main__"}
+    script = ""
     for block in PAGES[name]:
         if block.title is not None:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)
@@ -169,8 +178,9 @@ def _run_page(name: str, marks: set[str], environment: dict[str, str] | None = N
         elif block.language == "python" and environment is None:
             exec(compile(block.body, f"{block.page}:{block.line}", "exec"), names)
         elif block.language == "python":
-            Path("block.py").write_text(block.body, encoding="utf-8")
-            _run_command("python block.py", block, environment)
+            script += block.body  # a process of its own does not know what blocks before it have made
+            Path("blocks.py").write_text(script, encoding="utf-8")
+            _run_command("python blocks.py", block, environment)
 
 
 @pytest.mark.parametrize("name", [name for name in RUN if name in QUICK])
