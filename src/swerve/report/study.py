@@ -21,7 +21,6 @@ from swerve.artifacts.study import (
     StudyDifference,
     StudyKind,
     StudyMean,
-    StudyTrend,
     StudyVerdict,
 )
 from swerve.config import ReportConfig
@@ -317,22 +316,23 @@ def kinds_table(study: Study) -> list[list[str]]:
 
 def trends_table(study: Study) -> list[list[str]]:
     """Return the table of what the study expects, a row for each variant and expectation, the heading first."""
-    return _compact([*map(_trend_row, study.trends)])
-
-
-def _trend_row(trend: StudyTrend) -> dict[str, str]:
-    levels = [_value(trend.measure, level) for level in trend.levels or ()]
-    if trend.turn is not None:
-        levels[1] += f" (step {count(round(trend.turn))})"
-    shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
-    return {
-        "Variant": trend.variant,
-        "Expected": f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
-        "Shown": {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
-        "Runs": shown + count(trend.num_runs),
-        "First, extreme and last level": ", ".join(levels),
-        "Change or difference": _change(trend.measure, trend.change),
-    }
+    rows = []
+    for trend in study.trends:
+        levels = [_value(trend.measure, level) for level in trend.levels or ()]
+        if trend.turn is not None:
+            levels[1] += f" (step {count(round(trend.turn))})"
+        shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
+        rows.append(
+            {
+                "Variant": trend.variant,
+                "Expected": f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
+                "Shown": {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
+                "Runs": shown + count(trend.num_runs),
+                "First, extreme and last level": ", ".join(levels),
+                "Change or difference": _change(trend.measure, trend.change),
+            }
+        )
+    return _compact(rows)
 
 
 def study_tables(study: Study) -> Iterator[list[list[str]]]:

@@ -121,11 +121,6 @@ class Tuning(Model):
             )
 
 
-def _ranked(scores: Mapping[int, Sequence[float]]) -> list[int]:
-    """Return the settings by their mean, the highest first; of equals the first of the grid."""
-    return sorted(scores, key=lambda number: (-fmean(scores[number]), number))
-
-
 def better_half(scores: Mapping[int, Sequence[float]]) -> list[int]:
     """Return the half of the settings whose mean over the seeds so far is higher, the larger half of an odd number.
 
@@ -134,7 +129,8 @@ def better_half(scores: Mapping[int, Sequence[float]]) -> list[int]:
     >>> better_half({0: [0.4], 3: [0.6], 5: [0.6]})
     [3, 5]
     """
-    return sorted(_ranked(scores)[: math.ceil(len(scores) / 2)])
+    ranked = sorted(scores, key=lambda number: (-fmean(scores[number]), number))
+    return sorted(ranked[: math.ceil(len(scores) / 2)])
 
 
 def chosen(scores: Mapping[int, Sequence[float]]) -> int:
@@ -143,5 +139,4 @@ def chosen(scores: Mapping[int, Sequence[float]]) -> int:
     >>> chosen({0: [0.9], 3: [0.6, 0.4], 5: [0.5, 0.6]})
     5
     """
-    most = max(map(len, scores.values()))
-    return _ranked({number: values for number, values in scores.items() if len(values) == most})[0]
+    return max(scores, key=lambda number: (len(scores[number]), fmean(scores[number]), -number))
