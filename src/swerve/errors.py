@@ -52,6 +52,10 @@ class ProblemsError(SwerveError):
         super().__init__("\n".join(self.lines))
 
 
+class ConfigErrors(ProblemsError, ConfigError):
+    """Several things are wrong with a recipe or a command line."""
+
+
 class MissingExtraError(SwerveError, ImportError):
     """An optional dependency is not installed."""
 
@@ -101,10 +105,18 @@ class InterruptedRunError(SwerveError):
 def nearest(value: str, allowed: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the allowed word closest to `value`, or an empty string.
 
-    >>> nearest("group_sise", ["group_size", "steps"])
-    "; did you mean 'group_size'?"
+    Words that end in numbers are as close as their numbers are: `rl-81` is `rl-80` rather than `rl-1`.
+
+    >>> nearest("group_sise", ["group_size", "steps"]), nearest("rl-81", ["rl-1", "rl-8", "rl-80"])
+    ("; did you mean 'group_size'?", "; did you mean 'rl-80'?")
     >>> nearest("zebra", ["group_size", "steps"])
     ''
     """
-    close = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.6)
+    words = list(allowed)
+    stem, _, number = value.rpartition("-")
+    steps = [word for word in words if word.rpartition("-")[0] == stem and word.rpartition("-")[2].isdigit()]
+    if number.isdigit() and steps:
+        close = [min(steps, key=lambda word: abs(int(word.rpartition("-")[2]) - int(number)))]
+    else:
+        close = difflib.get_close_matches(value, words, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from studies.demo.runs import PROGRESS
 from studies.pages import Column, Record, entries, fenced, first, of_kind, percent, shown, size, table, table_of
-from swerve.cli.console import format_duration
+from swerve.cli.text import format_duration
 from swerve.report.format import listed
 
 DIRECTIONS = {
@@ -213,10 +213,11 @@ def _slips(trainings: Mapping[str, Record]) -> str:
 
 
 def _printed(demo: Record) -> dict[str, str]:
-    """Return what the demo printed: all of it, the lines that the README shows, and its progress by stage."""
-    left_out = ("  sft", "  Forward KL", "  Reverse KL", "Note:", "Wall time:", "Report:")
-    lines = [f"    {line}" for line in demo["printed"] if not line.startswith(left_out)]
-    texts = {"demo summary": "\n".join(lines), "demo output": fenced(demo["printed"])}
+    """Return what the demo printed at its end, and its progress by stage."""
+    texts = {
+        "demo summary": "\n".join(f"    {line}" for line in demo["printed"]),
+        "demo output": fenced(demo["printed"]),
+    }
     for part, beginnings in PROGRESS.items():
         # Of each part of the run its second line, if it has more than two, and its last.
         by_name: dict[str, list[str]] = {}

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from studies.pages import Record, first
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
-from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import read_json
-from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.bench import audit_lines
-from swerve.cli.summary import run_summary
+from swerve.cli.summary import demo_text
 from swerve.estimates import Estimate
 
 _PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
@@ -49,7 +47,7 @@ def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
     seconds = log.stat().st_mtime - (run / "config.yaml").stat().st_mtime
     directory, probe = RunDirectory(run), kept_summary(run)
     report = Path("runs") / recipe / "report" / "index.html"
-    text = run_summary(read_evaluations(directory), read_summary(directory), seconds=seconds, report=report)
+    text = demo_text(directory, report, seconds=seconds)
 
     # Of what the commands of a study's run print, the progress alone: the demo is one command.
     lines, beginnings = log.read_text(encoding="utf-8").splitlines(), tuple(chain(*PROGRESS.values()))

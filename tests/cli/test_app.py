@@ -90,6 +90,7 @@ class Stages:
 
     def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary:
         self.calls.append(("probe", config, run.path, None))
+        SUMMARY.write(run.probe_path / "summary.json")
         return SUMMARY
 
     def build_report(self, run: RunDirectory, *, options: ReportConfig) -> Path:
@@ -322,7 +323,7 @@ def test_resume_refuses_another_configuration(swerve: Swerve, stages: Stages) ->
     status, _, err = swerve("train", "demo_addition", "seed=1", "stages.rl.steps=90", "--resume")
     assert status == 2
     assert err == (
-        "swerve: error: cannot resume runs/demo-addition: its configuration differs in 'seed', 'stages.2.steps'; "
+        "swerve: error: cannot resume runs/demo-addition: its configuration differs in 'seed', 'stages.rl.steps'; "
         "give the same recipe and overrides, or start another run with --out\n"
     )
     assert stages.calls == []
@@ -342,18 +343,33 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
         ("probe", config, path, None),
         ("report", config.report, path, None),
     ]
-    assert "  rl-80: accuracy 50.0% [10.0, 90.0]\n" in out
-    assert out.endswith("Report: runs/demo-knights-knaves/report/index.html\n")
+    lines = out.splitlines()
+    assert lines[1].startswith("Wrong before, right after: not measured; of not measured problems dpo-8 gets wrong")
+    assert lines[-1].endswith(": runs/demo-knights-knaves/report/index.html")
+    assert len(lines) == 5
     assert err == "run directory: runs/demo-knights-knaves\n"
 
 
 def test_demo_takes_the_next_free_name_and_says_so(swerve: Swerve, stages: Stages) -> None:
     for name in ("demo-addition", "demo-addition-2"):
-        make_run(Path("runs") / name)
+        page = make_run(Path("runs") / name).report_path / "index.html"
+        page.parent.mkdir()
+        page.touch()
     status, _, err = swerve("demo", "--json")
     assert status == 0
     assert err.splitlines()[0] == "runs/demo-addition exists; this run goes to runs/demo-addition-3"
     assert stages.calls[0][2] == Path("runs/demo-addition-3")
+
+
+def test_an_interrupted_demo_is_not_begun_anew(swerve: Swerve, stages: Stages) -> None:
+    make_run(Path("runs/demo-addition"), "seed=3")
+    assert swerve("demo", "seed=3")[::2] == (
+        2,
+        "swerve: error: runs/demo-addition was interrupted; continue it with: swerve demo seed=3 --resume, or begin "
+        "another with --out DIR\n",
+    )
+    assert swerve("demo", "seed=4")[0] == 0
+    assert stages.calls[0][2] == Path("runs/demo-addition-2")
 
 
 def test_demo_resumes_the_latest(swerve: Swerve, stages: Stages) -> None:
@@ -371,7 +387,7 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     overrides = ["probe.max_rollouts=3", "eval.num_problems=2"]
     config = load_config("demo_addition", overrides)
     status, out, _ = swerve("eval", "runs/mine", *overrides)
-    assert (status, out.splitlines()[1]) == (0, "  rl-80: accuracy 50.0% [10.0, 90.0]")
+    assert (status, out.splitlines()[2]) == (0, "rl-80       50.0% [10.0, 90.0]")
     status, out, _ = swerve("probe", "mine", *overrides, "--json")
     assert (status, json.loads(out)) == (0, SUMMARY.model_dump(mode="json"))
     status, out, _ = swerve("report", "runs/mine", "report.max_rollouts=1")
@@ -420,7 +436,7 @@ RECIPES = [name for use in RECIPE_USES for name in shipped_recipes(use)]
 def test_recipes(swerve: Swerve) -> None:
     status, out, _ = swerve("recipes")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", *RECIPES]
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == RECIPES
     names = [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])]
     assert names == RECIPES
     assert all(entry["description"].endswith((".", "?")) for entry in json.loads(swerve("recipes", "--json")[1]))
@@ -439,7 +455,7 @@ def test_recipes_of_every_command_are_listed_shown_and_checked(swerve: Swerve) -
     status, _, err = swerve("recipes", "show", "sequence", "--command", "prob")
     assert (status, err) == (
         2,
-        "swerve: error: --command 'prob' is not known; did you mean 'probe'? (train, probe, study)\n",
+        "swerve: error: --command 'prob' is not one of train, probe, study; did you mean 'probe'?\n",
     )
     assert "word-problems-dpo:rl-10" in swerve("config", "show", "rl_probe", "profile=tiny")[1]
     assert swerve("config", "check", "rl_probe", "reference=step-40")[2] == (
@@ -504,23 +520,25 @@ def test_runs(swerve: Swerve) -> None:
     for step, reward in ((40, 0.5), (41, 0.25)):
         place = {"step": step, "stage": "rl", "stage_step": step - 40 + 1}
         append_metrics(run.metrics_path, {**place, "reward": reward, "eval_accuracy": step / 100})
-    os.utime(run.config_path, (1.75e9, 1.75e9))
-    os.utime(make_run(Path("runs/other")).config_path, (1.8e9, 1.8e9))
+    dates = {"date": "2025-06-15 15:06", "seconds": 75.0}, {"date": "2027-01-15 08:00"}
+    for each, record in zip((run, make_run(Path("runs/other"))), dates, strict=True):
+        each.write_provenance({**each.read_provenance(), **record})
     make_run(Path("runs/[red]"))
     Path("runs/[red]/run.json").write_text("{", encoding="utf-8")
     status, out, err = swerve("runs")
     assert status == 0
     assert out.splitlines() == [
-        "RUN    DATE (UTC)        STATUS      STAGES        STEPS   BEST ACCURACY  BEST REWARD",
-        "[red]  -                 unreadable  unreadable    -       -              -",
-        "mine   2025-06-15 15:06  created     sft, dpo, rl  41/588  41.0% (rl-2)   0.500 (rl-1)",
-        "other  2027-01-15 08:00  created     sft, dpo, rl  -       -              -",
+        "RUN    BEGAN (UTC)       TRAINED FOR  STATUS      STAGES        STEPS   BEST ACCURACY  BEST REWARD",
+        "[red]  -                 -            unreadable  unreadable    -       -              -",
+        "mine   2025-06-15 15:06  1 min 15 s   created     sft, dpo, rl  41/588  41.0% (rl-2)   0.500 (rl-1)",
+        "other  2027-01-15 08:00  -            created     sft, dpo, rl  -       -              -",
     ]
     assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
     entries = json.loads(swerve("runs", "--json")[1])
     assert entries[1] == {
         "name": "mine",
         "date": "2025-06-15 15:06",
+        "seconds": 75.0,
         "status": "created",
         "stages": ["sft", "dpo", "rl"],
         "last_step": 41,

@@ -15,7 +15,7 @@ from swerve.artifacts.files import atomic_directory, read_json, sha256_file
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.cli.bench import read_sequences
+from swerve.audit.rollout_audit import read_sequences
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 
@@ -233,12 +233,12 @@ def test_wrong_checkpoints(swerve: Swerve, folders: dict[str, Path], rollouts: P
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--temperature", "0", "--temperature must be above 0, got 0.0"),
-        ("--temperature", "nan", "--temperature must be above 0"),
-        ("--max-tokens", "0", "--max-tokens must be at least 1, got 0"),
-        ("--dtype", "int8", "--dtype int8 is not allowed; use one of float32, float64, bfloat16"),
+        ("--temperature", "0", "--temperature: 'temperature' must be greater than 0, got 0"),
+        ("--temperature", "nan", "--temperature: 'temperature' must be a number, got 'nan'"),
+        ("--max-tokens", "0", "--max-tokens: 'max_tokens' must be greater than 0, got 0"),
+        ("--dtype", "int8", "--dtype: 'dtype' must be one of 'float32', 'float64', 'bfloat16', got 'int8'"),
         ("--device", "toaster", "--device toaster is not available here"),
-        ("--max-tokens", "many", "Invalid value for '--max-tokens'"),
+        ("--max-tokens", "many", "--max-tokens: 'max_tokens' must be an integer, got 'many'"),
     ],
 )
 def test_wrong_options(

@@ -4,7 +4,8 @@ import io
 
 import pytest
 
-from swerve.cli.console import BarProgress, LineProgress, console_progress, format_duration
+from swerve.cli.console import BarProgress, LineProgress, console_progress
+from swerve.cli.text import format_duration
 from swerve.progress import Progress, SilentProgress
 
 HOSTILE = "[/bold] [red]x\x1b[31m\nnext line :smile:"

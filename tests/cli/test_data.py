@@ -63,7 +63,7 @@ def test_a_recipe_gives_its_task(swerve: Swerve) -> None:
         (["show", "matt"], "'matt' is neither a kind of task nor a recipe; did you mean 'math'?"),
         (["show", "table"], "task 'table' needs train=VALUE"),
         (["show", "addition", "digts=2"], "unknown key 'task.digts'; did you mean 'digits'?"),
-        (["show", "addition", "--split", "test"], "--split 'test' is not allowed; use train or heldout"),
+        (["show", "addition", "--split", "test"], "--split 'test' is not one of train, heldout"),
         (["show", "addition", "-n", "0"], "--num must be at least 1, got 0"),
         (["write", "addition", "--out", "x.csv"], "--out x.csv must end in .jsonl"),
     ],

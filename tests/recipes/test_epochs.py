@@ -67,7 +67,7 @@ def test_a_recipe_is_read_without_its_data(tmp_path):
     ("sft", "rl", "message"),
     [
         ("epochs: 2, steps: 3", "steps: 1", "epochs stands in place of steps and of phases"),
-        ("loss: cross_entropy", "steps: 1", "missing required key 'stages.0.steps'"),
+        ("loss: cross_entropy", "steps: 1", "missing required key 'stages.sft.steps'"),
         ("steps: 3", "epochs: 2, phases: [{steps: 1}]", "epochs stands in place of steps and of phases"),
         ("steps: 2, num_examples: 17", "steps: 1", r"num_examples \(17\) do not take 2 steps of 8; leave it out"),
         ("steps: 3", "epochs: 1, zero_variance: refill", "refill draws further prompts than a pass .* has; give steps"),

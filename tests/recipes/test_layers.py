@@ -132,7 +132,7 @@ def test_an_inherited_profile_gives_way_to_the_keys_of_its_own_and_can_be_droppe
             "override 'profile=shrt': deeper/child.yaml has no profile 'shrt'; did you mean 'short'? (short, long)",
         ),
         (["profile.a=1"], "override 'profile.a=1': unknown key 'profile'; did you mean 'probe'?"),
-        (["profile=short", "stages.rl.steps=x"], "override 'stages.rl.steps=x': 'stages.1.steps' must be an integer"),
+        (["profile=short", "stages.rl.steps=x"], "override 'stages.rl.steps=x': 'stages.rl.steps' must be an integer"),
     ],
 )
 def test_a_wrong_choice_of_profile(overrides: list[str], message: str) -> None:
@@ -151,10 +151,10 @@ def test_a_recipe_without_profiles_says_so() -> None:
         ("child", "num_problems: 50", "num_problem: 50", "child.yaml:5: unknown key 'eval.num_problem'; did you mean"),
         ("child", "num_problems: 50", "num_problems: no", "child.yaml:5: 'eval.num_problems' must be an integer"),
         ("child", "max_length: 6", "max_length: 2", "child.yaml:3: 'task'"),
-        ("child", "estimator: k1", "estimator: k9", "child.yaml:6: 'stages.1.kl.estimator' must be"),
+        ("child", "estimator: k1", "estimator: k9", "child.yaml:6: 'stages.rl.kl.estimator' must be"),
         ("child", "stages.rl.kl", "stages.r.kl", "child.yaml:6: 'stages' has no item 'r'; it has sft, rl"),
         ("child", "stages.rl.kl", "stages..kl", "child.yaml:6: a part of the key 'stages..kl' is empty"),
-        ("child", "rl.steps: 5", "rl.steps: 0", "child.yaml:9: 'stages.1.steps' must be greater than 0"),
+        ("child", "rl.steps: 5", "rl.steps: 0", "child.yaml:9: 'stages.rl.steps' must be greater than 0"),
         ("child", "{stages.rl.steps: 5}", "[5]", "child.yaml:9: 'profiles.short' must be a mapping of dotted keys"),
         (
             "child",
@@ -166,7 +166,7 @@ def test_a_recipe_without_profiles_says_so() -> None:
         ("child", "base.yaml", "bas.yaml", "child.yaml:1: recipe file 'deeper/bas.yaml' does not exist"),
         ("child", "base.yaml", "sequenc", "child.yaml:1: unknown recipe 'sequenc'; did you mean 'sequence'?"),
         ("base", "hidden_size: 32", "hidden_size: a", "base.yaml:3: 'model.hidden_size' must be an integer"),
-        ("base", "sft.steps: 2", "sft.steps: a", "base.yaml:11: 'stages.0.steps' must be an integer"),
+        ("base", "sft.steps: 2", "sft.steps: a", "base.yaml:11: 'stages.sft.steps' must be an integer"),
         ("base", "name: base", "name: base\nname: twice", "base.yaml:2: key 'name' is given twice, first in line 1"),
         (
             "base",
@@ -201,3 +201,11 @@ def test_the_schema_allows_what_a_recipe_may_have() -> None:
     assert {"extends", "profiles"} <= schema["properties"].keys()
     assert {"required": ["extends"]} in schema["anyOf"]
     assert list(schema["patternProperties"]) == [r"^[^.]+\."]
+
+
+def test_an_override_of_the_kind_is_named_for_the_keys_that_do_not_fit_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("spo_gsm8k", ["stages.rl.loss.kind=fixed_target_kl"])
+    message = str(caught.value)
+    assert message.startswith("override 'stages.rl.loss.kind=fixed_target_kl': unknown key 'stages.rl.loss.")
+    assert "(set in spo_gsm8k.yaml:" in message

@@ -90,12 +90,13 @@ def test_values_and_defaults(recipe: Path) -> None:
         (
             "    steps: 10\n",
             "    stepz: 10\n",
-            "recipe.yaml:9: unknown key 'stages.0.stepz'; did you mean 'steps'? (and 1 more)",
+            "recipe.yaml:9: unknown key 'stages.sft.stepz'; did you mean 'steps'?\n"
+            "recipe.yaml:8: missing required key 'stages.sft.steps'",
         ),
         (
             "    steps: 20\n",
             "    steps: 20\n    samples_per_promt: 4\n",
-            "recipe.yaml:15: unknown key 'stages.1.samples_per_promt'; did you mean 'samples_per_prompt'?",
+            "recipe.yaml:15: unknown key 'stages.polish.samples_per_promt'; did you mean 'samples_per_prompt'?",
         ),
         (
             "  hidden_size: 32",
@@ -105,7 +106,7 @@ def test_values_and_defaults(recipe: Path) -> None:
         (
             "    steps: 10\n",
             "    steps: 10\n    lr: 1\n",
-            "recipe.yaml:10: unknown key 'stages.0.lr'; did you mean 'optimizer.lr'?",
+            "recipe.yaml:10: unknown key 'stages.sft.lr'; did you mean 'optimizer.lr'?",
         ),
         (
             "task: addition",
@@ -120,18 +121,18 @@ def test_values_and_defaults(recipe: Path) -> None:
         ("seed: 3", "seed: 2147483648", "recipe.yaml:2: 'seed' must be less than 2147483648, got 2147483648"),
         ("name: mine", "name: 7", "recipe.yaml:1: 'name' must be text, got 7; put it in quotes"),
         ("name: mine", "name: [a]", "recipe.yaml:1: 'name' must be text, got a list"),
-        ("lr: 4e-3", "lr: fast", "recipe.yaml:11: 'stages.0.optimizer.lr' must be a number, got 'fast'"),
-        ("lr: 4e-3", "lr: 0", "recipe.yaml:11: 'stages.0.optimizer.lr' must be greater than 0, got 0"),
+        ("lr: 4e-3", "lr: fast", "recipe.yaml:11: 'stages.sft.optimizer.lr' must be a number, got 'fast'"),
+        ("lr: 4e-3", "lr: 0", "recipe.yaml:11: 'stages.sft.optimizer.lr' must be greater than 0, got 0"),
         (
             "{lr: 5e-5}",
             "{lr: 5e-5, max_grad_norm: none}",
-            "recipe.yaml:15: 'stages.1.optimizer.max_grad_norm' must be a number or null, got 'none'",
+            "recipe.yaml:15: 'stages.polish.optimizer.max_grad_norm' must be a number or null, got 'none'",
         ),
         (
             "{lr: 5e-5}",
             "{lr: 5e-5, schedule: cosin}",
-            "recipe.yaml:15: 'stages.1.optimizer.schedule' must be one of 'constant', 'linear', 'cosine', got 'cosin'; "
-            "did you mean 'cosine'?",
+            "recipe.yaml:15: 'stages.polish.optimizer.schedule' must be one of 'constant', 'linear', 'cosine', got "
+            "'cosin'; did you mean 'cosine'?",
         ),
         (
             "kind: tiny",
@@ -150,9 +151,9 @@ def test_values_and_defaults(recipe: Path) -> None:
         ),
         ("task: addition", "task: 3", "recipe.yaml:3: 'task' must be a mapping, got 3"),
         ("task: addition\n", "", "recipe.yaml: missing required key 'task'"),
-        ("    steps: 20\n", "", "recipe.yaml:12: missing required key 'stages.1.steps'"),
-        ("[5, 20]", "[5, x]", "recipe.yaml:16: 'stages.1.checkpoints.1' must be an integer, got 'x'"),
-        ("[5, 20]", "5", "recipe.yaml:16: 'stages.1.checkpoints' must be a list, got 5"),
+        ("    steps: 20\n", "", "recipe.yaml:12: missing required key 'stages.polish.steps'"),
+        ("[5, 20]", "[5, x]", "recipe.yaml:16: 'stages.polish.checkpoints.1' must be an integer, got 'x'"),
+        ("[5, 20]", "5", "recipe.yaml:16: 'stages.polish.checkpoints' must be a list, got 5"),
         ("    name: polish\n", "    name: sft\n", "recipe.yaml: stages need different names; give 'name' to ['sft']"),
         (
             "hidden_size: 32",
@@ -167,14 +168,20 @@ def test_values_and_defaults(recipe: Path) -> None:
         (
             "steps: 10\n",
             "steps: 2000000000\n",
-            "recipe.yaml:9: 'stages.0.steps' must be at most 1000000000, got 2000000000",
+            "recipe.yaml:9: 'stages.sft.steps' must be at most 1000000000, got 2000000000",
         ),
-        ("steps: 10\n", "epochs: 1e9\n", "recipe.yaml:9: 'stages.0.epochs' must be at most 1000000, got 1000000000.0"),
+        (
+            "steps: 10\n",
+            "epochs: 1e9\n",
+            "recipe.yaml:9: 'stages.sft.epochs' must be at most 1000000, got 1000000000.0",
+        ),
         ("seed: 3", "seed: 3\neval: []", "recipe.yaml:3: 'eval' must be a mapping, got an empty list"),
         (
             "seed: 3\ntask: addition",
             "seed: x\ntask: sums\nmax_new_tokens: 0",
-            "recipe.yaml:2: 'seed' must be an integer, got 'x' (and 2 more)",
+            "recipe.yaml:2: 'seed' must be an integer, got 'x'\n"
+            f"recipe.yaml:3: 'task.kind' must be one of {KINDS_QUOTED}, got 'sums'\n"
+            "recipe.yaml:4: 'max_new_tokens' must be greater than 0, got 0",
         ),
     ],
 )
@@ -185,7 +192,7 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("stages.rl.lr=1", "override 'stages.rl.lr=1': unknown key 'stages.1.lr'; did you mean 'optimizer.lr'?"),
+        ("stages.rl.lr=1", "override 'stages.rl.lr=1': unknown key 'stages.polish.lr'; did you mean 'optimizer.lr'?"),
         (
             "stages.polsh.steps=1",
             "override 'stages.polsh.steps=1': 'stages' has no item 'polsh'; it has sft, polish; did you mean 'polish'?",

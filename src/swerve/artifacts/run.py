@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -165,7 +166,9 @@ class RunDirectory:
         self.check_new()
         digest = hashlib.sha256(config_yaml.encode()).hexdigest()
         job = _torchrun_job()
-        begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **({"job": job} if job else {})}
+        date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+        begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", "date": date, "seconds": 0.0}
+        begun |= {"job": job} if job else {}
         record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:
             (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
@@ -227,9 +230,10 @@ class RunDirectory:
         known = self._read_record()
         write_sealed(self.path / "run.json", {**record, "config_sha256": known.get("config_sha256")})
 
-    def set_status(self, status: str) -> None:
-        """Record `created`, `training`, `interrupted`, `failed` or `trained` in `run.json`."""
-        self.write_provenance({**self._read_record(), "status": status})
+    def set_status(self, status: str, *, seconds: float = 0.0) -> None:
+        """Record `created`, `training`, `interrupted`, `failed` or `trained`, and `seconds` more of training."""
+        record = self._read_record()
+        self.write_provenance({**record, "status": status, "seconds": round(record.get("seconds", 0.0) + seconds, 1)})
 
     @property
     def status(self) -> str | None:

@@ -8,32 +8,30 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from swerve.cli import eval_command, probe_command, sample
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_app
-from swerve.cli.console import one_line
 from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
-from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
-from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Verify
-from swerve.cli.probe_command import probe
-from swerve.cli.sample import sample
+from swerve.cli.options import PlainCommand
+from swerve.cli.pipeline import demo, export_checkpoint, report, train
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
+from swerve.cli.text import one_line
 from swerve.errors import (
-    ConfigError,
     DiskFullError,
     InterruptedRunError,
     ProblemsError,
@@ -48,10 +46,13 @@ app = typer.Typer(
     help="Train language models with verifiable rewards and see, token by token, what the training changed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.",
 )
-data_app = typer.Typer(help="Tasks and their problems, and rollouts of other programs.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Tasks and their problems, and rollouts of other programs.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _FIRST_WORD_SECONDS = 2.0
 """What other processes than torchrun's first wait before they say what it may say too: it then ends them."""
@@ -76,120 +77,88 @@ def _options(
     pass
 
 
-@app.command()
-def demo(overrides: Overrides = None, out: Out = None, resume: Resume = False, as_json: Json = False) -> None:
-    """Run the whole chain on this machine in minutes; task=knights_knaves chooses the harder puzzles."""
-    from swerve.cli.pipeline import run_demo
-
-    run_demo(overrides or (), out=out, resume=resume, as_json=as_json)
-
-
-@app.command()
-def train(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    out: Out = None,
-    resume: Resume = False,
-    resume_or_start: ResumeOrStart = False,
-    verify: Verify = False,
-    as_json: Json = False,
-) -> None:
-    """Train the stages of a recipe; with --resume, RECIPE may be the run directory."""
-    from swerve.cli.pipeline import run_train
-
-    run_train(recipe, overrides or (), out=out, resume=resume, or_start=resume_or_start, verify=verify, as_json=as_json)
-
-
-app.command(name="eval")(evaluate)
-app.command()(sample)
-app.command()(probe)
-app.command()(grade)
-app.command()(study)
-app.command()(serve)
-
-
-@app.command(name="export")
-def export_checkpoint(
-    source: Annotated[
-        str, typer.Argument(metavar="RUN:LABEL|FOLDER", help="A checkpoint of a run, or a folder with safetensors.")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make; it must not exist.")],
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", metavar="float32|bfloat16|float16", help="Of the weights.  [default: as stored]"),
-    ] = None,
-    max_shard_size: Annotated[
-        str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest file of weights, such as 500MB.")
-    ] = "5GB",
-    as_json: Json = False,
-) -> None:
-    """Write a checkpoint, another trainer's folder or a LoRA adapter as a Hugging Face folder with a model card."""
-    from swerve.cli.pipeline import run_export
-
-    run_export(source, out, dtype=dtype, max_shard_size=max_shard_size, as_json=as_json)
+_EXAMPLES = {
+    demo: ("swerve demo", "swerve demo task=knights_knaves seed=1", "swerve demo --resume"),
+    train: (
+        "swerve train demo_addition seed=1 stages.rl.steps=40",
+        "swerve train mine.yaml --out runs/mine",
+        "swerve train runs/mine --resume",
+    ),
+    eval_command.evaluate: (
+        "swerve eval runs/mine",
+        "swerve eval --model base=Qwen/Qwen2.5-0.5B --model rl=runs/mine:rl-80 --task gsm8k",
+    ),
+    sample.sample: (
+        "swerve sample Qwen/Qwen2.5-0.5B --task gsm8k --limit 100 --out base.parquet",
+        "swerve sample base=models/base rl=runs/mine:rl-80 --task math --num-samples 8 --out samples",
+    ),
+    probe_command.probe: (
+        "swerve probe runs/mine",
+        "swerve probe --use-responses answers.jsonl --reference models/base --checkpoint models/rl",
+        "swerve probe --select all --reference-samples a.parquet --final-samples b.parquet ...",
+    ),
+    grade: (
+        "swerve grade answers.jsonl --task math --out verdicts.jsonl",
+        "swerve grade answers.jsonl --problems problems.jsonl --audit correct",
+    ),
+    study: (
+        "swerve study demo_study --jobs 2",
+        "swerve study mine.yaml seeds=3 --slurm jobs.sh",
+        "swerve study runs/studies/mine --gather",
+    ),
+    serve: ("swerve serve gsm8k model.path=models/base --run", "swerve serve gsm8k --gpus 0,1"),
+    export_checkpoint: ("swerve export runs/mine:rl-80 --out models/mine --dtype bfloat16",),
+    report: (
+        "swerve report runs/mine",
+        "swerve report runs/a runs/b --out compared",
+        "swerve report runs/mine --figures accuracy,divergence --format pdf",
+    ),
+    list_runs: ("swerve runs", "swerve runs --dir runs/studies/mine/runs/none"),
+    list_tasks: ("swerve data list",),
+    show_problems: ("swerve data show addition -n 5", "swerve data show gsm8k --split heldout"),
+    write_problems: ("swerve data write k_and_k 'people=[2, 3]' --out puzzles.jsonl",),
+    import_responses: ("swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet",),
+    select: ("swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet",),
+    export: ("swerve data export runs/mine/probe/tokens.parquet --out tokens.csv",),
+    behaviours: ("swerve data behaviours runs/mine", "swerve data behaviours answers.jsonl --by level"),
+}
+"""Of the commands; help shows them at its end."""
 
 
-@app.command()
-def report(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|SAMPLES", help="A run, a probe's or a study's directory, or a file or folder of samples."
-        ),
-    ],
-    rest: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN|SAMPLES]... [NAME]... [KEY=VALUE]...",
-            help="More of them; names of figures, with --figures; changes under report.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Of several runs' comparison.  [default: compared-RUN-RUN]"),
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures", help="Only the figures: those named by NAME[,NAME]..., or all.")
-    ] = False,
-    problem: Annotated[
-        list[str] | None,
-        typer.Option("--problem", metavar="ID", help="With --figures, the problem of a case study; repeatable."),
-    ] = None,
-    formats: Annotated[
-        str | None, typer.Option("--format", metavar="png,pdf,svg", help="With --figures.  [default: all three]")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write one page, which works offline, and its figures: of a run, probe, study or samples, or of several runs."""
-    from swerve.cli.pipeline import run_figures, run_report
-
-    if figures:
-        run_figures(source, rest or (), problems=problem or (), formats=formats, as_json=as_json)
-        return
-    if problem or formats:
-        raise ConfigError("--problem and --format are of figures; add --figures")
-    run_report(source, rest or (), out=out, as_json=as_json)
+def _add(app: typer.Typer, name: str, command: Callable[..., None], cls: Any = PlainCommand) -> None:
+    examples = "\n".join(["\b\nExamples:", *(f"  {line}" for line in _EXAMPLES[command])])
+    app.command(name=name, cls=cls, epilog=examples)(command)
 
 
-app.command(name="runs")(list_runs)
+_add(app, "demo", demo)
+_add(app, "train", train)
+_add(app, "eval", eval_command.evaluate, eval_command.SETTINGS)
+_add(app, "sample", sample.sample, sample.SETTINGS)
+_add(app, "probe", probe_command.probe, probe_command.SETTINGS)
+_add(app, "grade", grade)
+_add(app, "study", study)
+_add(app, "serve", serve)
+_add(app, "export", export_checkpoint)
+_add(app, "report", report)
+_add(app, "runs", list_runs)
 for _app, _name in ((recipes_app, "recipes"), (config_app, "config"), (bench_app, "bench"), (data_app, "data")):
     app.add_typer(_app, name=_name)
-data_app.command(name="list")(list_tasks)
-data_app.command(name="show")(show_problems)
-data_app.command(name="write")(write_problems)
-data_app.command(name="import")(import_responses)
-data_app.command(name="select")(select)
-data_app.command(name="export")(export)
-data_app.command(name="behaviours")(behaviours)
+_add(data_app, "list", list_tasks)
+_add(data_app, "show", show_problems)
+_add(data_app, "write", write_problems)
+_add(data_app, "import", import_responses)
+_add(data_app, "select", select)
+_add(data_app, "export", export)
+_add(data_app, "behaviours", behaviours)
 
 
 @cache
-def _command() -> Any:
+def _built() -> Any:
     return typer.main.get_command(app)  # .1 s
 
 
 def _run(arguments: Sequence[str]) -> int:
-    status = _command().main(list(arguments), prog_name="swerve", standalone_mode=False)
+    status = _built().main(list(arguments), prog_name="swerve", standalone_mode=False)
     return status if isinstance(status, int) else 0
 
 
@@ -199,8 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     `--debug` is understood anywhere. A reader that closes the pipe ends the command quietly.
     """
     given, status = list(sys.argv[1:] if arguments is None else arguments), 1
-    if arguments is None:  # before others register theirs, so that it is called after them
-        atexit.register(lambda: _leave(status))
+    if arguments is None:
+        atexit.register(lambda: _leave(status))  # before others register theirs, so that it is called after them
+        _interrupt_on_sigterm()
     debug = "--debug" in given
     rest = [argument for argument in given if argument != "--debug"]
     try:
@@ -211,13 +181,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except (Exception, KeyboardInterrupt) as error:
-        line, status = describe_failure(error, debug=debug)
+        line, status = describe_failure(error, debug=debug, arguments=rest)
         if line and _is_other_process() and not isinstance(error, StalledProcessError):
             time.sleep(_FIRST_WORD_SECONDS)
         sys.stderr.write(f"{line}\n" if line else "")
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
-            sys.stderr.write(f"{interrupted()[0]}\n")
+            sys.stderr.write(f"{_interrupted(KeyboardInterrupt(), rest)[0]}\n")
     raise SystemExit(status)
 
 
@@ -238,28 +208,51 @@ def _is_other_process() -> bool:
     return os.environ.get("RANK", "0") != "0"
 
 
-def interrupted() -> tuple[str, int]:
-    """Return the line and the status of a command that Ctrl-C stopped before it could save anything."""
-    return "swerve: interrupted; what was written so far is kept", 128 + signal.SIGINT
+def _interrupt_on_sigterm() -> None:
+    """Treat SIGTERM like Ctrl-C, for what cleans up and for the line that says how to continue."""
+    process = os.getpid()
+
+    def interrupt(number: int, _frame: object) -> None:
+        if os.getpid() != process:  # a forked copy, which has nothing to save
+            os._exit(128 + number)
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
-def describe_failure(error: BaseException, *, debug: bool = False) -> tuple[str, int]:
-    """Return what to print on stderr and the exit status; with `debug` the traceback comes first.
+_CONTINUED = {"demo": ["--resume"], "eval": [], "sample": [], "probe": [], "study": []}
+"""Commands that continue where they were interrupted -> what is added to the same command."""
+
+
+def _interrupted(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
+    """Return the line and the status of a command that Ctrl-C or SIGTERM stopped."""
+    number = next((number for number in error.args if isinstance(number, int)), signal.SIGINT)
+    line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
+    if command in _CONTINUED:
+        again = [*arguments, *(word for word in _CONTINUED[command] if word not in arguments)]
+        line += f"; continue with: swerve {shlex.join(again)}"
+    return line, 128 + number
+
+
+def describe_failure(error: BaseException, *, debug: bool = False, arguments: Sequence[str] = ()) -> tuple[str, int]:
+    """Return what to print on stderr and the exit status of a command; with `debug` the traceback comes first.
 
     There is no line where several processes work together and another one says it.
 
     >>> from swerve.errors import ConfigError
     >>> describe_failure(ConfigError("unknown recipe 'x'"))
     ("swerve: error: unknown recipe 'x'", 2)
+    >>> describe_failure(KeyboardInterrupt(), arguments=["probe", "runs/x"])[0]
+    'swerve: interrupted; what was written so far is kept; continue with: swerve probe runs/x'
     """
-    line, status = _describe(error)
+    line, status = _describe(error, arguments)
     trace = "".join(traceback.format_exception(error)) if debug else ""
     return trace + ("" if _is_said_by_another(error) else line), status
 
 
-def _describe(error: BaseException) -> tuple[str, int]:
+def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return interrupted()
+        return _interrupted(error, arguments)
     if isinstance(error, InterruptedRunError):
         return f"swerve: {one_line(str(error))}", error.exit_status
     if isinstance(error, ProblemsError):

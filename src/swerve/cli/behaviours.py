@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_result, table_lines
+from swerve.cli.console import check_output, print_result
 from swerve.cli.options import Baseline, EmbeddingModel, Fields, Json
+from swerve.cli.text import number, one_line, table, wrapped
 from swerve.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def behaviours_text(summary: Summary) -> str:
     parts = ["\n\n".join(blocks), *_differences(shown, summary["baseline"]), *_signs(labels, summary["source"])]
     if len(shown) < len(labels):
         parts.append(f"{len(shown)} of {len(labels)} are shown; --json has all.")
-    return "\n".join([*parts, *(f"Note: {note}." for note in summary["notes"])])
+    return "\n".join([*parts, *(wrapped(f"Note: {note}.") for note in summary["notes"])])
 
 
 def _block(shown: Sequence[Summary]) -> str:
@@ -169,7 +170,7 @@ def _block(shown: Sequence[Summary]) -> str:
         *_sampling(shown, intervals),
     ]
     measured = [line for line in lines if set(line[1:]) != {_NOT_MEASURED}]
-    return "\n".join(table_lines([heading, *measured], are_numbers=True))
+    return table([heading, *measured], are_numbers=True)
 
 
 def _differences(shown: Sequence[Summary], baseline: str) -> list[str]:
@@ -200,21 +201,11 @@ def _evenly(labels: Sequence[Summary]) -> list[Summary]:
 
 
 def _line(words: str, means: Sequence[Mapping[str, float] | None], unit: str, intervals: bool) -> list[str]:
-    return [f"{words}, %" if unit else words, *(_cell(mean, unit, intervals) for mean in means)]
-
-
-def _cell(figure: Mapping[str, float] | None, unit: str, intervals: bool) -> str:
-    if figure is None:
-        return _NOT_MEASURED
-    scale = 100 if unit else 1
-    mean = _number(scale * figure["mean"])
-    if not intervals:
-        return mean
-    return f"{mean} [{_number(scale * figure['low'])}, {_number(scale * figure['high'])}]"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    scale, cells = 100 if unit else 1, []
+    for figure in means:
+        mean, low, high = (number(scale * figure[end]) if figure else "" for end in ("mean", "low", "high"))
+        cells.append(_NOT_MEASURED if figure is None else f"{mean} [{low}, {high}]" if intervals else mean)
+    return [f"{words}, %" if unit else words, *cells]
 
 
 def _sampling(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:

@@ -9,12 +9,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from swerve.artifacts.files import record_fields
+from swerve.cli.text import Metric, format_duration, format_metrics, one_line
 from swerve.errors import ConfigError
 from swerve.progress import Progress, ProgressTask
 
@@ -42,22 +43,6 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
         print_text(text)
 
 
-def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a heading, each column as wide as its longest cell."""
-    print_text("\n".join(table_lines([heading, *([one_line(cell) for cell in row] for row in rows)])))
-
-
-def table_lines(rows: Sequence[Sequence[str]], *, are_numbers: bool = False) -> list[str]:
-    """Return rows as lines, each column as wide as its longest cell; numbers after the first are set to the right.
-
-    >>> table_lines([("A", "B"), ("long", "1")])
-    ['A     B', 'long  1']
-    """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    sides = ["<", *[">" if are_numbers else "<"] * (len(widths) - 1)]
-    return ["  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows]
-
-
 def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:
     """Check that a command can write its output file there; an existing file is replaced.
 
@@ -78,45 +63,6 @@ def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | 
         raise ConfigError(f"{option} {path} is not an ordinary file; give the name of one")
     if not path.name.endswith(ending):
         raise ConfigError(f"{option} {path} must end in {ending}")
-
-
-Metric = float | int | str | None
-
-
-def one_line(text: str) -> str:
-    r"""Return `text` on one line, its control characters replaced.
-
-    >>> one_line("a\n b\x1b[31m")
-    'a b�[31m'
-    """
-    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
-
-
-def format_metrics(metrics: Mapping[str, Metric]) -> str:
-    """Return metrics as text: underscores become spaces, None is "not measured".
-
-    >>> format_metrics({"reward": 0.51234, "lr": 5e-05, "step": 1200, "mean_kl": None})
-    'reward 0.512, lr 5e-05, step 1200, mean kl not measured'
-    """
-    return ", ".join(f"{name.replace('_', ' ')} {_format_metric(value)}" for name, value in metrics.items())
-
-
-def _format_metric(value: Metric) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value:.3g}" if isinstance(value, float) else one_line(str(value))
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration for people.
-
-    >>> format_duration(7.26), format_duration(75), format_duration(7260)
-    ('7.3 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class _LineTask:

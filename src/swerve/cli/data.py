@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_json, print_result, print_table, print_text
-from swerve.cli.options import Json
+from swerve.cli.completion import completed
+from swerve.cli.console import check_output, print_json, print_result, print_text
+from swerve.cli.options import Json, check_choice
+from swerve.cli.text import one_line, wrapped
 from swerve.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import TaskConfig
     from swerve.types import Problem
 
-Task = Annotated[str, typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.")]
+Task = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.", **completed("tasks")),
+]
 TaskChanges = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the task, such as train=data/gsm8k, and seed=N."),
@@ -44,8 +49,9 @@ def list_tasks(as_json: Json = False) -> None:
     rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0], _source(kind)) for name, kind in kinds]
     if as_json:
         print_json([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows])
-    else:
-        print_table(("TASK", "WHAT IT IS", "SOURCE"), rows)
+        return
+    for name, description, source in rows:
+        print_text(f"{name}  ({source})\n{wrapped(description, indent='    ')}")
 
 
 def _source(kind: Any) -> str:
@@ -87,8 +93,7 @@ def _problems(name: str, overrides: Sequence[str], split: str, num: int | None =
     from swerve.problems.reading import ReadFamily
     from swerve.seeds import derive_seed
 
-    if split not in _SPLITS:
-        raise ConfigError(f"--split '{split}' is not allowed{nearest(split, _SPLITS)}; use train or heldout")
+    check_choice("--split", split, _SPLITS)
     task, seed = load_task(name, overrides)
     family = load_family(task)
     named: Literal["train", "heldout"] = "train" if split == "train" else "heldout"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_result
+from swerve.cli.console import check_output, print_result
 from swerve.cli.options import Fields, Json
+from swerve.cli.text import one_line
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.version import __version__
 

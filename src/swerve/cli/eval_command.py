@@ -10,13 +10,26 @@ import typer
 
 from swerve.cli import sample
 from swerve.cli.console import print_text
-from swerve.cli.options import TABLE_FORMATS, Baseline, EmbeddingModel, Fields, Json, check_format
+from swerve.cli.options import (
+    TABLE_FORMATS,
+    Baseline,
+    EmbeddingModel,
+    Fields,
+    Json,
+    check_choice,
+    given_settings,
+    with_settings,
+)
 from swerve.errors import ArtifactError, ConfigError, nearest
 
 _NUM_SAMPLES = 4
+SETTINGS = with_settings(
+    "swerve.config.sampling:SampleSettings", sample.SAMPLING | {"num_samples": f"--num-samples N {_NUM_SAMPLES}"}
+)
 
 
 def evaluate(
+    context: typer.Context,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -44,22 +57,10 @@ def evaluate(
     baseline: Baseline = None,
     task: sample.TaskOption = None,
     data: sample.Data = None,
-    split: sample.SplitOption = "heldout",
-    limit: sample.Limit = None,
     temperatures: Annotated[
         list[str] | None,
         typer.Option("--temperature", metavar="[NAME=]T[,T]", help="0: greedy.  [default: 0,1]"),
     ] = None,
-    num_samples: Annotated[
-        int | None,
-        typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem above 0.  [default: 4]"),
-    ] = None,
-    max_new_tokens: sample.MaxNewTokens = None,
-    seed: sample.Seed = 0,
-    batch: sample.Batch = 64,
-    system: sample.System = None,
-    template_args: sample.TemplateArgs = None,
-    today: sample.Today = None,
     embedding_model: EmbeddingModel = None,
     fields: Fields = None,
     form: Annotated[
@@ -80,7 +81,7 @@ def evaluate(
     from swerve.behaviours.diversity import load_embedder
     from swerve.cli.runs import main_progress
 
-    check_format(form)
+    check_choice("--format", form, TABLE_FORMATS)
     given = list(arguments or ())
     embed = None if embedding_model is None else load_embedder(embedding_model)
     if not models and not rows:
@@ -103,20 +104,7 @@ def evaluate(
         raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
     labelled = sample.resolve_models(models, task) if models else {}
     files = _row_files(rows or ())
-    settings = sample.sample_settings(
-        task,
-        data,
-        changes,
-        split=split,
-        limit=limit,
-        num_samples=num_samples or _NUM_SAMPLES,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        batch=batch,
-        system=system,
-        template_args=template_args or (),
-        date=today,
-    )
+    settings = sample.sample_settings(task, data, changes, {"num_samples": _NUM_SAMPLES, **given_settings(context)})
     chosen = model_temperatures(temperatures or (), list(labelled))
     from swerve.eval.evaluate_models import evaluate_models
     from swerve.formats.typed_fields import parse_fields

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, console_progress, one_line, print_json, print_text
+from swerve.cli.console import check_output, console_progress, print_json, print_text
 from swerve.cli.options import Fields
+from swerve.cli.text import interval, safe
 from swerve.errors import ConfigError
-from swerve.estimates import Estimate, rounded
 
 if TYPE_CHECKING:
     from swerve.eval.answer_files import GradingTask
@@ -107,8 +107,8 @@ def grade(
     if kept:
         kept.finish()
     if disagreements:
-        found = [{"field": one["field"], **row} for one in summary["audits"] for row in one["disagreements"]]
-        write_text(disagreements, _json_lines(found))
+        rows_of = [{"field": audit["field"], **row} for audit in summary["audits"] for row in audit["disagreements"]]
+        write_text(disagreements, _json_lines(rows_of))
     _print(summary, rows, out, as_json=as_json)
 
 
@@ -127,10 +127,20 @@ def _check_outputs(
 def _grading(policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]) -> GradingTask:
     from swerve.eval.answer_files import FIELDS, grading_task, read_known_problems
     from swerve.formats.typed_fields import parse_fields
+    from swerve.rewards import known_graders
 
     known = read_known_problems(problems) if problems else {}
     if task is None:
-        raise ConfigError("--task is missing: which grader? (math, gsm8k, k_and_k, ...; see: swerve data list)")
+        # The problems name their graders; those of one grader say how records with a gold answer are graded, too.
+        graders = sorted({problem.grader or problem.family for problem in known.values()} & {*known_graders()})
+        if not graders:
+            where = f"the problems of {problems} name no grader" if problems else "--task is missing: which grader?"
+            raise ConfigError(f"{where}; give --task math, gsm8k, k_and_k, ... (swerve data list)")
+        if policies and len(graders) > 1:
+            raise ConfigError(
+                f"the problems have several graders ({', '.join(graders)}); say whose policies these are with --task"
+            )
+        task = graders[0]
     return grading_task(task, policies, fields=parse_fields(fields, FIELDS), known=known)
 
 
@@ -155,22 +165,19 @@ def _print(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], out: P
     if as_json:
         print_json(summary)
         return
-    lines = []
-    for line in _summary_lines(summary):  # the indentation stays
-        text = line.lstrip()
-        lines.append(line[: len(line) - len(text)] + one_line(text))
+    text = "\n".join(map(safe, _summary_lines(summary)))
     if out:
-        print_text("\n".join([*lines, f"Verdicts: {out}"]))
+        print_text(f"{text}\nVerdicts: {out}")
         return
     if rows:
         print_text(_json_lines(rows))
-    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.write(f"{text}\n")
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     right = summary["right"]
-    interval = "" if right is None else f" ({_interval(right)})"
-    lines = [f"{summary['num_records']} records, {summary['num_right']} right{interval}"]
+    share = "" if right is None else f" ({interval(right)})"
+    lines = [f"{summary['num_records']} records, {summary['num_right']} right{share}"]
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
         lines.append(f"graded by the graders of their problems: {counts}")
@@ -183,32 +190,27 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append("values: " + ", ".join(f"{value}: {count}" for value, count in summary["values"].items()))
     lines += [f"  {count} x {detail}" for detail, count in summary["failures"].items()]
     lines += [hint for hint in [summary["extraction_hint"]] if hint]
-    for found in summary["audits"]:
-        lines += audit_lines(found, limit=_NUM_SHOWN)
+    for audit in summary["audits"]:
+        lines += audit_lines(audit, limit=_NUM_SHOWN)
     return lines
 
 
-def _interval(value: Estimate) -> str:
-    mean, low, high = (rounded(100 * one, 1, 0, 100) for one in (value.mean, value.low, value.high))
-    return f"{mean}% [{low}%, {high}%]"
-
-
-def audit_lines(found: Mapping[str, Any], *, limit: int) -> list[str]:
+def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
     """Return an audit as lines for people: counts, then at most `limit` disagreements."""
-    agreement = found["agreement"]
+    agreement = audit["agreement"]
     if agreement is None:
-        return [f"Against '{found['field']}': no record has a verdict in it."]
-    lines = [f"Against '{found['field']}' ({found['num_compared']} records): agreement {_interval(agreement)}"]
-    if found["compared"] == "verdicts":
+        return [f"Against '{audit['field']}': no record has a verdict in it."]
+    lines = [f"Against '{audit['field']}' ({audit['num_compared']} records): agreement {interval(agreement)}"]
+    if audit["compared"] == "verdicts":
         lines.append(
-            f"  recorded right {found['recorded_right']}, graded right {found['graded_right']}: "
-            f"both {found['both_right']}, only recorded {found['only_recorded_right']}, "
-            f"only graded {found['only_graded_right']}, neither {found['both_wrong']}"
+            f"  recorded right {audit['recorded_right']}, graded right {audit['graded_right']}: "
+            f"both {audit['both_right']}, only recorded {audit['only_recorded_right']}, "
+            f"only graded {audit['only_graded_right']}, neither {audit['both_wrong']}"
         )
-    if found["num_without_record"]:
-        lines.append(f"  {found['num_without_record']} records have no verdict in it")
-    disagreements = found["disagreements"]
-    lines += [_line(one) for one in disagreements[:limit]]
+    if audit["num_without_record"]:
+        lines.append(f"  {audit['num_without_record']} records have no verdict in it")
+    disagreements = audit["disagreements"]
+    lines += [_line(row) for row in disagreements[:limit]]
     if len(disagreements) > limit:
         lines.append(
             f"  and {len(disagreements) - limit} more; all are in the output of --json or --disagreements FILE"
@@ -216,12 +218,12 @@ def audit_lines(found: Mapping[str, Any], *, limit: int) -> list[str]:
     return lines
 
 
-def _line(one: Mapping[str, Any]) -> str:
-    verdict = one["status"] if one["value"] is None else f"{one['value']:g}"
-    detail = f" ({one['detail']})" if one["detail"] else ""
+def _line(row: Mapping[str, Any]) -> str:
+    verdict = row["status"] if row["value"] is None else f"{row['value']:g}"
+    detail = f" ({row['detail']})" if row["detail"] else ""
     return (
-        f"  {one['id']}: recorded {one['recorded']}, graded {verdict}{detail}; "
-        f"gold {_short(one['gold'])}, read {_short(one['extracted'])}"
+        f"  {row['id']}: recorded {row['recorded']}, graded {verdict}{detail}; "
+        f"gold {_short(row['gold'])}, read {_short(row['extracted'])}"
     )
 
 

@@ -7,77 +7,94 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
-from swerve.cli.options import Json, Overrides, Recipe
-from swerve.errors import ConfigError, MissingExtraError, SwerveError, nearest
+from swerve.cli.completion import completed
+from swerve.cli.console import print_json, print_result, print_text
+from swerve.cli.options import Json, Overrides, PlainCommand, Recipe, check_choice
+from swerve.cli.text import format_duration, one_line, table, wrapped
+from swerve.errors import ConfigError, MissingExtraError, SwerveError
+from swerve.estimates import hundredths
 
 if TYPE_CHECKING:
     from swerve.config import Config
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.files import RecipeUse
 
-recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
-config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
+recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True, rich_markup_mode=None)
+config_app = typer.Typer(
+    help="Look at a configuration without running it.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @recipes_app.callback()
-def list_recipes(context: typer.Context, as_json: Json = False) -> None:
+def list_recipes(
+    context: typer.Context,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="TASK", help="Only recipes of this task, such as gsm8k.", **completed("tasks")),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List the recipes that ship with swerve, or show one."""
     if context.invoked_subcommand is not None:
         return
     from swerve.recipes.files import RECIPE_USES, shipped_recipes
 
     entries = [_describe_recipe(name, use) for use in RECIPE_USES for name in shipped_recipes(use)]
+    if task is not None:
+        check_choice("--task", task, sorted({entry["task"] for entry in entries if entry["task"]}))
+        entries = [entry for entry in entries if entry["task"] == task]
     if as_json:
         print_json(entries)
         return
-    rows = [
-        (entry["name"], entry["command"], ", ".join(entry["profiles"]) or "-", entry["description"])
-        for entry in entries
-    ]
-    print_table(("RECIPE", "COMMAND", "PROFILES", "WHAT IT IS"), rows)
+    for entry in entries:
+        profiles = f"; profile={'|'.join(entry['profiles'])}" if entry["profiles"] else ""
+        print_text(f"{entry['name']}  (swerve {entry['command']}{profiles})")
+        print_text(wrapped(entry["description"], indent="    "))
 
 
 def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
-    """Return a shipped recipe's name, its command, its profiles, and the first sentence of its comment."""
+    """Return a shipped recipe's name, its command, task and profiles, and the first sentence of its comment."""
     from swerve.recipes.files import recipe_text
     from swerve.recipes.layers import read_layers
 
     comment = itertools.takewhile(lambda line: line.startswith("# "), recipe_text(name, use).splitlines())
     sentence = re.match(r".*?[.?](?= |$)", " ".join(line[2:] for line in comment))
-    profiles = read_layers(name, use).profile_names
-    description = sentence.group() if sentence else ""
-    return {"name": name, "command": use, "profiles": list(profiles), "description": description}
+    layers = read_layers(name, use)
+    base = layers.data.get("recipe")  # of a study
+    task = (read_layers(base, "train") if base else layers).data.get("task")
+    return {
+        "name": name,
+        "command": use,
+        "task": task["kind"] if isinstance(task, dict) else task,
+        "profiles": list(layers.profile_names),
+        "description": sentence.group() if sentence else "",
+    }
 
 
-@recipes_app.command(name="show")
+@recipes_app.command(name="show", cls=PlainCommand)
 def show_recipe(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     command: Annotated[
         str | None,
         typer.Option(
-            "--command", metavar="train|probe|study", help="Whose recipe, of several.  [default: the first that has it]"
+            "--command", metavar="train|probe|study", help="Which command's recipe, if several have one of that name."
         ),
     ] = None,
 ) -> None:
     """Print a recipe as it is written, comments included."""
     from swerve.recipes.files import RECIPE_USES, recipe_text, shipped_recipes
 
-    if command not in (None, *RECIPE_USES):
-        raise ConfigError(
-            f"--command '{command}' is not known{nearest(str(command), RECIPE_USES)} ({', '.join(RECIPE_USES)})"
-        )
+    check_choice("--command", command, RECIPE_USES)
     uses = [use for use in RECIPE_USES if command in (None, use)]
     print_text(recipe_text(name, next((use for use in uses if name in shipped_recipes(use)), uses[0])))
 
 
-@config_app.command(name="show")
+@config_app.command(name="show", cls=PlainCommand)
 def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
     """Print the resolved configuration, defaults included."""
     from swerve.recipes.loader import dump_yaml, load_config
@@ -95,7 +112,7 @@ def _shipped_probe(recipe: str, overrides: Sequence[str]) -> ProbeRecipe | None:
     return load_document(ProbeRecipe, recipe, overrides) if recipe in shipped_recipes("probe") else None
 
 
-@config_app.command(name="check")
+@config_app.command(name="check", cls=PlainCommand)
 def check_config(
     recipe: Recipe,
     overrides: Overrides = None,
@@ -206,7 +223,7 @@ def _available(device: str, gigabytes: float | None) -> int:
     return device_memory(resolve_device(device)) if gigabytes is None else int(gigabytes * 1e9)
 
 
-@config_app.command(name="schema")
+@config_app.command(name="schema", cls=PlainCommand)
 def show_schema(
     probe: Annotated[bool, typer.Option("--probe", help="Of the recipes of swerve probe instead.")] = False,
 ) -> None:
@@ -218,23 +235,24 @@ def show_schema(
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """Return a run's name, date, status, stages, last step and best metrics; what cannot be read is None.
+    """Return a run's name, date, seconds, status, stages, last step and best metrics; what cannot be read is None.
 
-    The reason is in `error` then. A run that says `training` and that no process holds was `killed`. The date is that
-    of its directory's `config.yaml`, UTC. `accuracy` is the highest of all evaluations of the run, with its
-    checkpoint's label; `reward` the highest mean reward of a step.
+    The reason is in `error` then. A run that says `training` and that no process holds was `killed`. The date is when
+    it began, UTC. `accuracy` is the highest of all evaluations of the run, with its checkpoint's label; `reward` the
+    highest mean reward of a step.
     """
     from swerve.artifacts.metrics import read_metrics
     from swerve.artifacts.run import RunDirectory
     from swerve.recipes.loader import load_config
 
     run = RunDirectory(path)
-    entry: dict[str, Any] = dict.fromkeys(("date", "status", "stages", "last_step", "num_steps", "accuracy", "reward"))
+    entry: dict[str, Any] = dict.fromkeys(
+        ("date", "seconds", "status", "stages", "last_step", "num_steps", "accuracy", "reward")
+    )
     entry["name"] = path.name
     try:
-        run.read_provenance()
-        entry["date"] = datetime.fromtimestamp(run.config_path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M")
-        entry["status"] = run.status
+        record = run.read_provenance()
+        entry["status"], entry["date"], entry["seconds"] = run.status, record.get("date"), record.get("seconds")
         stages = load_config(run.config_path).stages
         entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
 
@@ -265,22 +283,21 @@ def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str
     return _best([*of_checkpoints, *records], "eval_accuracy")
 
 
-_COLUMNS = ("RUN", "DATE (UTC)", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
+_COLUMNS = ("RUN", "BEGAN (UTC)", "TRAINED FOR", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    from swerve.cli.summary import format_percent
-
     stages = ", ".join(entry["stages"]) if entry["stages"] is not None else "unreadable"
     steps = "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}"
     accuracy, reward = entry["accuracy"], entry["reward"]
     return (
-        entry["name"],
+        one_line(entry["name"]),
         entry["date"] or "-",
+        "-" if not entry["seconds"] else format_duration(entry["seconds"]),
         entry["status"] or "unreadable",
         stages,
         steps,
-        "-" if accuracy is None else f"{format_percent(accuracy['value'])} ({accuracy['at']})",
+        "-" if accuracy is None else f"{hundredths(accuracy['value'])}% ({accuracy['at']})",
         "-" if reward is None else f"{reward['value']:.3f} ({reward['at']})",
     )
 
@@ -296,7 +313,7 @@ def list_runs(
         print_json(entries)
         return
     if entries:
-        print_table(_COLUMNS, [_row(entry) for entry in entries])
+        print_text(table([_COLUMNS, *map(_row, entries)]))
     else:
         print_text(f"No runs in {directory}/.")
     for entry in entries:

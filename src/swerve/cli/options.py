@@ -1,41 +1,43 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, and options that are the keys of settings."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
+from swerve.cli.completion import completed
 from swerve.errors import ConfigError, nearest
 
-Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Path of a YAML file, or the name of a shipped recipe.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Run directory, or its name under runs/.")]
+if TYPE_CHECKING:
+    from swerve.recipes.layers import Override
+
+Recipe = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", **completed("recipes")),
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, such as seed=1 or stages.rl.steps=40."),
-]
-StageOverrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report., rollout. or runtime."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Changes to the recipe, such as seed=1 or stages.rl.steps=40.",
+        **completed("keys"),
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
-Verify = Annotated[
-    bool,
-    typer.Option("--verify", help="Resumed, read the checkpoints before the last one too, and name damaged ones."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]
-ResumeOrStart = Annotated[
-    bool,
-    typer.Option("--resume-or-start", help="Continue the run if it was begun, start it otherwise: for requeued jobs."),
-]
 Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),
 ]
 EmbeddingModel = Annotated[
     str | None,
-    typer.Option("--embedding-model", metavar="MODEL", help="Model of sentence-transformers, for cosine diversity."),
+    typer.Option("--embedding-model", metavar="MODEL", help="sentence-transformers model for cosine diversity."),
 ]
 Baseline = Annotated[
     str | None,
@@ -46,7 +48,118 @@ TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
 
 
-def check_format(form: str | None) -> None:
-    """Raise ConfigError unless a form of the table is known, or none is given."""
-    if form is not None and form not in TABLE_FORMATS:
-        raise ConfigError(f"--format '{form}' is not one of {', '.join(TABLE_FORMATS)}{nearest(form, TABLE_FORMATS)}")
+def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None:
+    """Raise ConfigError unless an option's value is one of its choices, or is not given."""
+    allowed = list(choices)
+    if value is not None and value not in allowed:
+        raise ConfigError(f"{option} {value!r} is not one of {', '.join(allowed)}{nearest(value, allowed)}")
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help names arguments as they are declared, without Python types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options, `--help` last."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            param.display_type_rich = lambda ctx: ""  # of newer versions of typer
+        return params
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the command in the line of its usage."""
+        arguments = (str(param.metavar) for param in self.params if param.param_type_name == "argument")
+        return ["[OPTIONS]", *arguments]
+
+
+def with_settings(place: str, options: Mapping[str, str]) -> type[TyperCommand]:
+    """Return a class of commands that have keys of settings as further options; `given_settings` returns them.
+
+    The settings are imported when the command is called, so that `swerve --help` needs none.
+
+    Args:
+        place: `module:Class` of the settings, a pydantic model.
+        options: dotted key -> the option, what it takes, and its default where the command has one of its own, such as
+            `--samples FILE`. Help, choices and other defaults are those of the field.
+    """
+
+    @cache
+    def params() -> list[Any]:
+        # What typer makes of a function with these parameters.
+        def command() -> None: ...
+
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [_parameter(f"setting_{number}", place, key, text) for number, (key, text) in enumerate(options.items())]
+        )
+        app = typer.Typer(add_completion=False)
+        app.command()(command)
+        return list(typer.main.get_command(app).params)
+
+    class WithSettings(PlainCommand):
+        def get_params(self, ctx: Any) -> list[Any]:
+            *own, help_option = super().get_params(ctx)
+            return [*own, *params(), help_option]
+
+        def invoke(self, ctx: Any) -> Any:
+            """Hand the options that were given to the command as keys of the settings."""
+            ctx.obj = {}
+            for key, param in zip(options, params(), strict=True):
+                if given := ctx.params.pop(param.name):
+                    ctx.obj[key] = _override(place, key, param.opts[0], given)
+            return super().invoke(ctx)
+
+    return WithSettings
+
+
+def given_settings(context: typer.Context) -> dict[str, Override]:
+    """Return the options of settings that were given, by key."""
+    return dict(context.obj)
+
+
+def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:
+    """Return of a dotted key its description, its default (None: there is none to show), and its JSON schema."""
+    from pydantic import TypeAdapter
+
+    module, _, name = place.partition(":")
+    model: Any = getattr(import_module(module), name)
+    outer, _, last = key.rpartition(".")
+    default = None
+    if outer:
+        section = model.model_fields[outer]
+        default = getattr(section.default, last, None)
+        kinds = (*get_args(section.annotation), section.annotation)
+        model = next(kind for kind in kinds if hasattr(kind, "model_fields"))
+    field = model.model_fields[last]
+    schema = TypeAdapter(field.annotation).json_schema()
+    default = None if field.is_required() else default or field.get_default(call_default_factory=True) or None
+    return field.description or "", default, schema.get("anyOf", [schema])[0]
+
+
+def _parameter(name: str, place: str, key: str, text: str) -> inspect.Parameter:
+    """Return the option as a parameter of a command."""
+    description, default, schema = _field(place, key)
+    option, _, rest = text.partition(" ")
+    metavar, _, own = rest.partition(" ")
+    default = own or default
+    choices = schema.get("enum", ())
+    shown = "" if default is None else f"  [default: {default}]"
+    if metavar and choices:
+        shown = f" One of {', '.join(choices)}.{shown}"
+    said = typer.Option(
+        option,
+        metavar=metavar or "|".join(choices),
+        help=" ".join(description.replace("`", "").split()) + shown,
+    )
+    kind: Any = list[str] | None if schema["type"] in ("array", "object") else str | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, said])
+
+
+def _override(place: str, key: str, option: str, given: Any) -> Override:
+    """Return an option as the key that it stands for: texts and lists of them as they are, all else read as YAML."""
+    from swerve.recipes.layers import Override, parse_override
+
+    kind = _field(place, key)[2]["type"]
+    if kind == "object":
+        given = {".".join(pair.keys): pair.value for pair in map(parse_override, given)}
+    elif kind not in ("string", "array"):
+        given = parse_override(f"value={given}").value
+    return Override(text=option, keys=tuple(key.split(".")), value=list(given) if kind == "array" else given)

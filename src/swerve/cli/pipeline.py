@@ -1,6 +1,6 @@
 """`swerve demo`, `train`, `eval`, `probe`, `export` and `report`: run a stage and print its result.
 
-torch is imported inside the functions, so that wrong usage is reported at once.
+What a stage needs is imported inside the functions, so that help and wrong usage are answered at once.
 """
 
 from __future__ import annotations
@@ -9,54 +9,58 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from swerve.artifacts.evaluation import Evaluation, read_evaluations
-from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.run import RUNS, RunDirectory, check_name, find_run, is_main_process
-from swerve.artifacts.samples import is_samples_file, read_samples
+import typer
+
+from swerve.cli.completion import completed
 from swerve.cli.console import print_json, print_result, print_text
-from swerve.cli.runs import find_study, free_run_path, main_progress
-from swerve.cli.study_command import report_runs, report_study
-from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
-from swerve.config import Config
+from swerve.cli.options import Json, Out, Overrides, Recipe, check_choice
+from swerve.cli.text import wrapped
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
-from swerve.models.named_models import resolve_checkpoint
-from swerve.models.runtime import set_thread_environment
-from swerve.probe.recipe import ProbeSettings
-from swerve.progress import Progress
-from swerve.recipes.epochs import with_steps
-from swerve.recipes.files import shipped_recipes
-from swerve.recipes.loader import load_config, load_run_config, load_settings
+
+if TYPE_CHECKING:
+    from swerve.artifacts.evaluation import Evaluation
+    from swerve.artifacts.probe_summary import ProbeSummary
+    from swerve.artifacts.run import RunDirectory
+    from swerve.config import Config
+    from swerve.progress import Progress
 
 
-def run_train(
-    recipe: str,
-    overrides: Sequence[str],
-    *,
-    out: Path | None,
-    resume: bool,
-    or_start: bool = False,
-    verify: bool = False,
-    as_json: bool,
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    out: Out = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an interrupted run from its last checkpoint; RECIPE may be the run."),
+    ] = False,
+    resume_or_start: Annotated[
+        bool,
+        typer.Option("--resume-or-start", help="Continue the run if it exists, start it otherwise: for requeued jobs."),
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="When resuming, also check the checkpoints before the last one.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Train every stage of a recipe; with `resume`, `recipe` may be the run itself.
-
-    With `or_start` a run that was begun is continued, and another one started.
-    """
-    from swerve.train import known_run, run_directory, train
+    """Train the stages of a recipe, one after another."""
+    from swerve.artifacts.run import is_main_process
+    from swerve.cli.runs import main_progress
+    from swerve.recipes.loader import load_config
+    from swerve.train import known_run, run_directory
+    from swerve.train import train as train_recipe
 
     # A job that torchrun started again continues by itself, and so does a run that was begun, where that is asked for.
-    progress = main_progress()
-    known = known_run(recipe) if resume or or_start else None
-    there = run_directory(load_config(known or recipe, overrides), out or known)
+    changes, progress = overrides or (), main_progress()
+    known = known_run(recipe) if resume or resume_or_start else None
+    there = run_directory(load_config(known or recipe, changes), out or known)
     if not resume and there.is_of_this_job():
-        or_start = True
+        resume_or_start = True
         progress.note("torchrun started the processes again: the run continues")
-    if or_start:
+    if resume_or_start:
         resume = (there.path / "run.json").is_file()
-    run = train(known or recipe, overrides, out=there, resume=resume, verify=verify, progress=progress)
+    run = train_recipe(known or recipe, changes, out=there, resume=resume, verify=verify, progress=progress)
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints]})
 
@@ -70,6 +74,8 @@ def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
     >>> demo_recipe(["seed=1", "task=knights_knaves"])
     ('demo_knights_knaves', ['seed=1'])
     """
+    from swerve.recipes.files import shipped_recipes
+
     tasks = [name.removeprefix("demo_") for name in shipped_recipes() if name.startswith("demo_")]
     chosen = [override.partition("=")[2].strip() for override in overrides if override.startswith("task=")]
     task = chosen[-1] if chosen else "addition"
@@ -78,46 +84,72 @@ def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
     return f"demo_{task}", [override for override in overrides if not override.startswith("task=")]
 
 
-def _latest_run_path(path: Path) -> Path:
-    """Return the last of `path`, `path-2`, `path-3`, ... that exists, or `path`."""
-    number, latest = 2, path
-    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
-        number, latest = number + 1, candidate
-    return latest
+def _demo_path(config: Config, overrides: Sequence[str], *, resume: bool, progress: Progress) -> Path:
+    """Return where the demo goes: to the last run of its name if it is continued, else to a new one.
 
+    Raises:
+        ConfigError: the last run of the same settings was interrupted; the message says how to continue it.
+    """
+    from swerve.artifacts.run import RUNS, RunDirectory, check_name
+    from swerve.recipes.loader import config_hash, load_config
 
-def _demo_path(config: Config, *, resume: bool, progress: Progress) -> Path:
-    default = RUNS / check_name(config.name)
-    if resume:
-        return _latest_run_path(default)
-    path = free_run_path(default)
-    if path != default:
-        progress.note(f"{default} exists; this run goes to {path}")
+    # name, name-2, name-3, ... up to the last that is there.
+    path = first = RUNS / check_name(config.name)
+    latest, number = None, 1
+    while path.exists():
+        latest, number = path, number + 1
+        path = first.with_name(f"{first.name}-{number}")
+    if latest is None or resume:
+        return latest or first
+    run = RunDirectory(latest)
+    is_same = run.config_path.is_file() and config_hash(load_config(run.config_path)) == config_hash(config)
+    if is_same and not (run.report_path / "index.html").is_file() and not run.is_held():
+        command = " ".join(["swerve demo", *overrides, "--resume"])
+        raise ConfigError(f"{latest} was interrupted; continue it with: {command}, or begin another with --out DIR")
+    progress.note(f"{first} exists; this run goes to {path}")
     return path
 
 
-def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
-    """Run a shipped recipe through every stage and print what came out."""
-    started = time.monotonic()
-    progress = main_progress()
-    recipe, rest = demo_recipe(overrides)
+def demo(
+    overrides: Overrides = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the last demo where it was interrupted.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every finding, not only the headline.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a tiny model, evaluate it, probe it and write its report: minutes on one CPU core."""
+    from swerve.artifacts.evaluation import read_evaluations
+    from swerve.artifacts.probe_summary import read_summary
+    from swerve.cli.runs import main_progress
+    from swerve.cli.summary import demo_text, evaluation_text, findings_text
+    from swerve.recipes.epochs import with_steps
+    from swerve.recipes.loader import load_config
+
+    # Everything is checked before training begins.
+    started, progress = time.monotonic(), main_progress()
+    recipe, rest = demo_recipe(overrides or ())
     config = with_steps(load_config(recipe, rest))
+    path = out or _demo_path(config, overrides or (), resume=resume, progress=progress)
     from swerve.eval.heldout import evaluate_run
     from swerve.probe.from_run import probe_run
     from swerve.report.page import build_report
-    from swerve.train import train
+    from swerve.train import train as train_recipe
 
-    run = train(
-        config, out=out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress
-    )
+    try:
+        run = train_recipe(config, out=path, resume=resume, progress=progress)
+    except InterruptedRunError as error:  # it is the demo that is continued, not the training alone
+        raise KeyboardInterrupt(error.exit_status - 128) from None
     evaluate_run(config, run, progress=progress)
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
-    evaluations, probe = read_evaluations(run), read_summary(run)
-    result = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
-    text = run_summary(evaluations, probe, seconds=seconds, report=page)
-    print_result({"run": str(run.path), **result}, text, as_json=as_json)
+    if as_json:
+        result = {"evaluations": read_evaluations(run), "probe": read_summary(run)}
+        print_json({"run": str(run.path), **result, "report": str(page), "seconds": round(seconds, 1)})
+        return
+    if verbose:
+        print_text(f"{evaluation_text(read_evaluations(run))}\n{findings_text(run)}\n")
+    print_text(demo_text(run, page, seconds=seconds))
 
 
 def _run_stage(
@@ -126,18 +158,19 @@ def _run_stage(
     stage: Callable[[Config, RunDirectory, Progress], Any],
     *,
     as_json: bool,
-    describe: Callable[[RunDirectory, Any], str],
+    describe: Callable[[RunDirectory], str],
 ) -> None:
+    from swerve.artifacts.run import find_run, is_main_process
+    from swerve.cli.runs import main_progress
+    from swerve.models.runtime import set_thread_environment
+    from swerve.recipes.loader import load_run_config
+
     run = find_run(name)
     config = load_run_config(run, overrides)
     set_thread_environment(config.runtime)
     result = stage(config, run, main_progress())
-    if not is_main_process():
-        return
-    if as_json:
-        print_json(result)
-    else:
-        print_text(describe(run, result))
+    if is_main_process():
+        print_result(result, "" if as_json else describe(run), as_json=as_json)
 
 
 def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool, **compared: Any) -> None:
@@ -156,14 +189,17 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
 
         return evaluate_run(config, run, progress=progress)
 
-    def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
+    def describe(run: RunDirectory) -> str:
         if form is None:
+            from swerve.artifacts.evaluation import read_evaluations
+            from swerve.artifacts.metrics import read_metrics
+            from swerve.cli.summary import evaluation_text
             from swerve.eval.phases import path_phases, stage_courses
 
             records = read_metrics(run.metrics_path)
             lines = [course.described() for course in stage_courses(records)]
             lines += [phases.described() for phases in path_phases(records)]
-            return "\n".join([*evaluation_lines(read_evaluations(run)), *lines])
+            return "\n".join([evaluation_text(read_evaluations(run)), *map(wrapped, lines)])
         from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
 
@@ -174,25 +210,42 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
 
 def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     """Compare the checkpoints of a run with its reference, token by token."""
+    from swerve.cli.summary import findings_text
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> ProbeSummary | None:
         from swerve.probe.from_run import probe_run
 
         return probe_run(config, run, progress=progress)
 
-    def describe(run: RunDirectory, result: ProbeSummary | None) -> str:
-        return "\n".join(probe_lines(result))
-
-    _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
+    _run_stage(run, overrides, stage, as_json=as_json, describe=findings_text)
 
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str, as_json: bool) -> None:
-    """Write a folder in the Hugging Face layout."""
-    if dtype not in (None, *_DTYPES):
-        raise ConfigError(f"--dtype '{dtype}' is not known{nearest(str(dtype), _DTYPES)}; use {', '.join(_DTYPES)}")
+def export_checkpoint(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN:LABEL|FOLDER",
+            help="A checkpoint of a run, or a folder with safetensors.",
+            **completed("models"),
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make; it must not exist.")],
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="|".join(_DTYPES), help="Type of the weights.  [default: as stored]"),
+    ] = None,
+    max_shard_size: Annotated[
+        str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest file of weights, such as 500MB.")
+    ] = "5GB",
+    as_json: Json = False,
+) -> None:
+    """Write a checkpoint, another trainer's folder or a LoRA adapter as a Hugging Face folder with a model card."""
+    from swerve.models.named_models import resolve_checkpoint
+
+    check_choice("--dtype", dtype, _DTYPES)
     if not re.fullmatch(r"0*[1-9]\d*(KB|MB|GB)", max_shard_size):
         raise ConfigError(f"--max-shard-size '{max_shard_size}' must be a whole number of KB, MB or GB, such as 500MB")
     if out.exists() or out.is_symlink():
@@ -214,7 +267,72 @@ def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str
     print_result(exported, "\n".join(lines), as_json=as_json)
 
 
-def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None, as_json: bool) -> None:
+def report(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SAMPLES",
+            help="A run, the directory of a probe or a study, or a file or folder of samples.",
+            **completed("runs"),
+        ),
+    ],
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|SAMPLES]... [NAME]... [KEY=VALUE]...",
+            help="More of them; names of figures, with --figures; changes under report.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where several runs are compared.  [default: compared-RUN-RUN]"),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Only write figures: those named by NAME[,NAME]..., or all.")
+    ] = False,
+    problem: Annotated[
+        list[str] | None,
+        typer.Option("--problem", metavar="ID", help="With --figures, the problem of a case study; repeatable."),
+    ] = None,
+    formats: Annotated[
+        str | None, typer.Option("--format", metavar="png,pdf,svg", help="With --figures.  [default: all three]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page that works offline, and its figures: of a run, probe, study or samples, or of runs compared."""
+    given = rest or ()
+    if figures:
+        _write_figures(source, given, problems=problem or (), formats=formats, as_json=as_json)
+        return
+    if problem or formats:
+        raise ConfigError("--problem and --format are of figures; add --figures")
+    from swerve.artifacts.run import find_run
+    from swerve.cli.runs import find_study, main_progress
+    from swerve.cli.study_command import report_runs, report_study
+
+    more = [word for word in given if "=" not in word or Path(word).exists()]
+    study = find_study(source)
+    sample_files = _sample_files(Path(source))
+    if out is not None and (sample_files or study or not more):
+        raise ConfigError("--out is where several runs are compared; give two runs or more")
+    if sample_files:
+        _report_samples(Path(source), sample_files, more, given, as_json=as_json)
+    elif study is not None:
+        report_study(study, as_json=as_json)
+    elif more:
+        paths = [find_run(place).path for place in (source, *more)]
+        others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
+        report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}", as_json=as_json)
+    else:
+        from swerve.report import report as write_report
+
+        page = write_report(source, given, progress=main_progress())
+        print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
+
+
+def _write_figures(
+    name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None, as_json: bool
+) -> None:
     """Write figures of a run or a probe, all or those that are named, and print their paths.
 
     Raises:
@@ -223,10 +341,13 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
     """
     if _sample_files(Path(name)):
         raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
+    from swerve.artifacts.run import find_run
+    from swerve.cli.runs import find_study, main_progress
     from swerve.report.draw.figures import FORMATS
     from swerve.report.figures import missing_lines, write_run_figures
 
-    names, chosen = _words(rest), tuple(FORMATS) if formats is None else _words([formats])
+    words = [tuple(word for text in texts for word in text.split(",") if word) for texts in (rest, [formats or ""])]
+    names, chosen = words[0] if words[0] != ("all",) else (), words[1] or tuple(FORMATS)
 
     # A study has figures of its own.
     study = find_study(name)
@@ -252,40 +373,10 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
     print_result(result, "\n".join(result["figures"]), as_json=as_json)
 
 
-def _words(given: Sequence[str]) -> tuple[str, ...]:
-    """Return words that stand one by one or with commas between them."""
-    return tuple(word for text in given for word in text.split(",") if word)
-
-
-def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
-    """Write the report of a run, a probe, a study, files of samples, or of several runs compared, from artifacts."""
-    more = [override for override in overrides if "=" not in override or Path(override).exists()]
-    study = find_study(run)
-    sample_files = _sample_files(Path(run))
-    if out is not None and (sample_files or study or not more):
-        raise ConfigError("--out is where several runs are compared; give two runs or more")
-    if sample_files:
-        _report_samples(Path(run), sample_files, more, overrides, as_json=as_json)
-    elif study is not None:
-        report_study(study, as_json=as_json)
-    elif more:
-        paths = [find_run(place).path for place in (run, *more)]
-        report_runs(paths, out or paths[0].parent / _compared(paths), as_json=as_json)
-    else:
-        from swerve.report import report
-
-        page = report(run, overrides, progress=main_progress())
-        print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
-
-
-def _compared(paths: Sequence[Path]) -> str:
-    """Return the name of the directory in which runs are compared."""
-    rest = [paths[1].name] if len(paths) == 2 else [f"{len(paths) - 1}-others"]
-    return "-".join(["compared", paths[0].name, *rest])
-
-
 def _sample_files(path: Path) -> list[Path]:
     """Return a file of samples, or those in a folder; none where a path is something else."""
+    from swerve.artifacts.samples import is_samples_file
+
     if (path / "run.json").is_file():
         return []
     return [file for file in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(file)]
@@ -295,7 +386,11 @@ def _report_samples(
     path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str], *, as_json: bool
 ) -> None:
     """Write the page of files of samples: in their folder, or beside the first file."""
+    from swerve.probe.recipe import ProbeSettings
+    from swerve.recipes.loader import load_settings
+
     options = load_settings(ProbeSettings, [file for file in rest if file not in more]).report
+    from swerve.artifacts.samples import read_samples
     from swerve.cli.sample import comparison_text
     from swerve.eval.comparison import compare
     from swerve.report.samples import write_samples_page
@@ -305,5 +400,4 @@ def _report_samples(
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
-    text = f"{comparison_text(shown)}\nReport: {page}"
-    print_result({"report": str(page)}, text, as_json=as_json)
+    print_result({"report": str(page)}, f"{comparison_text(shown)}\nReport: {page}", as_json=as_json)

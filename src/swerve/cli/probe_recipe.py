@@ -13,7 +13,7 @@ from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory, is_main_process
 from swerve.cli.console import print_result
 from swerve.cli.runs import main_progress
-from swerve.cli.summary import probe_lines
+from swerve.cli.summary import findings_text
 from swerve.errors import ConfigError, nearest
 from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
@@ -49,7 +49,7 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     _write_report(recipe, out, chosen, progress)
     summary = read_summary(out)
     written = {"figures": out.report_path / "figures", "report": out.report_path / "index.html"}
-    lines = probe_lines(summary) if summary and not set(chosen) <= written.keys() else []
+    lines = [findings_text(out)] if summary and not set(chosen) <= written.keys() else []
     lines += [f"{step.capitalize()}: {written[step]}" for step in chosen if step in written]
     print_result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]), as_json=as_json)
 

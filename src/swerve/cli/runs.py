@@ -1,4 +1,4 @@
-"""Free names for runs, studies by name, and the progress of a command. Free of torch."""
+"""Studies by name, and the progress of a command. Free of torch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ from swerve.progress import Progress, SilentProgress
 def main_progress() -> Progress:
     """Return the progress on stderr; under torchrun that of the first process, the others show nothing."""
     return console_progress(sys.stderr) if is_main_process() else SilentProgress()
-
-
-def free_run_path(path: Path) -> Path:
-    """Return `path`, or the first of `path-2`, `path-3`, ... that does not exist."""
-    number, candidate = 1, path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
 
 
 def find_study(name: str) -> Path | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import print_result, table_lines
-from swerve.cli.options import Json
+from swerve.cli.completion import completed
+from swerve.cli.console import print_result
+from swerve.cli.options import Json, given_settings, with_settings
+from swerve.cli.text import table, wrapped
 from swerve.errors import CheckpointError, ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -19,54 +21,39 @@ if TYPE_CHECKING:
     from swerve.config.sampling import SampleSettings
 
 _WORK = ("runtime", "rollout")
-_KEYS = {"batch": "runtime.max_rows", "date": "today"}
-"""Option -> the key of the settings that it stands for, where that has another name."""
+SAMPLING = {
+    "split": "--split",
+    "limit": "--limit N",
+    "num_samples": "--num-samples N",
+    "max_new_tokens": "--max-new-tokens N",
+    "seed": "--seed N",
+    "runtime.max_rows": "--batch ROWS",
+    "system": "--system TEXT",
+    "template_args": "--template-arg NAME=VALUE",
+    "today": "--date YYYY-MM-DD",
+}
+"""Key of the settings -> the option that says it."""
 
+SETTINGS = with_settings("swerve.config.sampling:SampleSettings", SAMPLING)
 TaskOption = Annotated[
-    str | None, typer.Option("--task", metavar="TASK", help="Kind of task (swerve data list), or a recipe.")
+    str | None,
+    typer.Option("--task", metavar="TASK", help="Kind of task (swerve data list), or a recipe.", **completed("tasks")),
 ]
 Data = Annotated[
     str | None,
     typer.Option("--data", metavar="SPEC", help="All problems of a file, folder or data set, in place of a task."),
 ]
-SplitOption = Annotated[str, typer.Option("--split", metavar="train|heldout", help="Which problems of the task.")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N problems.  [default: all]")]
-NumSamples = Annotated[
-    int | None, typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem, over all temperatures.")
-]
-MaxNewTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--max-new-tokens",
-        metavar="N",
-        min=1,
-        help="Longest completion, tokens.  [default: what fits every model, at most 512]",
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Of the sampling; seed=N is the task's own.")
-]
-Batch = Annotated[int, typer.Option("--batch", metavar="ROWS", min=1, help="Completions sampled side by side.")]
-System = Annotated[
-    str | None, typer.Option("--system", metavar="TEXT", help="System message; '' leaves the task's own out.")
-]
-TemplateArgs = Annotated[
-    list[str] | None,
-    typer.Option("--template-arg", metavar="NAME=VALUE", help="Argument of the chat template; repeatable."),
-]
-Today = Annotated[
-    str | None,
-    typer.Option("--date", metavar="YYYY-MM-DD", help="What the chat template takes for today.  [default: 2024-07-26]"),
-]
 
 
 def sample(
+    context: typer.Context,
     arguments: Annotated[
         list[str],
         typer.Argument(
             metavar="[NAME=]MODEL... [KEY=VALUE]...",
             help="Models (a folder, RUN:LABEL, owner/name#revision); keys of the task, such as 'levels=[3, 4]', "
             "seed=N, runtime.dtype=bfloat16.",
+            **completed("models"),
         ),
     ],
     out: Annotated[
@@ -74,47 +61,28 @@ def sample(
     ],
     task: TaskOption = None,
     data: Data = None,
-    split: SplitOption = "heldout",
-    limit: Limit = None,
-    num_samples: NumSamples = None,
     temperature: Annotated[
         str, typer.Option("--temperature", metavar="T[,T]...", help="0: greedy. Several share the samples.")
     ] = "1",
-    max_new_tokens: MaxNewTokens = None,
-    seed: Seed = 0,
-    batch: Batch = 64,
-    system: System = None,
-    template_args: TemplateArgs = None,
-    today: Today = None,
     as_json: Json = False,
 ) -> None:
     """Sample graded completions of any models on the same problems; every other command reads the files.
 
     Interrupted, the same command continues to the same bytes. Under torchrun the processes share the problems.
     """
-    from swerve.artifacts.run import is_main_process
-    from swerve.cli.runs import main_progress
-
     # Models and keys of the task stand side by side.
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
+    named = resolve_models(models, task)
     settings = sample_settings(
         task,
         data,
         changes,
-        split=split,
-        limit=limit,
-        num_samples=num_samples or len(temperatures),
-        temperatures=list(temperatures),
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        batch=batch,
-        system=system,
-        template_args=template_args or (),
-        date=today,
+        {"num_samples": len(temperatures), "temperatures": list(temperatures), **given_settings(context)},
     )
-    named = resolve_models(models, task)
+    from swerve.artifacts.run import is_main_process
     from swerve.artifacts.samples import read_samples
+    from swerve.cli.runs import main_progress
     from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models
 
@@ -133,8 +101,8 @@ def comparison_text(comparison: Comparison, form: str = "table") -> str:
 
     if form != "table":
         return FORMATS[form](comparison)
-    tables = [*table_lines(comparison_table(comparison)), "", *table_lines(measures_table(comparison))]
-    return "\n".join([*notes(comparison), *tables])
+    tables = [table(comparison_table(comparison)), "", table(measures_table(comparison))]
+    return "\n".join([*map(wrapped, notes(comparison)), *tables])
 
 
 def parse_temperatures(text: str) -> tuple[float, ...]:
@@ -206,36 +174,38 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
 
 
 def sample_settings(
-    task: str | None, data: str | None, changes: Sequence[str], *, template_args: Sequence[str], **options: Any
+    task: str | None, data: str | None, changes: Sequence[str], given: Mapping[str, Any]
 ) -> SampleSettings:
-    """Return what the options of the command line ask for.
+    """Return what the command line asks for.
+
+    Args:
+        task: the task whose problems are sampled.
+        data: a source whose problems are all sampled, in place of a task.
+        changes: KEY=VALUE of the task, of the runtime and of the engine.
+        given: keys of the settings: values, or the options that say them.
 
     Raises:
         ConfigError: an option or a change is wrong; the message names it.
     """
     from swerve.cli.data import load_task
     from swerve.config.sampling import SampleSettings
-    from swerve.recipes.layers import Override, parse_override
+    from swerve.recipes.layers import Override
     from swerve.recipes.loader import load_settings
 
     # The problems are a task's, or all of a source.
     if (task is None) == (data is None):
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
-    if data is not None and options["split"] != "heldout":
-        raise ConfigError(f"--split is of --task; a split of --data is named in it: --data {options['split']}@{data}")
+    split = given.get("split")
+    if data is not None and split is not None and split.value != "heldout":
+        raise ConfigError(f"--split is of --task; a split of --data is named in it: --data {split.value}@{data}")
     of_task = [change for change in changes if _key(change) not in _WORK]
     if data is not None:
         of_task = [f"train={json.dumps([data])}", f"heldout={json.dumps([data])}", *of_task]
     config, problem_seed = load_task(task or "table", of_task)
 
-    # Each option stands for a key; keys of runtime and engine come last.
-    arguments = {".".join(each.keys): each.value for each in map(parse_override, template_args)}
-    given = {**options, "template_args": arguments}
-    overrides = [
-        Override(text=f"--{name.replace('_', '-')}", keys=tuple(_KEYS.get(name, name).split(".")), value=value)
-        for name, value in given.items()
-        if value is not None
-    ]
-    known = {"task": config.model_dump(mode="json"), "problem_seed": problem_seed}
+    # Keys of runtime and engine come last.
+    overrides = [value for value in given.values() if isinstance(value, Override)]
     work = [change for change in changes if _key(change) in _WORK]
+    known = {key: value for key, value in given.items() if not isinstance(value, Override)}
+    known |= {"task": config.model_dump(mode="json"), "problem_seed": problem_seed}
     return load_settings(SampleSettings, [*overrides, *work], data=known)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swerve.cli.console import print_result, print_text, table_lines
-from swerve.cli.options import Json, check_format
+from swerve.cli.console import print_result, print_text
+from swerve.cli.options import TABLE_FORMATS, Json, check_choice
+from swerve.cli.text import table
 from swerve.errors import ArtifactError, ProblemsError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def study(
     chosen first, on other seeds and problems. The comparison is over seeds and over problems, as a table, as study.json
     and as a page.
     """
-    check_format(form)
+    check_choice("--format", form, TABLE_FORMATS)
     from swerve.artifacts.run import RUNS
     from swerve.cli.runs import main_progress
     from swerve.study.plan import plan_study
@@ -197,7 +198,7 @@ def print_study(comparison: Study, page: Path, form: str) -> None:
     if form == "csv":
         print_text(study_csv(comparison))
         return
-    draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: "\n".join(table_lines(rows)) + "\n")
+    draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: f"{table(rows)}\n")
     tables = [*map(draw, study_tables(comparison))]
     print_text("\n".join([*tables, f"Report: {page}"] if form == "table" else tables))
 

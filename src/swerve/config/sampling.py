@@ -31,21 +31,21 @@ class Sampling(Model):
     problem_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Chooses and orders the task's problems, as a recipe's `seed` does."""
     limit: PositiveInt | None = None
-    """The first so many problems; null: all."""
+    """Only the first N problems; by default all."""
     num_samples: PositiveInt = 1
     """Completions per problem, over all temperatures."""
     temperatures: tuple[Temperature, ...] = Field(default=(1.0,), min_length=1)
     """Taken in turn: sample i of a problem has the temperature number i modulo their number."""
     max_new_tokens: PositiveInt | None = None
-    """Longest completion, tokens; null: as many as fit every model, at most 512."""
+    """Longest completion, in tokens; by default what fits every model, at most 512."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the sampling: each sample of each problem has its own seed, derived from it."""
+    """Seed of the sampling, from which that of each sample is derived; the task has a seed of its own."""
     system: str | None = None
-    """System message in place of the task's own; empty: none; null: the task's own."""
+    """System message in place of the task's own; empty for none."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, such as `enable_thinking`."""
     today: date = date(2024, 7, 26)
-    """The date that a chat template which prints today's is told."""
+    """What a chat template takes for today's date."""
 
     @model_validator(mode="after")
     def _check_temperatures(self) -> Self:

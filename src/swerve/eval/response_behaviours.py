@@ -18,6 +18,7 @@ from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.formats import imported_responses
+from swerve.formats.typed_fields import RESPONSE_NAMES
 from swerve.problems import load_family
 from swerve.problems.prompt import FORMATS
 from swerve.seeds import derive_seed
@@ -90,14 +91,17 @@ def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> 
     # What the file's responses can be compared by, and what they are.
     comparable = list(map(_comparable, responses))
     known = sorted({name for values in comparable for name, value in values.items() if value not in (None, "")})
-    if by is not None and by not in known:
+    # The file may call a field otherwise than its responses do.
+    places = {**RESPONSE_NAMES, **{name: (field,) for name, field in fields.items()}}
+    source = by if by in known else next((name for name in known if by in places.get(name, ())), None)
+    if by is not None and source is None:
         raise ConfigError(f"--by '{by}' is not a field of {path}{nearest(by, known)}; it has {', '.join(known)}")
     chosen = by or next((name for name in _BY if name in known), None)
     if chosen is None:
         return [replace(response, label="all") for response in responses], None
 
     # Numbers are in their order, names in that of the file.
-    values: list[Any] = [own.get(chosen) for own in comparable]
+    values: list[Any] = [own.get(source or chosen) for own in comparable]
     labelled = []
     for response, value in zip(responses, values, strict=True):
         label = f"no {chosen}" if value in (None, "") else str(value)

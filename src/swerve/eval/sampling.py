@@ -30,6 +30,7 @@ from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
+from swerve.models.hub import local_folder
 from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
@@ -108,9 +109,12 @@ def run_jobs(
     Returns:
         Whether this is the only process, or the first of several.
     """
-    # Each model is checked once, and reads the problems in its own way.
+    # A model that is not there is told before problems are fetched.
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
+    for model in dict.fromkeys(job.model for job in jobs):
+        local_folder(model)
+    # Each model is checked once, and reads the problems in its own way.
     problems = chosen_problems(first, shown) if problems is None else problems
     models: dict[str, _PromptedModel] = {}
     for job in jobs:

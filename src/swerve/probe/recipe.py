@@ -64,7 +64,7 @@ class SamplesFrom(Model):
     reference: str
     """Samples of the reference: a file of `swerve sample`, or of responses."""
     final: str
-    """Samples of the final checkpoint."""
+    """Samples of the final checkpoint on the same problems."""
 
 
 class ProbeRecipe(ProbeSettings):
@@ -73,11 +73,11 @@ class ProbeRecipe(ProbeSettings):
     models: dict[str, str] = Field(min_length=2)
     """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training."""
     reference: str
-    """Name of the model that checkpoints are compared with."""
+    """The model that checkpoints are compared with: its name among the models."""
     baseline: str | None = None
-    """Name of a model from before the reference, which the reference is compared with."""
+    """A model from before the reference, which the reference is compared with."""
     checkpoints: tuple[str, ...] = ()
-    """Names of the models that are compared with the reference, in order; empty: all others."""
+    """Models to compare with the reference, in order of training; by default all others."""
     final: str | None = None
     """Name of the checkpoint that the headline metrics are about; null: the last one."""
     steps: dict[str, int] = Field(default_factory=dict)
@@ -86,25 +86,25 @@ class ProbeRecipe(ProbeSettings):
     """Names for groups of checkpoints, whose means are reported too: a range of `steps` such as `100..300`, or names of
     checkpoints."""
     responses: str | None = None
-    """A file of responses, of which every one is read."""
+    """A file of responses to probe: JSON, JSONL or Parquet."""
     samples: SamplesFrom | None = None
     """Two files of samples, from which rollouts are chosen; null, with `sample`: `OUT-samples/NAME.parquet`."""
     sample: Sampling | None = None
     """How the reference and the final checkpoint are sampled where the files are not there; needs `task`."""
     select: SelectionName = "reference_wrong_final_right"
-    """Which rollouts are chosen from samples."""
+    """Which rollouts of the reference are chosen from two files of samples."""
     where: tuple[str, ...] = ()
-    """Conditions of problems and lengths, such as `level=3,4` and `length=..2000`."""
+    """Of samples, only these problems or lengths, such as `level=3,4` or `length=..2000`."""
     problems: str | None = None
     """A file of problems by id, for responses without a prompt of their own."""
     fields: dict[str, str] = Field(default_factory=dict)
-    """What the files call a field, such as `response: completion`."""
+    """What the files call a field: `response` may be `completion`."""
     template: Literal["auto", "raw"] = "auto"
-    """`auto`: the tokenizer's chat template around problems, where it has one; `raw`: their text alone."""
+    """`auto` puts problems into the tokenizer's chat template, if it has one; `raw` takes their text alone."""
     ends: Literal["none", "eos"] = "none"
-    """`eos`: the end-of-sequence token is added to responses."""
+    """`eos` adds the end-of-sequence token to responses."""
     out: str
-    """Directory of the results."""
+    """Directory of the results; of responses or samples, by default `probe-FILE`, in the run if one is given."""
 
     @field_validator("reference", "baseline", "checkpoints", "final")
     @classmethod

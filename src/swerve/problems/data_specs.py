@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -259,7 +260,8 @@ def read_hub_dataset(name: str, *, split: str | None, config: str | None, revisi
     """
     datasets = _datasets(f"reading '{name}' from the hub")
     try:
-        dataset = datasets.load_dataset(name, config, split=split, revision=revision)
+        with _one_try(name):
+            dataset = datasets.load_dataset(name, config, split=split, revision=revision)
     except ValueError as error:  # an unknown split or config; its message lists the known ones
         raise ConfigError(f"data set '{name}' cannot be read as asked: {_one_line(error)}") from None
     except (OSError, datasets.exceptions.DatasetsError) as error:
@@ -269,6 +271,26 @@ def read_hub_dataset(name: str, *, split: str | None, config: str | None, revisi
             f"{name}) and write the folder in place of the name"
         ) from None
     return _rows(dataset, split, name if config is None else f"{name}:{config}")
+
+
+@contextmanager
+def _one_try(name: str) -> Iterator[None]:
+    """Read the cache alone inside the block where the hub cannot be reached, which is tried once and silently."""
+    import datasets.config
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    was_offline = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    try:
+        HfApi().dataset_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (HfHubHTTPError, HFValidationError):
+        pass  # it answers, and what it refuses is told below
+    except Exception:  # what the hub's HTTP library raises differs between its versions
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = was_offline
 
 
 def read_saved_dataset(folder: Path, *, split: str | None) -> list[Record]:

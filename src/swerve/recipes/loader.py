@@ -17,7 +17,7 @@ from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import Change, Layered, Override, overrides_of, read_layers, split_profile
-from swerve.recipes.schema import explain_errors
+from swerve.recipes.schema import dotted, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -167,13 +167,14 @@ def config_schema(model: type[BaseModel] = Config) -> dict[str, Any]:
     }
 
 
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+def _flatten(value: Any, path: tuple[str | int, ...] = (), data: Any = None) -> dict[str, Any]:
+    data = value if not path else data
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if items is None:
-        return {prefix: value}
-    flat = {prefix: type(value).__name__}
+        return {dotted(path, data): value}
+    flat = {dotted(path, data): type(value).__name__}
     for key, child in items:
-        flat.update(_flatten(child, f"{prefix}.{key}" if prefix else str(key)))
+        flat.update(_flatten(child, (*path, key), data))
     return flat
 
 

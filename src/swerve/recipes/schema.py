@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, ConfigErrors, nearest
 from swerve.recipes.yaml_lines import KeyPath
 
 Hint = Any
@@ -192,8 +192,26 @@ def _show(value: Any) -> str:
     return json.dumps(value)[:60]
 
 
-def _key(path: KeyPath) -> str:
-    text = ".".join(str(key) for key in path)
+def dotted(path: KeyPath, data: Any) -> str:
+    """Return a path as the command line writes it: items of lists by their name or kind, where that names one alone.
+
+    >>> dotted(("stages", 1, "steps"), {"stages": [{"kind": "sft"}, {"kind": "rl"}]})
+    'stages.rl.steps'
+    """
+    words = []
+    for key in path:
+        child = _child(data, key)
+        words.append(str(key))
+        if isinstance(key, int) and isinstance(data, list):
+            labels = [item.get("name") or item.get("kind") if isinstance(item, Mapping) else None for item in data]
+            own = labels[key] if key < len(labels) else None
+            words[-1] = str(own if own is not None and labels.count(own) == 1 else key)
+        data = child
+    return ".".join(words)
+
+
+def _key(path: KeyPath, data: Any) -> str:
+    text = dotted(path, data)
     return repr(text if len(text) <= 100 else text[:97] + "...")
 
 
@@ -201,9 +219,9 @@ def _unknown_key(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     known = allowed_keys(model, path[:-1], data)
     name = str(path[-1])
     if name in known:
-        return f"unknown key {_key(path)}; did you mean '{known[name]}'?"
+        return f"unknown key {_key(path, data)}; did you mean '{known[name]}'?"
     own = [key for key, place in known.items() if key == place]
-    return f"unknown key {_key(path)}" + (nearest(name, own) or f"; allowed: {', '.join(own)}")
+    return f"unknown key {_key(path, data)}" + (nearest(name, own) or f"; allowed: {', '.join(own)}")
 
 
 def _described(option: Hint) -> str:
@@ -227,37 +245,37 @@ def _message(model: type[BaseModel], error: ErrorDetails, path: KeyPath, data: A
     null = " or null" if NoneType in _branches(hint) else ""
     # What pydantic says of a union, it says of each branch: one line says what all of them take.
     if options := _options(hint):
-        return f"{_key(path)} must be {' or '.join(map(_described, options))}{null}, got {_show(value)}"
+        return f"{_key(path, data)} must be {' or '.join(map(_described, options))}{null}, got {_show(value)}"
     words = _words(hint)
     # Keys that are too many or too few, and kinds that are none.
     if kind == "extra_forbidden":
         return _unknown_key(model, path, data)
     if kind == "missing":
-        return f"missing required key {_key(path)}"
+        return f"missing required key {_key(path, data)}"
     if kind == "union_tag_invalid":
-        return _choice(_key((*path, "kind")), context["tag"], words)
+        return _choice(_key((*path, "kind"), data), context["tag"], words)
     if kind == "union_tag_not_found":
-        return f"missing required key {_key((*path, 'kind'))}; allowed: {', '.join(words)}"
+        return f"missing required key {_key((*path, 'kind'), data)}; allowed: {', '.join(words)}"
     # Values of another type or out of bounds.
     if kind == "literal_error":
-        return _choice(_key(path), value, words)
+        return _choice(_key(path, data), value, words)
     if kind in _EXPECTED:
         quote = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float) else ""
-        return f"{_key(path)} must be {_EXPECTED[kind]}{null}, got {_show(value)}{quote}"
+        return f"{_key(path, data)} must be {_EXPECTED[kind]}{null}, got {_show(value)}{quote}"
     if kind in _BOUNDS:
         bound, words_of_bound = _BOUNDS[kind]
-        return f"{_key(path)} must be {words_of_bound} {context[bound]:.10g}, got {_show(value)}"
+        return f"{_key(path, data)} must be {words_of_bound} {context[bound]:.10g}, got {_show(value)}"
     if kind == "too_short":
-        return f"{_key(path)} must have at least {context['min_length']} item"
+        return f"{_key(path, data)} must have at least {context['min_length']} item"
     # What a class's own check says.
     text = error["msg"].removeprefix("Value error, ")
-    return f"{_key(path)}: {text}" if path else text
+    return f"{_key(path, data)}: {text}" if path else text
 
 
 def explain_errors(
     model: type[BaseModel], errors: Sequence[ErrorDetails], data: Any, name: str, origins: Sequence[Origin]
 ) -> ConfigError:
-    """Return the error to raise: misspelt keys first (they cause others), then by line; the rest are counted.
+    """Return the error to raise, with a line for each thing that is wrong: misspelt keys first, then by line.
 
     Args:
         model: what the data is read as.
@@ -279,12 +297,18 @@ def explain_errors(
 
         # The place to blame is the last part that covers the path: an override, or a line of a file.
         place = (*path, "kind") if error["type"] == "union_tag_invalid" else path
-        parts = (part for part in reversed(origins) if place and part.covers(place))
-        origin = next(parts, Origin(path=(), source=name))
+        parts = [part for part in reversed(origins) if place and part.covers(place)]
+        origin = next(iter(parts), Origin(path=(), source=name))
         line = origin.line(place)
         blamed = f"{origin.source}:{line}" if line else origin.source
-        message = f"{blamed}: {_message(model, error, path, data)}"
-        lines.append((error["type"] != "extra_forbidden", line, message))
+        message = _message(model, error, path, data)
+
+        # Where an override chose another kind, what does not fit it is the override's doing, not that of the file.
+        chosen = (part for part in reversed(origins) if not part.lines and part.path[-1:] == ("kind",))
+        kind = next((part for part in chosen if part.path[:-1] == path[: len(part.path) - 1]), None)
+        if error["type"] in ("extra_forbidden", "missing") and kind is not None and line:
+            message, blamed = f"{message} (set in {blamed})", kind.source
+        lines.append((error["type"] != "extra_forbidden", line, f"{blamed}: {message}"))
     lines.sort(key=lambda entry: entry[:2])
-    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-    return ConfigError(lines[0][2] + more)
+    texts = list(dict.fromkeys(text for _, _, text in lines))
+    return ConfigError(texts[0]) if len(texts) == 1 else ConfigErrors(texts)

@@ -214,7 +214,8 @@ _PROVENANCE = {
 
 def _provenance(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
     """Return what the run records about itself, as names and values."""
-    recorded = {key: value for key, value in inputs.provenance.items() if key not in ("schema_version", "name")}
+    left_out = ("schema_version", "name", "date", "seconds")  # the last two differ between equal runs
+    recorded = {key: value for key, value in inputs.provenance.items() if key not in left_out}
     pairs = [(name, str(recorded[key])) for key, name in _PROVENANCE.items() if recorded.get(key) is not None]
     pairs += [
         (key.replace("_", " "), str(value))

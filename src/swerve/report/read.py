@@ -95,8 +95,8 @@ class ReportInputs:
         return self.evaluations[-1] if self.evaluations else None
 
 
-def read_inputs(run: RunDirectory) -> ReportInputs:
-    """Read what a run has: evaluations, probe tables, metrics and provenance.
+def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
+    """Read what a run has: evaluations, probe tables, metrics and provenance; sentences and tiles need no tables.
 
     Raises:
         ArtifactError: there is no evaluation, no probe and no metrics, or a file is damaged.
@@ -118,7 +118,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     # The viewer shows what the final checkpoint writes for a problem.
     final_completions = {}
     for evaluation in evaluations:
-        if summary is not None and evaluation.checkpoint == summary.final:
+        if with_tables and summary is not None and evaluation.checkpoint == summary.final:
             responses = _responses(run, evaluation, "text", "extracted")
             greedy = [response for response in responses if response.temperature == 0]
             final_completions = {response.problem.id: response for response in greedy}
@@ -129,7 +129,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
-        tables=None if summary is None else _read_tables(run, summary),
+        tables=_read_tables(run, summary) if summary is not None and with_tables else None,
         final_completions=final_completions,
     )
     return _with_changes(run, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ def _held(session: Session, provenance: dict[str, Any], *, resume: bool) -> Iter
     else:
         check_recorded_config(session.config, run)
     with run.lock():
+        started = time.monotonic()
         try:
             run.set_status("training")
             interruption.raises = True
@@ -136,9 +138,9 @@ def _held(session: Session, provenance: dict[str, Any], *, resume: bool) -> Iter
                 run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
                 raise
             with suppress(SwerveError):  # where the disk is full, what filled it is what is told
-                run.set_status(_STATUS.get(type(error), "failed"))
+                run.set_status(_STATUS.get(type(error), "failed"), seconds=time.monotonic() - started)
             raise
-        run.set_status("trained")
+        run.set_status("trained", seconds=time.monotonic() - started)
 
 
 def _remedy(run: RunDirectory) -> str:

@@ -15,6 +15,9 @@ from swerve.train.policy_update import UPDATE_FIGURES, minibatches, update_polic
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import deal_rollouts, rollout_metrics, scheduled_step, write_rollouts
 
+_LARGEST_REWARD = 1e15
+"""The squares of larger ones come near the end of 32 bits."""
+
 
 class RlRunner:
     """One rollout of groups a step, and one update or several from it."""
@@ -48,8 +51,14 @@ class RlRunner:
                 update = update_policy(step, stage, context, index, kl, entropy_coef)
                 figures.update(update.figures)
                 signals = update.signals
-        except NotFiniteError:
+        except NotFiniteError as error:
             self._write([left_out, used], index, None)  # to look at
+            largest = max((abs(reward) for rewards in used.rewards for reward in rewards), default=0.0)
+            if largest > _LARGEST_REWARD:
+                raise NotFiniteError(
+                    f"a reward of {largest:.3g} is too large for the arithmetic of 32 bits, so the loss is not finite; "
+                    "the weights were not changed by it; scale what the grader returns"
+                ) from error
             raise
         # After the update, for what it did at each token. A kill in between loses nothing: rollouts of a step that no
         # checkpoint holds are sampled again on resuming, the same ones, or were saved with the one before.
