@@ -112,8 +112,8 @@ def run_jobs(
     # A model that is not there is told before problems are fetched.
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
-    for model in dict.fromkeys(job.model for job in jobs):
-        local_folder(model)
+    for path in dict.fromkeys(job.model for job in jobs):
+        local_folder(path)
     # Each model is checked once, and reads the problems in its own way.
     problems = chosen_problems(first, shown) if problems is None else problems
     models: dict[str, _PromptedModel] = {}
