@@ -334,8 +334,6 @@ def _pivots(probes: Sequence[Record]) -> str:
         ("continuations", "num_continuations"),
         ("pivots", lambda pivots: f"{pivots['num_pivots']} ({pivots['num_rises']} rises)"),
         ("confirmed on fresh samples", "num_confirmed"),
-        ("at most with a smaller jump", lambda pivots: f"{pivots['max_confirmed_below_gap']:.2f}"),
-        ("jump as found", "size_search:number2"),
         ("jump on fresh samples", "size_estimate:number2"),
         ("on a spike; by chance", on("on_spike")),
         ("on a wrong token; by chance", on("on_wrong")),
