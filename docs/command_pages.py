@@ -48,14 +48,16 @@ def _cell(word: str) -> str:
 
 
 def _text(words: str) -> str:
-    return " ".join(words.split()).replace("|", "&#124;")
+    return " ".join(words.replace("][", "] [").split()).replace("|", "&#124;")
 
 
 def _blocks(text: str) -> str:
     """Return help as Markdown: lines of a shell become a block of code."""
-    return re.sub(r"(?:^ *(?:\$ )?swerve .*\n?)+", _shell, text.replace("\b", "").strip(), flags=re.MULTILINE)
+    return re.sub(
+        r"(?:^ *(?:\$ )?(?:swerve|torchrun) .*\n?)+", _shell, text.replace("\b", "").strip(), flags=re.MULTILINE
+    )
 
 
 def _shell(lines: re.Match[str]) -> str:
     commands = [f"$ {line.strip().removeprefix('$ ')}" for line in lines[0].splitlines()]
-    return "\n".join(["```console", *commands, "```", ""])
+    return "\n".join(["", "```console", *commands, "```", ""])

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 
 import swerve
-from swerve import functional, plot, statistics
+from swerve import functional, plot, rewards, statistics
 
 _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     # The page, its title, a sentence, and what is on it; `NAME: members` lists the members that are shown.
@@ -39,19 +39,12 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "Python: rewards and problems",
         "A problem names its grader and its policies ([Graders](../graders.md)); problems of different graders mix.",
         (
-            "swerve.rewards.grade",
-            "swerve.rewards.grade_all",
-            "swerve.rewards.known_graders",
-            "swerve.rewards.math",
-            "swerve.rewards.trl_reward",
-            "swerve.rewards.verl_reward",
             "swerve.rewards.checks.check_graders",
             "swerve.rewards.sandbox.pool.configure_pool",
             "swerve.rewards.sandbox.pool.GraderPool",
             "swerve.rewards.sandbox.confinement.GraderLimits",
             "swerve.grading.answers.find_answer",
             "swerve.grading.maths.equivalence.equivalent",
-            "swerve.grading.text.grade_final_answer",
             "swerve.problems.load_family",
             "swerve.problems.data_specs.read_source",
             "swerve.artifacts.problem_records.problem_record",
@@ -117,7 +110,8 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its name below docs/."""
     made = {"reference/python.md": _page("Python", "", _top_names())}
     for page, title, words, names in _LISTED:
-        made[f"reference/{page}.md"] = _page(title, words, names)
+        first = map(_home, _public(rewards)) if page == "python-rewards" else ()
+        made[f"reference/{page}.md"] = _page(title, words, [*first, *names])
     public = [_home(function) for package in (functional, statistics) for function in _public(package)]
     for page, title, words, modules in _MODULES:
         homes = tuple(f"swerve.{module}." for module in modules)
@@ -137,7 +131,7 @@ def _top_names() -> Iterator[str]:
         value = getattr(swerve, name)
         if inspect.ismodule(value) and callable(value):
             value = getattr(value, name)
-        if inspect.isfunction(value) or (inspect.isclass(value) and _home(value) not in listed):
+        if (inspect.isfunction(value) or inspect.isclass(value)) and _home(value) not in listed:
             yield _home(value)
 
 

@@ -27,7 +27,8 @@ def on_config(config: Any) -> None:
     """Add the pages to the navigation."""
     [reference] = [entry["Reference"] for entry in config.nav if "Reference" in entry]
     for title, part in _PARTS.items():
-        reference.append({title: [{text.partition("\n")[0].lstrip("# "): name} for name, text in part.pages().items()]})
+        headings = {name: text.partition("\n")[0].lstrip("# ") for name, text in part.pages().items()}
+        reference.append({title: [{line.removeprefix(f"{title}: "): name} for name, line in headings.items()]})
 
 
 def on_files(files: Any, config: Any) -> None:
