@@ -78,7 +78,8 @@ def test_a_template_may_have_the_question_twice() -> None:
 
 def test_every_format_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", page.partition("## Prompt formats")[2], re.MULTILINE)
+    section = page.partition("## Prompt formats")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", section, re.MULTILINE)
     assert [name for name, _ in rows] == list(FORMATS) == list(get_args(PromptFormat))
     for name, row in rows:
         asked = FORMATS[name].template.format(question="").strip()
