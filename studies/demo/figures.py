@@ -19,7 +19,7 @@ def draw_figures(folder: Path, records: Sequence[Record]) -> None:
 
 def _draw_dose(path: Path, probes: Sequence[Record]) -> None:
     """Accuracy against the fraction of swapped tokens: a column per direction, a row per seed."""
-    figure, axes = plt.subplots(len(probes), 2, figsize=(10, 3.2 * len(probes)), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(len(probes), 2, figsize=(10, 2.6 * len(probes)), sharey=True, squeeze=False)
     for row, probe in enumerate(probes):
         for column, way in enumerate(probe["cross_sampling"]["directions"]):
             axis = axes[row, column]

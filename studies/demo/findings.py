@@ -351,7 +351,8 @@ def _prediction(probes: Sequence[Record]) -> str:
             scores = first(probe["prediction"], policy="reference")
             row = first(scores["selectors"], selector=selector) if scores else None
             cells.append("-" if row is None else shown(row, "spearman:number2"))
-        rows.append([selector, *cells])
+        if set(cells) != {"-"}:
+            rows.append([selector, *cells])
     return table(["selector", *_seeds(probes)], rows)
 
 
