@@ -112,7 +112,7 @@ def test_recipes_load(tmp_path):
 _COMMANDS = [
     (name, line.split(" #")[0].strip())
     for page, name in zip(PAGES, NAMES, strict=True)
-    for line in _COMMAND.findall(page.read_text(encoding="utf-8"))
+    for line in _COMMAND.findall(page.read_text(encoding="utf-8").replace("\\\n", ""))
 ]
 
 
