@@ -11,7 +11,7 @@ from swerve import functional, plot, rewards, statistics
 
 _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     # The page, its title, a sentence, and what is on it; `NAME: members` lists the members that are shown.
-    ("python-run", "Python: a run's folder", "", ("swerve.artifacts.run.RunDirectory",)),
+    ("python-run", "Python: runs", "", ("swerve.run.Run", "swerve.run.runs", "swerve.artifacts.run.RunDirectory")),
     (
         "python-models",
         "Python: samples and comparisons",
@@ -95,13 +95,13 @@ _MODULES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "",
         ("functional.logprobs", "functional.token_head", "functional.head_logits"),
     ),
-    ("statistics-intervals", "statistics: intervals", _CLUSTER, ("estimates", "statistics.intervals")),
+    ("statistics-intervals", "statistics: intervals", _CLUSTER, ("statistics.intervals",)),
     ("statistics-tests", "statistics: tests", _CLUSTER, ("statistics.hypothesis_tests",)),
     (
         "statistics-rankings",
         "statistics: correlations, rankings, pass@k",
         _CLUSTER,
-        ("statistics.association", "statistics.ranking", "statistics.pass_at_k"),
+        ("estimates", "statistics.association", "statistics.ranking", "statistics.pass_at_k"),
     ),
 )
 
