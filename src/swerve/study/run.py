@@ -63,8 +63,9 @@ def run_jobs(
     Raises:
         InterruptedRunError: a signal asked for a stop; all children have ended.
     """
-    total = sum(_num_steps(job) for job in jobs)
-    with progress.task("study", total, done=sum(map(_steps_done, jobs))) as task, deferred_signals() as interruption:
+    total = sum(_work(job) for job in jobs)
+    done = sum(_work_done(job, job.next_step()) for job in jobs)
+    with progress.task("study", total, done=done) as task, deferred_signals() as interruption:
         return _Scheduler(jobs, num_jobs, memory, predict, command, progress, task, deque(jobs)).run(interruption)
 
 
@@ -75,7 +76,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     memory: int
     counted: int
-    """Steps of training that the progress knows of."""
+    """The work that the progress knows of."""
 
 
 @dataclass(slots=True)
@@ -172,11 +173,14 @@ class _Scheduler:
                 line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 preexec_fn=_stop_with_parent, env=environment,
             )  # fmt: skip
-        self.running.append(_Running(job, step, process, memory, _steps_done(job)))
+        self.running.append(_Running(job, step, process, memory, _work_done(job, step)))
 
     def _look_at(self, running: _Running) -> None:
-        done = _steps_done(running.job)
-        now = [f"{each.job.name} {each.step} {each.counted}/{_num_steps(each.job)}" for each in self.running]
+        done = _work_done(running.job, running.step)
+        now = [
+            f"{each.job.name} {each.step}" + (f" {each.counted}/{_num_steps(each.job)}" if each.step == "train" else "")
+            for each in self.running
+        ]
         self.task.advance(done - running.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=", ".join(now))
         running.counted = done
         status = running.process.poll()
@@ -187,6 +191,7 @@ class _Scheduler:
         if status != 0 and not collapsed:
             self._end(running.job, f"{_last_words(running.job.log_path, status)}; see {running.job.log_path}")
             return
+        self.task.advance(_work_done(running.job, running.step, ended=True) - running.counted)
         try:
             self._start(running.job, running.memory, after=running.step)
         except SwerveError as error:
@@ -198,6 +203,17 @@ class _Scheduler:
             self.failures[job.name] = reason
         said = "done" if reason is None else f"failed: {reason}"
         self.progress.note(f"{job.name}: {said} ({self.num_ended} of {len(self.jobs)})")
+        if reason is not None:
+            self._stop_if_all_fail_alike()
+
+    def _stop_if_all_fail_alike(self) -> None:
+        """Begin no further run where all that ended, of two variants or more, failed for the same reason."""
+        reasons = {reason.partition("; see ")[0] for reason in self.failures.values()}
+        variants = {job.variant for job in self.jobs if job.name in self.failures}
+        if len(reasons) == 1 and len(variants) > 1 and len(self.failures) == self.num_ended and self.waiting:
+            self.progress.note(f"{len(self.waiting)} runs are not begun: those before them failed for one reason")
+            self.failures |= {job.name: "not begun: the runs before it failed for one reason" for job in self.waiting}
+            self.waiting.clear()
 
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -214,10 +230,18 @@ def _num_steps(job: Job) -> int:
     return sum(stage.steps for stage in job.config.stages)
 
 
-def _steps_done(job: Job) -> int:
-    """Return how many steps of training a run has logged; all of them, where it ended early."""
-    if _status(job) in ("trained", "collapsed"):
-        return _num_steps(job)
+def _work(job: Job) -> int:
+    """Return the work of a run, in steps of training: evaluation and probe count as much as its training."""
+    return _num_steps(job) * len(job.steps)
+
+
+def _work_done(job: Job, step: StudyStep | None, *, ended: bool = False) -> int:
+    """Return the work that is done of a run whose present step is given (None: all are done), or has ended."""
+    if step is None:
+        return _work(job)
+    before = job.steps.index(step) if step in job.steps else 0
+    if ended or step != "train":
+        return _num_steps(job) * (before + ended)
     path = job.run.metrics_path
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
