@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,3 +160,49 @@ def runs(folder: str | Path = RUNS) -> list[Run]:
     """
     places = sorted(Path(folder).glob("*/run.json"), key=lambda place: (place.stat().st_ctime, place))
     return [Run(RunDirectory(place.parent)) for place in places]
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """Return a run's name, date, seconds, status, stages, last step and best metrics; what cannot be read is None.
+
+    The reason is in `error` then. A run that says `training` and that no process holds was `killed`. The date is when
+    it began, UTC. `accuracy` is the highest of all evaluations of the run, with its checkpoint's label; `reward` the
+    highest mean reward of a step.
+    """
+    run = RunDirectory(path)
+    entry: dict[str, Any] = dict.fromkeys(
+        ("date", "seconds", "status", "stages", "last_step", "num_steps", "accuracy", "reward")
+    )
+    entry["name"] = path.name
+    try:
+        record = run.read_provenance()
+        entry["status"], entry["date"], entry["seconds"] = run.status, record.get("date"), record.get("seconds")
+        stages = load_config(run.config_path).stages
+        entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
+
+        # The best of all steps, and how far the run has come.
+        records = read_metrics(run.metrics_path)
+        entry["last_step"] = records[-1]["step"] if records else None
+        return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
+    except SwerveError as error:
+        return {**entry, "error": str(error)}
+
+
+def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return the largest value of a metric with the label of its step; None: it was never measured."""
+    known = [record for record in records if isinstance(record.get(name), int | float)]
+    best = max(known, key=lambda record: record[name], default=None)
+    return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
+
+
+def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the highest accuracy of the evaluations, during training and of checkpoints; None without one."""
+    of_checkpoints = [
+        {
+            "stage": evaluation.stage,
+            "stage_step": evaluation.stage_step,
+            "eval_accuracy": evaluation.greedy.accuracy.mean,
+        }
+        for evaluation in read_evaluations(RunDirectory(path))
+    ]
+    return _best([*of_checkpoints, *records], "eval_accuracy")

@@ -7,7 +7,7 @@ from typing import Any
 
 from studies.demo.runs import PROGRESS
 from studies.pages import Column, Record, entries, fenced, first, of_kind, percent, shown, size, table, table_of
-from swerve.cli.text import format_duration
+from swerve.progress import format_duration
 from swerve.report.format import listed
 
 DIRECTIONS = {

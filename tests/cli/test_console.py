@@ -4,9 +4,7 @@ import io
 
 import pytest
 
-from swerve.cli.console import BarProgress, LineProgress, console_progress
-from swerve.cli.text import format_duration
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import BarProgress, LineProgress, Progress, SilentProgress, console_progress, format_duration
 
 HOSTILE = "[/bold] [red]x\x1b[31m\nnext line :smile:"
 

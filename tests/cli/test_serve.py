@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from swerve.cli import main, serve
+from swerve.cli import main
+from swerve.rollout.recipe_server import ServerPlan
 
 RECIPE = """
 name: served
@@ -98,13 +99,23 @@ def test_what_cannot_be_served_is_one_line(recipe, capsys, monkeypatch, more, st
     assert message in capsys.readouterr().err
 
 
+def test_what_only_another_machine_can_serve_is_printed_with_a_note(recipe, capsys):
+    assert run([*recipe, "runtime.device=auto", "model.num_heads=4", "model.num_kv_heads=2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("VLLM_")
+    assert " vllm serve " in shown.out
+    assert (
+        "swerve: a command for a machine with a GPU: vLLM has no attention with heads of size 16 on a CPU" in shown.err
+    )
+
+
 @pytest.fixture
 def started(monkeypatch):
     """Start a script in place of vLLM."""
 
     def start(script: str, port: int) -> None:
         monkeypatch.setattr("swerve.rollout.vllm_protocol.check_installed", lambda _: None)
-        monkeypatch.setattr(serve, "_command", lambda *_: [sys.executable, "-c", script, str(port)])
+        monkeypatch.setattr(ServerPlan, "command", lambda *_: [sys.executable, "-c", script, str(port)])
 
     return start
 

@@ -30,7 +30,6 @@ from swerve.cli.options import PlainCommand
 from swerve.cli.pipeline import demo, export_checkpoint, report, train
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
-from swerve.cli.text import one_line
 from swerve.errors import (
     DiskFullError,
     InterruptedRunError,
@@ -39,6 +38,7 @@ from swerve.errors import (
     StalledProcessError,
     SwerveError,
 )
+from swerve.progress import one_line
 from swerve.version import __version__
 
 app = typer.Typer(

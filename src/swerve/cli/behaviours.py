@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -14,11 +12,11 @@ import typer
 
 from swerve.cli.console import check_output, print_result
 from swerve.cli.options import Baseline, EmbeddingModel, Fields, Json
-from swerve.cli.text import number, one_line, table, wrapped
-from swerve.errors import ArtifactError, ConfigError
+from swerve.cli.text import number, table, wrapped
+from swerve.progress import one_line
 
 if TYPE_CHECKING:
-    from swerve.artifacts.responses import Response
+    pass
 
 _MAX_COLUMNS = 6
 _MAX_WITH_INTERVALS = 2
@@ -57,7 +55,7 @@ def behaviours(
     from swerve.artifacts.files import write_text
     from swerve.behaviours.diversity import load_embedder
     from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
-    from swerve.eval.response_behaviours import behaviour_summary
+    from swerve.eval.response_behaviours import behaviour_summary, source_responses
 
     # What is wrong with an option is said before anything is measured.
     phrases = None if lexicon is None else read_lexicon(lexicon)
@@ -65,7 +63,7 @@ def behaviours(
     if out is not None:
         check_output("--out", out, ending=".jsonl", read=[*map(Path, sources), lexicon])
     # One row a response, and what they say together.
-    records, by = _all_records(sources, by, fields or ())
+    records, by = source_responses(sources, by, fields or ())
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:
         write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
@@ -73,49 +71,6 @@ def behaviours(
         records, rows, source=" ".join(sources), by=by, baseline=baseline, lexicon=phrases, embed=embed
     )
     print_result(summary, behaviours_text(summary), as_json=as_json)
-
-
-def _all_records(sources: Sequence[str], by: str | None, fields: Sequence[str]) -> tuple[list[Response], str | None]:
-    """Return the responses of all sources and what they are compared by: of several sources, them and their labels.
-
-    A source without labels, or with one that others have too, goes by its own name.
-    """
-    read = [each for source in sources for each in _records(source, by, fields)]
-    if len(read) == 1:
-        return read[0][1:]
-    labels = Counter(label for _, records, _ in read for label in {record.label for record in records})
-    responses = []
-    for name, records, chosen in read:
-        num = len({record.label for record in records})
-        for record in records:
-            shared = name if num == 1 else f"{name} {record.label}"
-            is_own = chosen is not None and labels[record.label] == 1
-            responses.append(record if is_own else replace(record, label=shared))
-    return responses, "source"
-
-
-def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tuple[str, list[Response], str | None]]:
-    """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
-    from swerve.artifacts.run import find_run
-    from swerve.artifacts.samples import is_samples_file
-    from swerve.eval.response_behaviours import file_responses, run_responses
-    from swerve.formats.typed_fields import parse_fields
-    from swerve.recipes.loader import load_run_config
-
-    path, named = Path(source), parse_fields(fields)
-    files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
-    if files:
-        for file in files:
-            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named)
-        return
-    if path.suffix and not path.exists():
-        raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
-    if by not in (None, "step"):
-        raise ConfigError(f"--by {by}: the rollouts of a run are compared by step; give one of its tables instead")
-    if fields:
-        raise ConfigError("--field names the fields of a file of responses; a run has its own")
-    run = find_run(source)
-    yield run.path.resolve().name, run_responses(run, load_run_config(run, ())), "step"
 
 
 # Words, path in a label's summary, unit.

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import console_progress, print_result
+from swerve.cli.console import print_result
 from swerve.cli.options import Json, given_settings, with_settings
 from swerve.cli.text import interval, table
+from swerve.progress import console_progress
 from swerve.version import __version__
 
 bench_app = typer.Typer(help="Audits of methods, by measurement.", no_args_is_help=True, rich_markup_mode=None)

@@ -13,8 +13,9 @@ import typer
 from swerve.cli.completion import completed
 from swerve.cli.console import check_output, print_json, print_result, print_text
 from swerve.cli.options import Json, check_choice
-from swerve.cli.text import one_line, wrapped
+from swerve.cli.text import wrapped
 from swerve.errors import ConfigError, nearest
+from swerve.progress import one_line
 
 if TYPE_CHECKING:
     from swerve.config import TaskConfig

@@ -12,8 +12,8 @@ import typer
 
 from swerve.cli.console import check_output, print_result
 from swerve.cli.options import Fields, Json
-from swerve.cli.text import one_line
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.progress import one_line
 from swerve.version import __version__
 
 if TYPE_CHECKING:

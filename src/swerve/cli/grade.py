@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, console_progress, print_json, print_text
+from swerve.cli.console import check_output, print_json, print_text
 from swerve.cli.options import Fields
 from swerve.cli.text import interval, safe
 from swerve.errors import ConfigError
+from swerve.progress import console_progress
 
 if TYPE_CHECKING:
     from swerve.eval.answer_files import GradingTask

@@ -15,9 +15,10 @@ import typer
 from swerve.cli.completion import completed
 from swerve.cli.console import print_json, print_result, print_text
 from swerve.cli.options import Json, Overrides, PlainCommand, Recipe, check_choice
-from swerve.cli.text import format_duration, one_line, table, wrapped
+from swerve.cli.text import table, wrapped
 from swerve.errors import ConfigError, MissingExtraError, SwerveError
 from swerve.estimates import hundredths
+from swerve.progress import format_duration, one_line
 
 if TYPE_CHECKING:
     from swerve.config import Config
@@ -234,55 +235,6 @@ def show_schema(
     print_json(config_schema(ProbeRecipe) if probe else config_schema())
 
 
-def describe_run(path: Path) -> dict[str, Any]:
-    """Return a run's name, date, seconds, status, stages, last step and best metrics; what cannot be read is None.
-
-    The reason is in `error` then. A run that says `training` and that no process holds was `killed`. The date is when
-    it began, UTC. `accuracy` is the highest of all evaluations of the run, with its checkpoint's label; `reward` the
-    highest mean reward of a step.
-    """
-    from swerve.artifacts.metrics import read_metrics
-    from swerve.artifacts.run import RunDirectory
-    from swerve.recipes.loader import load_config
-
-    run = RunDirectory(path)
-    entry: dict[str, Any] = dict.fromkeys(
-        ("date", "seconds", "status", "stages", "last_step", "num_steps", "accuracy", "reward")
-    )
-    entry["name"] = path.name
-    try:
-        record = run.read_provenance()
-        entry["status"], entry["date"], entry["seconds"] = run.status, record.get("date"), record.get("seconds")
-        stages = load_config(run.config_path).stages
-        entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
-
-        # The best of all steps, and how far the run has come.
-        records = read_metrics(run.metrics_path)
-        entry["last_step"] = records[-1]["step"] if records else None
-        return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
-    except SwerveError as error:
-        return {**entry, "error": str(error)}
-
-
-def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
-    """Return the largest value of a metric with the label of its step; None: it was never measured."""
-    known = [record for record in records if isinstance(record.get(name), int | float)]
-    best = max(known, key=lambda record: record[name], default=None)
-    return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
-
-
-def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the highest accuracy of the evaluations, during training and of checkpoints; None without one."""
-    from swerve.artifacts.evaluation import read_evaluations
-    from swerve.artifacts.run import RunDirectory
-
-    of_checkpoints = [
-        {"stage": one.stage, "stage_step": one.stage_step, "eval_accuracy": one.greedy.accuracy.mean}
-        for one in read_evaluations(RunDirectory(path))
-    ]
-    return _best([*of_checkpoints, *records], "eval_accuracy")
-
-
 _COLUMNS = ("RUN", "BEGAN (UTC)", "TRAINED FOR", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
 
 
@@ -307,6 +259,8 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest last: date, status, stages, steps, best held-out accuracy and best mean reward."""
+    from swerve.run import describe_run
+
     entries = [describe_run(path.parent) for path in sorted(directory.glob("*/run.json"))]
     entries.sort(key=lambda entry: entry["date"] or "")
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,6 +135,7 @@ def _probe_files(
     from swerve.artifacts.run import RunDirectory, find_run, is_main_process
     from swerve.cli.runs import main_progress
     from swerve.cli.summary import findings_text
+    from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
@@ -163,6 +165,9 @@ def _probe_files(
         parse_fields([f"{name}={field}" for name, field in given["fields"].value.items()])
     recipe = load_settings(ProbeRecipe, [*given.values(), *changes], data=data)
 
+    # A damaged file is told before torch is imported.
+    for key in given.keys() & {"responses", "samples.reference", "samples.final", "problems"}:
+        deque(iter_records(Path(given[key].value)), maxlen=0)
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 

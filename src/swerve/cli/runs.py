@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from swerve.artifacts.run import RUNS, is_main_process
-from swerve.cli.console import console_progress
 from swerve.errors import ArtifactError
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, SilentProgress, console_progress
 
 
 def main_progress() -> Progress:

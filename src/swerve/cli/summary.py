@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
-from swerve.cli.text import NOT_MEASURED, format_duration, interval, one_line, table, wrapped
+from swerve.cli.text import interval, table, wrapped
+from swerve.progress import NOT_MEASURED, format_duration, one_line
 
 if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory

@@ -5,21 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from swerve.estimates import Estimate, hundredths_interval
-
-NOT_MEASURED = "not measured"
-Metric = float | int | str | None
-
-
-def one_line(text: str) -> str:
-    r"""Return `text` on one line, its control characters replaced.
-
-    >>> one_line("a\n b\x1b[31m")
-    'a b�[31m'
-    """
-    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
+from swerve.progress import NOT_MEASURED, one_line
 
 
 def safe(text: str) -> str:
@@ -51,31 +40,6 @@ def wrapped(text: str, *, indent: str = "", columns: int | None = None) -> str:
         break_on_hyphens=False,
     )
     return wrap.fill(text)
-
-
-def format_metrics(metrics: Mapping[str, Metric]) -> str:
-    """Return metrics as text: underscores become spaces, None is "not measured".
-
-    >>> format_metrics({"reward": 0.51234, "lr": 5e-05, "step": 1200, "mean_kl": None})
-    'reward 0.512, lr 5e-05, step 1200, mean kl not measured'
-    """
-
-    def shown(value: Metric) -> str:
-        return f"{value:.3g}" if isinstance(value, float) else NOT_MEASURED if value is None else one_line(str(value))
-
-    return ", ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in metrics.items())
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration for people.
-
-    >>> format_duration(7.26), format_duration(75), format_duration(7260)
-    ('7.3 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def number(value: float) -> str:

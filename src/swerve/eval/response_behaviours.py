@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, read_responses
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, find_run
+from swerve.artifacts.samples import is_samples_file
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.label_summary import summarise
 from swerve.behaviours.measures import problem_values
@@ -18,9 +20,10 @@ from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.formats import imported_responses
-from swerve.formats.typed_fields import RESPONSE_NAMES
+from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
 from swerve.problems.prompt import FORMATS
+from swerve.recipes.loader import load_run_config
 from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
@@ -185,3 +188,51 @@ def _notes(responses: Sequence[Response]) -> list[str]:
 
 _NEED_QUESTION = ("thinking_repeats_question", "answer_repeats_question", "lists_all_options")
 assert set(_NEED_QUESTION) <= set(SIGNS)
+
+
+def source_responses(
+    sources: Sequence[str], by: str | None, fields: Sequence[str]
+) -> tuple[list[Response], str | None]:
+    """Return the responses of all sources and what they are compared by: of several sources, them and their labels.
+
+    A source without labels, or with one that others have too, goes by its own name.
+
+    Args:
+        sources: runs, tables of rollouts, files of responses, folders of samples.
+        by: field to compare by; None: see `file_responses`.
+        fields: `NAME=FIELD` of files whose fields are called otherwise.
+
+    Raises:
+        ArtifactError: a source does not exist or is damaged.
+        ConfigError: `by` or `fields` does not fit a source.
+    """
+    read = [each for source in sources for each in _records(source, by, fields)]
+    if len(read) == 1:
+        return read[0][1:]
+    labels = Counter(label for _, records, _ in read for label in {record.label for record in records})
+    responses = []
+    for name, records, chosen in read:
+        num = len({record.label for record in records})
+        for record in records:
+            shared = name if num == 1 else f"{name} {record.label}"
+            is_own = chosen is not None and labels[record.label] == 1
+            responses.append(record if is_own else replace(record, label=shared))
+    return responses, "source"
+
+
+def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tuple[str, list[Response], str | None]]:
+    """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
+    path, named = Path(source), parse_fields(fields)
+    files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
+    if files:
+        for file in files:
+            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named)
+        return
+    if path.suffix and not path.exists():
+        raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
+    if by not in (None, "step"):
+        raise ConfigError(f"--by {by}: the rollouts of a run are compared by step; give one of its tables instead")
+    if fields:
+        raise ConfigError("--field names the fields of a file of responses; a run has its own")
+    run = find_run(source)
+    yield run.path.resolve().name, run_responses(run, load_run_config(run, ())), "step"
