@@ -603,3 +603,23 @@ def test_only_the_first_process_reports(
     assert [call[0] for call in stages.calls] == ["probe"]
     monkeypatch.setenv("RANK", "0")
     assert "rl-80" in swerve("probe", "mine", *more)[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (("probe", "mine", "probe.max_rollouts=3"), "; continue with: swerve probe mine probe.max_rollouts=3"),
+        (("demo", "--out", "x"), "; continue with: swerve demo --out x --resume"),
+        (("report", "mine"), ""),
+    ],
+)
+def test_what_was_interrupted_says_how_to_continue(
+    swerve: Swerve, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], line: str
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("swerve.artifacts.run.find_run", "swerve.recipes.loader.load_config", "swerve.cli.runs.find_study"):
+        monkeypatch.setattr(place, interrupt)
+    said = f"swerve: interrupted; what was written so far is kept{line}\n"
+    assert swerve(*command) == (130, "", said)

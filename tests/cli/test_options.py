@@ -50,7 +50,7 @@ def test_no_word_is_broken_at_80_columns(swerve: Swerve, monkeypatch: pytest.Mon
     monkeypatch.setattr("swerve.cli.text.width", lambda: 10_000)
     assert words == set(swerve("recipes")[1].split())
     assert wrapped("one two", columns=5) == "one\ntwo"
-    assert table([("A", "B"), ("name", "a long text")], columns=12) == "name\n  B a long\n  text"
+    assert table([("A", "B"), ("name", "a long text")], columns=12) == "name\n  b a long\n  text"
 
 
 def test_recipes_of_a_task(swerve: Swerve) -> None:

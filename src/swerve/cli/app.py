@@ -187,7 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"{line}\n" if line else "")
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
-            sys.stderr.write(f"{_interrupted(KeyboardInterrupt(), rest)[0]}\n")
+            line, status = _interrupted(rest)
+            sys.stderr.write(f"{line}\n")
     raise SystemExit(status)
 
 
@@ -215,23 +216,25 @@ def _interrupt_on_sigterm() -> None:
     def interrupt(number: int, _frame: object) -> None:
         if os.getpid() != process:  # a forked copy, which has nothing to save
             os._exit(128 + number)
-        raise KeyboardInterrupt(number)
+        _signals.append(number)
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
 
 
+_signals: list[int] = []
+"""That interrupted the command, beside Ctrl-C."""
 _CONTINUED = {"demo": ["--resume"], "eval": [], "sample": [], "probe": [], "study": []}
 """Commands that continue where they were interrupted -> what is added to the same command."""
 
 
-def _interrupted(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
+def _interrupted(arguments: Sequence[str]) -> tuple[str, int]:
     """Return the line and the status of a command that Ctrl-C or SIGTERM stopped."""
-    number = next((number for number in error.args if isinstance(number, int)), signal.SIGINT)
     line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
     if command in _CONTINUED:
         again = [*arguments, *(word for word in _CONTINUED[command] if word not in arguments)]
         line += f"; continue with: swerve {shlex.join(again)}"
-    return line, 128 + number
+    return line, 128 + (_signals or [signal.SIGINT])[-1]
 
 
 def describe_failure(error: BaseException, *, debug: bool = False, arguments: Sequence[str] = ()) -> tuple[str, int]:
@@ -252,7 +255,7 @@ def describe_failure(error: BaseException, *, debug: bool = False, arguments: Se
 
 def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _interrupted(error, arguments)
+        return _interrupted(arguments)
     if isinstance(error, InterruptedRunError):
         return f"swerve: {one_line(str(error))}", error.exit_status
     if isinstance(error, ProblemsError):

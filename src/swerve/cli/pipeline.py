@@ -6,6 +6,7 @@ What a stage needs is imported inside the functions, so that help and wrong usag
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -138,7 +139,9 @@ def demo(
     try:
         run = train_recipe(config, out=path, resume=resume, progress=progress)
     except InterruptedRunError as error:  # it is the demo that is continued, not the training alone
-        raise KeyboardInterrupt(error.exit_status - 128) from None
+        again = [*(overrides or ()), *(["--out", str(out)] if out else []), "--resume"]
+        message = f"interrupted; continue with: swerve demo {shlex.join(again)}"
+        raise InterruptedRunError(message, signal_number=error.exit_status - 128) from None
     evaluate_run(config, run, progress=progress)
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)

@@ -78,8 +78,8 @@ def table(rows: Sequence[Sequence[str]], *, are_numbers: bool = False, columns: 
     long  1
     >>> print(table([("NAME", "WHAT", "WHERE"), ("one", "a short text", "here")], columns=20))
     one
-      WHAT a short text,
-      WHERE here
+      what a short text,
+      where here
     """
     columns = columns or width()
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -89,8 +89,9 @@ def table(rows: Sequence[Sequence[str]], *, are_numbers: bool = False, columns: 
 
     # Each cell says what it is of.
     heading, *others = rows
+    names = [name.lower() if name.isupper() else name for name in heading]
     blocks = []
     for row in others:
-        cells = [f"{name} {cell}".strip() for name, cell in zip(heading[1:], row[1:], strict=True) if cell]
+        cells = [f"{name} {cell}" for name, cell in zip(names[1:], row[1:], strict=True) if cell not in ("", "-")]
         blocks.append(f"{row[0]}\n{wrapped(', '.join(cells), indent='  ', columns=columns)}")
     return "\n".join(blocks)
