@@ -82,6 +82,11 @@ def test_a_run_is_its_path_its_name_or_itself(tmp_path: Path, monkeypatch: pytes
         swerve.evaluate("first")
     with pytest.raises(ConfigError, match="seed=1: the run is trained already"):
         swerve.evaluate("first", seed=1)
+    with pytest.raises(ConfigError, match="seed=1.*: the run is trained already"):
+        swerve.probe("first", "seed=1")
+    for change in ("probe.divergance=js", {"probe.divergance": "js"}):
+        with pytest.raises(ConfigError, match="'probe.divergance'; did you mean 'divergence'"):
+            swerve.probe("first", change)
     with pytest.raises(ArtifactError, match="has nothing to report"):
         swerve.report("first")
 

@@ -32,7 +32,7 @@ def test_frames_of_a_run(run: RunDirectory) -> None:
     # The texts of a rollout's tokens, one after the other, are the rollout's text.
     summary = reader.summary
     assert summary is not None
-    one = tokens[(tokens.sequence_id == 0) & (tokens.checkpoint == summary.final)]
+    one = tokens.query("sequence_id == 0 and checkpoint == @summary.final and reference == @summary.reference")
     rows = pq.read_table(run.probe_path / "sequences.parquet").to_pylist()
     assert "".join(one.token) == rows[0]["text"]
     assert set(one.problem_id) == {rows[0]["problem_id"]}

@@ -16,7 +16,7 @@ from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes.layers import Change
-from swerve.recipes.loader import load_run_config
+from swerve.recipes.loader import STAGE_SECTIONS, load_run_config
 
 if TYPE_CHECKING:
     from swerve.probe.callback import DivergenceCallback
@@ -32,8 +32,6 @@ _HOMES = {
     "import_responses": "swerve.probe.rollouts.imported",
     "probe_run": "swerve.probe.from_run",
 }
-_PLAIN = (bool, int, float, dict, list, tuple)
-"""Values of settings; text could be a model."""
 
 
 def __getattr__(name: str) -> Any:
@@ -105,7 +103,8 @@ def probe(
     """
     shown = progress or SilentProgress()
     rest = [entry for entry in (checkpoints, responses, *overrides) if entry is not None]
-    if all(_is_change(entry) for entry in rest):
+    is_wrong_change = responses is None and isinstance(checkpoints, str) and "=" in checkpoints
+    if all(map(_is_change, rest)) or is_wrong_change:
         return _probe_run(reference, rest, changes, shown)
     if changes or overrides:
         named = [*changes, *map(str, overrides)]
@@ -133,10 +132,9 @@ def probe(
 
 
 def _is_change(entry: Any) -> bool:
-    """Whether an argument changes a setting of a run, and names no model."""
-    if isinstance(entry, str):
-        return "=" in entry and not Path(entry).exists()
-    return isinstance(entry, Mapping) and all(isinstance(value, _PLAIN) for value in entry.values())
+    """Whether an argument changes a setting of a run, and names no model and no text."""
+    keys = entry if isinstance(entry, Mapping) else [entry.partition("=")[0]] if isinstance(entry, str) else [""]
+    return all(str(key).partition(".")[0] in STAGE_SECTIONS for key in keys)
 
 
 def _probe_run(

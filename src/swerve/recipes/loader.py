@@ -21,7 +21,7 @@ from swerve.recipes.schema import dotted, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
-_STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
+STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
 """Sections of a run's configuration that may change once it is trained."""
 RecipeSource = str | Path | Mapping[str, Any] | Config | RunDirectory
 _PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|weights|patience|timeout)(\.|$)|^runtime\.sharding\.")
@@ -59,8 +59,8 @@ def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes
     """
     parsed = overrides_of(overrides, changes)
     for override in parsed:
-        if override.keys[0] not in _STAGE_SECTIONS:
-            allowed = ", ".join(f"{name}." for name in _STAGE_SECTIONS)
+        if override.keys[0] not in STAGE_SECTIONS:
+            allowed = ", ".join(f"{name}." for name in STAGE_SECTIONS)
             raise ConfigError(
                 f"{override.source}: the run is trained already; only keys under {allowed} can be changed"
             )

@@ -1,0 +1,126 @@
+"""`swerve.probe(reference, checkpoint, responses)`: models by name, and responses in the forms that people have."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+import swerve
+from swerve.artifacts.responses import Response
+from swerve.artifacts.tables import data_frame
+from swerve.errors import CheckpointError, ConfigError, MismatchError, MissingExtraError
+from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.rollouts.given import given_sequences, token_texts
+from swerve.types import Problem
+
+# The ids of "<bos> 1 + 2 =" and of "3 ; 0".
+PROMPT, COMPLETION = (1, 5, 8, 6, 9), (7, 10, 4)
+
+
+@pytest.fixture(scope="module")
+def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The tiny model, another with the same tokenizer, and one with another tokenizer."""
+    model, tokenizer = tiny
+    folder = tmp_path_factory.mktemp("models")
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.model.layers[0].mlp.down_proj.weight.add_(0.5)
+    words = build_word_tokenizer(["3", "2", "1", "0", "+", "=", ";"])
+    for name, saved, saved_words in (
+        ("before", model, tokenizer),
+        ("after", other, tokenizer),
+        ("alien", model, words),
+    ):
+        saved.save_pretrained(folder / name)
+        saved_words.save_pretrained(folder / name)
+    return {name: str(folder / name) for name in ("before", "after", "alien")}
+
+
+@pytest.mark.parametrize(
+    ("responses", "expected"),
+    [
+        ([("1 + 2 =", "3 ; 0")], [(PROMPT, COMPLETION)]),
+        (("1 + 2 =", "3 ; 0"), [(PROMPT, COMPLETION)]),
+        ([{"prompt": "1 + 2 =", "response": "3 ; 0"}] * 2, [(PROMPT, COMPLETION)] * 2),
+        ([([{"role": "user", "content": "1 + 2 ="}], "3 ; 0")], [(PROMPT, COMPLETION)]),
+        ("1 + 2 = 3 ; 0", [(PROMPT[:1], PROMPT[1:] + COMPLETION)]),
+        (["1 + 2 ="], [(PROMPT[:1], PROMPT[1:])]),
+        ([([1, 5], [6]), ("1 + 2 =", "3 ; 0")], [((1, 5), (6,)), (PROMPT, COMPLETION)]),
+        (
+            [
+                Response(
+                    problem=Problem(id="p", family="x", question="?", answer=""),
+                    prompt_ids=PROMPT,
+                    completion_ids=COMPLETION,
+                )
+            ],
+            [(PROMPT, COMPLETION)],
+        ),
+    ],
+    ids=["pairs", "pair", "mappings", "messages", "text", "texts", "mixed", "records"],
+)
+def test_responses_in_every_form(tiny: Any, responses: Any, expected: list[Any]) -> None:
+    found = given_sequences(responses, tiny[1])
+    assert [(tuple(prompt), tuple(completion)) for prompt, completion in found] == expected
+
+
+def test_a_file_of_responses(tiny: Any, tmp_path: Path) -> None:
+    path = tmp_path / "responses.jsonl"
+    path.write_text(json.dumps({"id": "a", "prompt": "1 + 2 =", "response": "3 ; 0"}) + "\n")
+    assert given_sequences(str(path), tiny[1]) == given_sequences(path, tiny[1]) == [(PROMPT, COMPLETION)]
+
+
+def test_wrong_responses(tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="response 1 is 3; give a text, a pair"):
+        given_sequences(["1 + 2", 3], tiny[1])
+    with pytest.raises(ConfigError, match="response 0: a text needs two tokens"):
+        given_sequences([""], tiny[1])
+    with pytest.raises(ConfigError, match="give tokenizer="):
+        given_sequences(["1 + 2"], None)
+
+
+def test_the_texts_of_tokens_make_the_text(tiny: Any) -> None:
+    assert token_texts(tiny[1], [*COMPLETION, tiny[1].eos_token_id]) == ["3", " ;", " 0", "<eos>"]
+
+
+def test_models_by_folder_and_in_memory_agree(tiny: Any, folders: dict[str, str]) -> None:
+    pairs = [("1 + 2 =", "3 ; 0"), ("2 + 2 =", "3")]
+    result = swerve.probe(folders["before"], folders["after"], pairs)
+    assert (result.reference, result.checkpoint, result.tokens) == ("before", "after", ("3", " ;", " 0", "3"))
+    assert result.js.min() > 0
+    mixed = swerve.probe(tiny[0], folders["after"], pairs, tokenizer=tiny[1])
+    assert mixed.js == pytest.approx(result.js, abs=1e-9)
+    assert (mixed.reference, mixed.checkpoint) == ("reference", "after")
+    # Several checkpoints give a result each, by label.
+    several = swerve.probe(folders["before"], {"late": folders["after"], "same": folders["before"]}, pairs)
+    assert list(several) == ["late", "same"]
+    assert several["late"].js == pytest.approx(result.js, abs=1e-9)
+    assert several["same"].js.max() < 1e-9
+    assert list(swerve.probe(folders["before"], [folders["after"], folders["after"]], pairs)) == ["after", "after-2"]
+
+
+def test_wrong_models(folders: dict[str, str]) -> None:
+    with pytest.raises(MismatchError, match="alien and before have different tokenizers"):
+        swerve.probe(folders["before"], folders["alien"], [("1 + 2 =", "3")])
+    with pytest.raises(CheckpointError, match="does not exist"):
+        swerve.probe(folders["before"], "no/such/folder/here", ["1 + 2"])
+    with pytest.raises(ConfigError, match="give swerve.probe\\(run\\), or swerve.probe\\(reference, checkpoint"):
+        swerve.probe(folders["before"], folders["after"])
+    with pytest.raises(ConfigError, match="seed: only the settings of a run can be changed"):
+        swerve.probe(folders["before"], folders["after"], ["1 + 2"], seed=3)
+
+
+def test_a_data_frame_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"js": [0.5]})
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    message = r"a data frame needs the package 'pandas'; .* pip install 'swerve\[hub\]'"
+    with pytest.raises(ImportError, match=message) as caught:
+        data_frame(table)
+    assert isinstance(caught.value, MissingExtraError)
