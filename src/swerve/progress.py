@@ -6,6 +6,7 @@ Stages take a `Progress` and never print. Free of torch; bars are drawn by rich,
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -249,3 +250,18 @@ def console_progress(stream: TextIO) -> Progress:
     if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
         return BarProgress(kept)
     return LineProgress(kept)
+
+
+def shown_progress(progress: Progress | bool | None) -> Progress:
+    """Return where a function called from Python reports its progress.
+
+    Args:
+        progress: given as it is; True: shown on stderr; False: nowhere; None: shown where a person watches, in a
+            terminal or a notebook, by the first process.
+    """
+    if progress is None:
+        is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
+        progress = is_watched and os.environ.get("RANK", "0") == "0"
+    if isinstance(progress, bool):
+        return console_progress(sys.stderr) if progress else SilentProgress()
+    return progress

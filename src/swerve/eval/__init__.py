@@ -8,7 +8,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.models.runtime import set_thread_environment
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change
 from swerve.recipes.loader import load_run_config
 
@@ -16,7 +16,7 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    run: str | Path | RunDirectory, *overrides: Change, progress: Progress | None = None, **changes: Any
+    run: str | Path | RunDirectory, *overrides: Change, progress: Progress | bool | None = None, **changes: Any
 ) -> list[Evaluation]:
     """Evaluate every checkpoint of a run on its held-out problems, greedily and by sampling.
 
@@ -25,7 +25,7 @@ def evaluate(
     Args:
         run: its path, its name under `runs/`, or the run.
         overrides: such as `"eval.num_problems=100"`, or mappings; only what comes after training can change.
-        progress: told what is done; None: nobody.
+        progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: the same as keywords, such as `eval={"num_problems": 100}`.
 
     Returns:
@@ -41,4 +41,4 @@ def evaluate(
     set_thread_environment(config.runtime)
     from swerve.eval.heldout import evaluate_run
 
-    return evaluate_run(config, directory, progress=progress or SilentProgress())
+    return evaluate_run(config, directory, progress=shown_progress(progress))

@@ -14,7 +14,7 @@ from swerve.artifacts.run import RunDirectory, find_run
 from swerve.callable_package import make_callable
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change
 from swerve.recipes.loader import STAGE_SECTIONS, load_run_config
 
@@ -54,7 +54,7 @@ def probe(
     dtype: str = "float32",
     tokens_per_batch: int = 16384,
     tokens_per_chunk: int = 256,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **changes: Any,
 ) -> ProbeResult | dict[str, ProbeResult] | None:
     """Find the tokens that training changed: of a run, or of any two models on any texts.
@@ -83,7 +83,7 @@ def probe(
         dtype: of weights that are loaded: float32, bfloat16 or float16.
         tokens_per_batch: padded tokens of one forward pass.
         tokens_per_chunk: rows of `[rows, vocabulary]` held at a time.
-        progress: told what is done; None: nobody.
+        progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: changes of a run's settings as keywords.
 
     Returns:
@@ -101,7 +101,7 @@ def probe(
         result = swerve.probe("owner/base", "owner/rl", [("What is 2 + 2?", "It is 4.")])
         result.to_pandas().nlargest(5, "js")
     """
-    shown = progress or SilentProgress()
+    shown = shown_progress(progress)
     rest = [entry for entry in (checkpoints, responses, *overrides) if entry is not None]
     is_wrong_change = responses is None and isinstance(checkpoints, str) and "=" in checkpoints
     if all(map(_is_change, rest)) or is_wrong_change:

@@ -8,7 +8,7 @@ from typing import Any
 from swerve.artifacts.run import PROBED, RunDirectory, find_run
 from swerve.callable_package import make_callable
 from swerve.config import ReportConfig
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change, overrides_of
 from swerve.recipes.loader import load_run_config, load_settings
 from swerve.report.page import build_report
@@ -25,7 +25,7 @@ class _Settings(Model):
 
 
 def report(
-    run: str | Path | RunDirectory, *overrides: Change, progress: Progress | None = None, **changes: Any
+    run: str | Path | RunDirectory, *overrides: Change, progress: Progress | bool | None = None, **changes: Any
 ) -> Path:
     """Write the report of a run or a probe from what is there: `report/index.html` and its figures.
 
@@ -34,7 +34,7 @@ def report(
     Args:
         run: its path, its name under `runs/`, or the run.
         overrides: such as `"report.max_rollouts=50"`, or mappings.
-        progress: told which parts are missing; None: nobody.
+        progress: told which parts are missing; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: the same as keywords, such as `report={"title": "My run"}`.
 
     Returns:
@@ -49,7 +49,7 @@ def report(
         options = load_settings(_Settings, overrides_of(overrides, changes)).report
     else:
         options = load_run_config(directory, overrides, changes).report
-    shown = progress or SilentProgress()
+    shown = shown_progress(progress)
     for line in missing_inputs(directory):
         shown.note(line)
     return build_report(directory, options=options)

@@ -10,7 +10,7 @@ from swerve.callable_package import make_callable
 from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, shown_progress
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import Change, overrides_of, split_profile
 from swerve.recipes.loader import RecipeSource, check_recorded_config, load_config
@@ -25,7 +25,7 @@ def train(
     out: str | Path | RunDirectory | None = None,
     resume: bool = False,
     verify: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **changes: Any,
 ) -> Run:
     """Train every stage of a recipe; return the run.
@@ -41,7 +41,7 @@ def train(
         out: where the run goes; None: `runs/NAME`.
         resume: continue the run that is there.
         verify: resumed, read the checkpoints before the last one, too, and name damaged ones.
-        progress: told what is done; None: nobody.
+        progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: changes of the recipe as keywords, such as `seed=1`.
 
     Raises:
@@ -65,7 +65,7 @@ def train(
     set_thread_environment(config.runtime)
     from swerve.train.loop import train_run
 
-    shown, profile = progress or SilentProgress(), split_profile(parsed)[0]
+    shown, profile = shown_progress(progress), split_profile(parsed)[0]
     shown.note(f"run directory: {directory.path}")
     name = None if profile is None else profile.value
     train_run(config, directory, resume=resume, progress=shown, verify=verify, profile=name)

@@ -4,7 +4,15 @@ import io
 
 import pytest
 
-from swerve.progress import BarProgress, LineProgress, Progress, SilentProgress, console_progress, format_duration
+from swerve.progress import (
+    BarProgress,
+    LineProgress,
+    Progress,
+    SilentProgress,
+    console_progress,
+    format_duration,
+    shown_progress,
+)
 
 HOSTILE = "[/bold] [red]x\x1b[31m\nnext line :smile:"
 
@@ -164,3 +172,16 @@ def test_silent_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> Non
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_progress_is_shown_where_a_person_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, given = SilentProgress(), LineProgress(io.StringIO())
+    assert shown_progress(given) is given
+    assert isinstance(shown_progress(False), SilentProgress)
+    assert isinstance(shown_progress(True), LineProgress)
+    assert isinstance(shown_progress(None), SilentProgress)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(shown_progress(None), BarProgress)
+    monkeypatch.setenv("RANK", "1")
+    assert type(shown_progress(None)) is type(silent)
