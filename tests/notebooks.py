@@ -1,4 +1,4 @@
-"""Runs notebooks without Jupyter and keeps what their cells show: `python -m tests.notebooks FILE...`."""
+"""Runs notebooks without Jupyter and keeps what their cells show: `python tests/notebooks.py FILE...`."""
 
 from __future__ import annotations
 

@@ -55,9 +55,10 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
             pytest.skip("needs TRL: install it, or set SWERVE_TRL_PYTHON to the Python of an environment with it")
     copy = tmp_path / path.name
     copy.write_text(path.read_text())
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+    source = os.pathsep.join([str(EXAMPLES.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": source, "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [python, "-m", "tests.notebooks", str(copy)],
+        [python, str(Path(__file__).with_name("notebooks.py")), str(copy)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

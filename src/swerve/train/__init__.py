@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from swerve.artifacts.run import RUNS, RunDirectory, check_name, is_main_process
 from swerve.callable_package import make_callable
@@ -23,7 +23,7 @@ def train(
     recipe: RecipeSource,
     *overrides: Change,
     out: str | Path | RunDirectory | None = None,
-    resume: bool = False,
+    resume: bool | Literal["or_start"] = False,
     verify: bool = False,
     progress: Progress | bool | None = None,
     **changes: Any,
@@ -39,7 +39,7 @@ def train(
             the run.
         overrides: such as `"seed=1"` or `{"stages.rl.steps": 40}`; see `load_config`.
         out: where the run goes; None: `runs/NAME`.
-        resume: continue the run that is there.
+        resume: continue the run that is there; `"or_start"`: continue it if it was begun, else start it.
         verify: resumed, read the checkpoints before the last one, too, and name damaged ones.
         progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: changes of the recipe as keywords, such as `seed=1`.
@@ -56,6 +56,8 @@ def train(
     known = known_run(recipe) if resume else None
     config = load_config(recipe if known is None else known, *parsed)
     directory = run_directory(config, known if out is None and known is not None else out)
+    if resume == "or_start":
+        resume = (directory.path / "run.json").is_file()
     if resume:
         if not directory.path.exists():
             raise ConfigError(f"run directory {directory.path} does not exist; start it without --resume")
