@@ -144,12 +144,13 @@ def _is_marked(schema: pa.Schema) -> bool:
     return bool((schema.metadata or {}).get(b"swerve_table") == SAMPLES_TABLE.encode())
 
 
-def read_samples(path: Path) -> SampleFile:
+def read_samples(path: str | Path) -> SampleFile:
     """Return the samples in a file, checked row by row.
 
     Raises:
         ArtifactError: the file is missing, damaged, changed, or no file of samples; the message names file and row.
     """
+    path = Path(path)
     info, samples = read_samples_info(path), read_responses(path, SAMPLES_SCHEMA)
     problems: dict[str, Problem] = {}
     seen: set[tuple[str, int | None]] = set()

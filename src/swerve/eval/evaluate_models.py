@@ -34,7 +34,7 @@ def evaluate_models(
     fields: Mapping[str, str] | None = None,
     baseline: str | None = None,
     embed: Embedder | None = None,
-    out: Path,
+    out: str | Path,
     progress: Progress | None = None,
 ) -> Comparison | None:
     """Sample every model on the same problems and compare each with the first.
@@ -62,7 +62,7 @@ def evaluate_models(
         SwerveError: see `sample` and `read_rows`.
     """
     # What was made elsewhere is read first: what is wrong with it is said before anything is sampled.
-    shown = progress or SilentProgress()
+    shown, out = progress or SilentProgress(), Path(out)
     problems = chosen_problems(settings, shown)
     foreign = [read_rows(name, path, problems, shown, fields=fields) for name, path in (rows or {}).items()]
     comparable = [*models, *(label for each in foreign for label in each.labels)]

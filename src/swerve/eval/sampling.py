@@ -61,7 +61,7 @@ _NUM_NAMED = 3
 
 
 def sample(
-    models: Mapping[str, Path | str], settings: SampleSettings, *, out: Path, progress: Progress | None = None
+    models: Mapping[str, Path | str], settings: SampleSettings, *, out: str | Path, progress: Progress | None = None
 ) -> dict[str, Path]:
     """Sample and grade completions of each model on the same problems; return each model's file by label.
 
@@ -80,7 +80,7 @@ def sample(
         ArtifactError: the problems cannot be read, or another process works at `out`.
         DiskFullError: no room; what was sampled is kept and continued from.
     """
-    paths = sample_paths(out, list(models))
+    paths = sample_paths(Path(out), list(models))
     run_jobs([SampleJob(label, model, settings, paths[label]) for label, model in models.items()], progress)
     return paths
 
