@@ -238,7 +238,7 @@ def test_wrong_checkpoints(swerve: Swerve, folders: dict[str, Path], rollouts: P
         ("--max-tokens", "0", "--max-tokens: 'max_tokens' must be greater than 0, got 0"),
         ("--dtype", "int8", "--dtype: 'dtype' must be one of 'float32', 'float64', 'bfloat16', got 'int8'"),
         ("--device", "toaster", "--device toaster is not available here"),
-        ("--max-tokens", "many", "--max-tokens: 'max_tokens' must be an integer, got 'many'"),
+        ("--max-tokens", "many", "--max-tokens: 'max_tokens' must be an integer or null, got 'many'"),
     ],
 )
 def test_wrong_options(

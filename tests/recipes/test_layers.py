@@ -63,10 +63,10 @@ def test_a_recipe_has_what_it_extends_where_it_says_nothing_else() -> None:
     assert child.task.model_dump() == {**base.task.model_dump(), "max_length": 6}
     assert child.eval == base.eval.model_copy(update={"num_problems": 50})
     changed = {"name", "task.max_length", "eval.num_problems"}
-    changed |= {f"stages.1.{key}" for key in ("kl.kind", "kl.estimator", "kl.coef", "optimizer.lr")}
+    changed |= {f"stages.rl.{key}" for key in ("kl.kind", "kl.estimator", "kl.coef", "optimizer.lr")}
     differing = set(differing_keys(base, child))
     assert changed <= differing
-    assert all(key.startswith("stages.1.kl.") for key in differing - changed)  # keys that one kind alone has
+    assert all(key.startswith("stages.rl.kl.") for key in differing - changed)  # keys that one kind alone has
     assert child.stages[1].optimizer.warmup_steps == 3
 
 

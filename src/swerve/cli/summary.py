@@ -43,10 +43,23 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
 
 def findings_text(run: RunDirectory) -> str:
     """Return what a run shows, topic by topic, as its report says it, and what limits it."""
+    from swerve.artifacts.probe_summary import read_summary
     from swerve.report.page import all_findings
-    from swerve.report.read import read_inputs
+    from swerve.report.read import ReportInputs, read_inputs
 
-    inputs = read_inputs(run, with_tables=False)
+    if (run.path / "run.json").is_file():
+        inputs = read_inputs(run, with_tables=False)
+    else:  # a probe of files, which is no run
+        inputs = ReportInputs(
+            run_name=run.path.name,
+            provenance={},
+            config_text=None,
+            metrics=(),
+            evaluations=(),
+            summary=read_summary(run),
+            tables=None,
+            final_completions={},
+        )
     paragraphs = []
     for heading, sentences in all_findings(inputs).items():
         paragraphs.append("\n".join([heading, *(wrapped(one_line(line), indent="  ") for line in sentences)]))

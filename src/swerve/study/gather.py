@@ -96,8 +96,10 @@ def _apart(first: Config, second: Config) -> list[str]:
 def _value_at(config: Config, key: str) -> Any:
     value: Any = config.model_dump(mode="json")
     for part in key.split("."):
-        if isinstance(value, list):
-            value = value[int(part)] if int(part) < len(value) else None
+        if isinstance(value, list):  # an item goes by its name or kind, else by its number
+            labels = [item.get("name") or item.get("kind") if isinstance(item, dict) else None for item in value]
+            place = labels.index(part) if part in labels else int(part) if part.isdigit() else len(value)
+            value = value[place] if place < len(value) else None
         else:
             value = value.get(part) if isinstance(value, dict) else None
     return value
