@@ -14,7 +14,8 @@ from typing import Any
 from studies.pages import ROOT, Record, entries, first, number, percent, points, shown, size, table, table_of
 from studies.runs import kept_summary
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
-from swerve.artifacts.study import MEASURES, read_study
+from swerve.artifacts.study import MEASURES, Study, read_study
+from swerve.report.study import trends_table
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
 _FIGURES = ("mean_kl_progression", "spike_density_comparison", "category_kl_breakdown", "entropy_reduction",
@@ -45,6 +46,10 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             made = {"means": _means(study), "differences": _differences(study)}
             made |= {"kinds": _kinds(study)} if study.get("kinds") else {}
             made |= {"settings": _settings(study)} if study.get("trials") else {}
+            made |= {"verdicts": _verdicts(study)} if study.get("verdicts") else {}
+            if study.get("trends"):
+                heading, *rows = trends_table(Study.model_validate({**study, "curves": ()}))
+                made["trends"] = table(heading, rows)
         else:
             continue
         texts |= {f"{record['name']}: {name}": text for name, text in made.items()}
@@ -133,6 +138,17 @@ def _settings(study: Record) -> str:
         (MEASURES[measure].title, lambda row: percent(row["values"].get(measure))),
         ("token entropy", lambda row: number(row["values"].get("entropy"))),
         ("chosen", lambda row: "yes" if row["is_chosen"] else ""),
+    )
+
+
+def _verdicts(study: Record) -> str:
+    measure = study["design"]["measure"]
+    return table_of(
+        study["verdicts"],
+        ("variant", "variant"),
+        (f"{MEASURES[measure].title} less {study['baseline']}", lambda row: points(row["over_seeds"])),
+        ("p, Holm", "p:number"),
+        ("verdict", "words"),
     )
 
 

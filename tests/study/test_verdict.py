@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from swerve.artifacts.study import StudyRun
+from swerve.artifacts.study import StudyRun, StudyTrial
 from swerve.study.compare import compare_runs
 from swerve.study.measure import Measured
 from swerve.study.plan import StudyFile
@@ -19,7 +19,7 @@ MARGIN = 0.05
 TUNING = Tuning(grid={"lr": tuple(range(9))}, trials=6, seeds=(100, 101))
 
 
-def judge(arms, *, start=0.3, seeds=8, tuning=None, **rule):
+def judge(arms, *, start=0.3, seeds=8, tuning=None, trials=(), **rule):
     """Return the study of arms, each its accuracies by seed; the first is the baseline."""
     study = StudyFile(
         name="s",
@@ -41,7 +41,7 @@ def judge(arms, *, start=0.3, seeds=8, tuning=None, **rule):
         for name, values in arms.items()
         for seed, value in enumerate(values)
     ]
-    return compare_runs(study, [Measured(run=run) for run in runs])
+    return compare_runs(study, [Measured(run=run) for run in runs], trials=trials)
 
 
 def expected(baseline, arms):
@@ -128,6 +128,29 @@ def test_words_name_the_margin():
         "same": "equivalent within 5 points",
         "far": "better",
     }
+
+
+def test_words_name_settings_at_the_end_of_what_was_tried():
+    """A variant whose best learning rate is the highest tried may do better with a higher one, and so may the baseline."""
+
+    def trial(variant, value):
+        changes = {"lr": value}
+        ends = TUNING.at_end(variant, changes)
+        return StudyTrial(
+            variant=variant, number=1, changes=changes, seeds=(100, 101), values={}, is_chosen=True, at_end=ends
+        )
+
+    lowest, *_, middle, _, highest = TUNING.drawn("none")
+    arms = {"none": 0.6 + NOISE, "worse": 0.3 + NOISE[::-1], "better": 0.8 + NOISE[::-1]}
+    trials = [trial("none", middle), trial("worse", highest), trial("better", lowest)]
+    words = [verdict.words for verdict in judge(arms, tuning=TUNING, trials=trials).verdicts]
+    assert words == [
+        f"worse; lr={highest} of worse is at the end of what was tried",
+        f"better; lr={lowest} of better is at the end of what was tried",
+    ]
+    assert judge(arms, tuning=TUNING, trials=[trial("none", highest)]).verdicts[0].words == (
+        f"worse; lr={highest} of none is at the end of what was tried"
+    )
 
 
 def test_a_tuned_study_has_wider_intervals_for_what_another_tuning_would_choose():

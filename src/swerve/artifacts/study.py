@@ -256,6 +256,8 @@ class StudyTrial(Record):
     """By measure, means over these seeds; what was not measured is not there."""
     is_chosen: bool
     """For the runs that are compared."""
+    at_end: tuple[str, ...] = ()
+    """Of the chosen setting: keys whose value is the lowest or highest tried; a wider grid may do better."""
 
 
 class StudyVerdict(Record):

@@ -82,7 +82,7 @@ def compare_runs(
         design=study.design,
         trials=tuple(trials),
         gain=gain,
-        verdicts=tuple(_verdicts(study, differences, measured, gain)),
+        verdicts=tuple(_verdicts(study, differences, measured, gain, trials)),
     )
 
 
@@ -183,7 +183,11 @@ def _baseline_gain(study: StudyFile, runs: Sequence[Measured]) -> Estimate | Non
 
 
 def _verdicts(
-    study: StudyFile, differences: Sequence[StudyDifference], runs: Sequence[Measured], gain: Estimate | None
+    study: StudyFile,
+    differences: Sequence[StudyDifference],
+    runs: Sequence[Measured],
+    gain: Estimate | None,
+    trials: Sequence[StudyTrial],
 ) -> Iterator[StudyVerdict]:
     design = study.design
     if design is None:
@@ -195,7 +199,14 @@ def _verdicts(
         means = {name: fmean(_values(design.measure, name, runs).values()) for name in pair}
         reason = objection(design, difference, num_seeds=len(study.seeds), gain=gain, means=means)
         interval = widened(difference.over_seeds, design.widening)
-        yield judge(difference.variant, interval, p_value, rule=design, reason=reason, level=1 - study.confidence)
+        verdict = judge(difference.variant, interval, p_value, rule=design, reason=reason, level=1 - study.confidence)
+        ends = [
+            f"{key}={trial.changes[key]:g} of {trial.variant} is at the end of what was tried"
+            for trial in trials
+            if trial.variant in pair
+            for key in trial.at_end
+        ]
+        yield verdict.model_copy(update={"words": "; ".join((verdict.words, *ends))})
 
 
 _Pairs = list[tuple[str, float, float]]

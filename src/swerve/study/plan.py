@@ -502,6 +502,7 @@ class _JobMaker:
                     seeds=tuple(run.seed for run in runs),
                     values={name: fmean(run.values[name] for run in runs) for name in names},
                     is_chosen=number == choice,
+                    at_end=tuning.at_end(variant, settings[number]) if number == choice else (),
                 )
             )
         return jobs, trials, None if choice is None else settings[choice]

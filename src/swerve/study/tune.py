@@ -85,6 +85,20 @@ class Tuning(Model):
         Random(derive_seed(0, "trials", json.dumps(settings))).shuffle(numbers)
         return sorted(numbers[: self.trials])
 
+    def at_end(self, variant: str, changes: Changes) -> tuple[str, ...]:
+        """Return the keys of a setting whose value is the lowest or the highest of the numbers that a variant tries.
+
+        >>> tuning = Tuning(grid={"lr": (1e-5, 3e-5, 1e-4), "kind": ("a", "b", "c")}, seeds=(9,))
+        >>> tuning.at_end("clip", {"lr": 1e-4, "kind": "a"})
+        ('lr',)
+        """
+        settings = self.settings(variant)
+        tried = {key: {settings[number][key] for number in self.drawn(variant)} for key in changes}
+        numbers = {key: values for key, values in tried.items() if all(type(value) in (int, float) for value in values)}
+        return tuple(
+            key for key, values in numbers.items() if len(values) > 1 and changes[key] in (min(values), max(values))
+        )
+
     @property
     def num_by_seed(self) -> tuple[int, ...]:
         """How many settings of a variant run with each seed."""
