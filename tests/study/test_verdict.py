@@ -131,7 +131,7 @@ def test_words_name_the_margin():
 
 
 def test_words_name_settings_at_the_end_of_what_was_tried():
-    """A variant whose best learning rate is the highest tried may do better with a higher one, and so may the baseline."""
+    """Where the best value is the highest tried, a higher one may be better still."""
 
     def trial(variant, value):
         changes = {"lr": value}

@@ -93,11 +93,14 @@ class Tuning(Model):
         ('lr',)
         """
         settings = self.settings(variant)
-        tried = {key: {settings[number][key] for number in self.drawn(variant)} for key in changes}
-        numbers = {key: values for key, values in tried.items() if all(type(value) in (int, float) for value in values)}
-        return tuple(
-            key for key, values in numbers.items() if len(values) > 1 and changes[key] in (min(values), max(values))
-        )
+        ends = []
+        for key, value in changes.items():
+            tried = [settings[number][key] for number in self.drawn(variant)]
+            numbers = [other for other in tried if isinstance(other, int | float) and not isinstance(other, bool)]
+            is_range = len(numbers) == len(tried) and len(set(numbers)) > 1
+            if is_range and value in (min(numbers), max(numbers)):
+                ends.append(key)
+        return tuple(ends)
 
     @property
     def num_by_seed(self) -> tuple[int, ...]:
