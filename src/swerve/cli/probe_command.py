@@ -175,7 +175,7 @@ def _probe_files(
     summary = probe_in_steps(plan, progress=progress)
     if is_main_process():
         progress.note(f"tables: {plan.path}")
-        text = "" if as_json else findings_text(RunDirectory(Path(recipe.out)))
+        text = "" if as_json else findings_text(RunDirectory(Path(recipe.out)), summary)
         print_result(summary, text, as_json=as_json)
 
 

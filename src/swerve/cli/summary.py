@@ -11,6 +11,7 @@ from swerve.cli.text import interval, table, wrapped
 from swerve.progress import NOT_MEASURED, format_duration, one_line
 
 if TYPE_CHECKING:
+    from swerve.artifacts.probe_summary import ProbeSummary
     from swerve.artifacts.run import RunDirectory
 
 
@@ -41,13 +42,12 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
     return f"{heading}\n{table(list(zip(*columns, strict=True)))}"
 
 
-def findings_text(run: RunDirectory) -> str:
-    """Return what a run shows, topic by topic, as its report says it, and what limits it."""
-    from swerve.artifacts.probe_summary import read_summary
+def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str:
+    """Return what a run, or the summary of a probe of files, shows, topic by topic, and what limits it."""
     from swerve.report.page import all_findings
     from swerve.report.read import ReportInputs, read_inputs
 
-    if (run.path / "run.json").is_file():
+    if summary is None:
         inputs = read_inputs(run, with_tables=False)
     else:  # a probe of files, which is no run
         inputs = ReportInputs(
@@ -56,7 +56,7 @@ def findings_text(run: RunDirectory) -> str:
             config_text=None,
             metrics=(),
             evaluations=(),
-            summary=read_summary(run),
+            summary=summary,
             tables=None,
             final_completions={},
         )
