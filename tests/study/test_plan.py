@@ -97,7 +97,7 @@ def test_variants_and_seeds_may_be_added_but_not_changed(folder):
     job.run.create(config_yaml=dump_yaml(job.config), provenance={})
     plan("seeds=5", "variants.other={}")
     with pytest.raises(
-        ConfigError, match=r"variant 'reverse' .* runs/studies/kl/runs/reverse/seed-0 .* in stages\.2\.kl\.coef"
+        ConfigError, match=r"variant 'reverse' .* runs/studies/kl/runs/reverse/seed-0 .* in stages\.rl\.kl\.coef"
     ):
         plan("variants.reverse={stages.rl.kl: {kind: reward, estimator: k1, coef: 0.2}}")
 

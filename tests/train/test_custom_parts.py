@@ -190,5 +190,5 @@ def test_a_part_that_cannot_be_used_is_refused_before_there_is_a_run(document, o
 
 
 def test_a_path_of_another_form_is_refused_with_the_recipe(document):
-    with pytest.raises(ConfigError, match=r"'stages\.0\.loss\.path': must have the form FILE\.py:NAME or package"):
+    with pytest.raises(ConfigError, match=r"'stages\.rl\.loss\.path': must have the form FILE\.py:NAME or package"):
         _load(document, "stages.rl.loss.path=my_loss.py")
