@@ -27,6 +27,7 @@ from tests.hub import Hub, Repository
 
 ROOT = Path(__file__).parents[1]
 REASONS = {
+    "a study",
     "a GPU",
     "another program",
     "data of yours",
@@ -39,8 +40,6 @@ REASONS = {
 """Why a block may be left out."""
 QUICK = ("README.md", "docs/getting-started.md", "docs/install.md", "docs/trl-verl.md", "docs/your-models.md")
 """Pages whose blocks run in every test run; those of the others are slow."""
-STUDIES = ("docs/k-and-k-study.md", "docs/kl-study.md", "docs/spo.md")
-"""Pages whose commands are studies of minutes to hours."""
 HUB_MODELS = ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct")
 """Names that the pages use; tiny models stand for them here."""
 _BLOCK = re.compile(
@@ -86,11 +85,7 @@ def _blocks(page: Path) -> list[Block]:
 
 
 PAGES = {str(page.relative_to(ROOT)): _blocks(page) for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
-RUN = [
-    name
-    for name, blocks in PAGES.items()
-    if name not in STUDIES and any(block.language in ("console", "python") for block in blocks)
-]
+RUN = [name for name, blocks in PAGES.items() if any(block.language in ("console", "python") for block in blocks)]
 
 
 def test_every_mark_has_a_known_reason():
