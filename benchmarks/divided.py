@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import checkpoint as torch_checkpoint
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.process import print_header, print_line, resident_bytes
@@ -85,8 +86,8 @@ def _save_by_torch(folder: Path, learner: Learner) -> None:
         }
     for name in learner.model.all_tied_weights_keys:
         state.pop(name, None)
-    writer = torch_checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True)
-    torch_checkpoint.save(state, storage_writer=writer)
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True)
+    save(state, storage_writer=writer)
 
 
 def _own_bytes(tensors: Any) -> int:

@@ -54,13 +54,13 @@ from swerve.prompts import encode_prompts
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.seeds import derive_seed
+from swerve.train.context import StepRollouts
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
 from swerve.train.phases import phases_of
 from swerve.train.policy_update import update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.rollouts import StepRollouts
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 

@@ -132,14 +132,14 @@ def rl_probe_lines(rows: Sequence[GradedRecord]) -> Iterator[Line]:
     cut = sum(row["regex_extracted"] != row["boxed"] for row in boxed)
     yield {"kind": "rl_probe_regex", "same": sum(same), "num": len(same), "cut": cut, "boxed": len(boxed)}
     for checkpoint in ("dpo", "rlvr"):
-        chosen = [row for row in judged if row.record.values["checkpoint"] == checkpoint]
+        written = [row for row in judged if row.record.values["checkpoint"] == checkpoint]
         rates = {
-            "recorded": sum(row.record.values["recorded_correct"] for row in chosen),
-            "graded": sum(is_right(row.reward) for row in chosen),
-            "truth": sum(row.record.values["correct"] for row in chosen),
+            "recorded": sum(row.record.values["recorded_correct"] for row in written),
+            "graded": sum(is_right(row.reward) for row in written),
+            "truth": sum(row.record.values["correct"] for row in written),
         }
-        shares = {name: share(right, len(chosen)) for name, right in rates.items()}
-        yield {"kind": "rl_probe_accuracy", "checkpoint": checkpoint, "num": len(chosen), **shares}
+        shares = {name: share(right, len(written)) for name, right in rates.items()}
+        yield {"kind": "rl_probe_accuracy", "checkpoint": checkpoint, "num": len(written), **shares}
 
 
 def _dense(text: str | None) -> str:
@@ -201,7 +201,7 @@ def score_case_lines(data: Path) -> Iterator[Line]:
 
 def gold_lines(data: Path) -> Iterator[Line]:
     """Grade every gold answer, controls that should be wrong, and the reference solutions of MATH."""
-    families = {
+    families: dict[str, Any] = {
         "gsm8k": Gsm8k(Gsm8kTask()),
         "math": Math(MathTask()),
         "deepscaler": DeepScaler(DeepScalerTask()),

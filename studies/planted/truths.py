@@ -49,7 +49,7 @@ _CATEGORY = _by_token({int(word): _CATEGORIES[way] for words in WORDS for way, w
 
 
 def _in_category(name: str) -> Floats:
-    return (name == _CATEGORY).astype(np.float64)
+    return np.equal(name, _CATEGORY).astype(np.float64)
 
 
 def _in_region(number: int) -> Floats:

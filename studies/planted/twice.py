@@ -110,7 +110,7 @@ def claims(world: World, seed: int) -> dict[str, bool]:
     judged = judge(sentences)
 
     # Differences of the table of models, by measure, and figures of where the divergence falls that stand.
-    for row in compare(list(responses.values()), confidence=CONFIDENCE).rows[2:]:
+    for row in compare(list(responses.values())).rows[2:]:
         for name, difference in row.differences.items():
             judged[f"{name} at {row.decoding}"] = difference.estimate.excludes(0)
     if inputs.summary is not None:

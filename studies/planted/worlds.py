@@ -75,7 +75,7 @@ def _probs(moves: Floats, writings: Floats, answers: Floats, start: int) -> Floa
     ways = np.exp(writings) / np.exp(writings).sum(axis=-1, keepdims=True)
     for last in range(NUM_IDS):
         level = LEVEL_OF.get(last, start if last == ASKED else 0)
-        way = int(np.argmax((last == WORDS).any(axis=0))) if last in LEVEL_OF else 0
+        way = int(np.argmax(np.equal(last, WORDS).any(axis=0))) if last in LEVEL_OF else 0
         for number in range(NUM_WRITINGS):
             chosen = ways[:, :, way, number, None] * moves[:, :, level, number]
             weights[:, :LENGTH, last, WORDS[:, number]] = chosen

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from swerve.artifacts.responses import Response
-from swerve.models.model_folder import LoadedModel, quiet_transformers
+from swerve.models.folder_checks import quiet_transformers
+from swerve.models.model_folder import LoadedModel
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
@@ -111,5 +112,5 @@ def sequence(loaded: LoadedModel, index: int, story: Ids, old: int, new: Ids) ->
         extracted=None,
         correct=False,
         population="imported",
-        source="pretrained",
+        label="pretrained",
     )
