@@ -51,7 +51,7 @@ check: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/pip install -qq -c constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(IS_MADE) || $(PYTHON) -c $(IS_NEW_ENOUGH) 2>/dev/null || { echo "swerve needs Python $(NEEDED) or newer; $(PYTHON) is" \

@@ -48,7 +48,9 @@ def _cell(word: str) -> str:
 
 
 def _text(words: str) -> str:
-    return " ".join(words.replace("][", "] [").split()).replace("|", "&#124;")
+    """Return help in one line; brackets outside code are text, not links."""
+    line = " ".join(words.replace("][", "] [").split()).replace("|", "&#124;")
+    return re.sub(r"`[^`]*`|\[", lambda part: r"\[" if part[0] == "[" else part[0], line)
 
 
 def _blocks(text: str) -> str:
