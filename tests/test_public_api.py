@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import pydoc
 import subprocess
 import sys
@@ -142,29 +143,55 @@ def test_the_figures_list_their_names_alone() -> None:
     assert dir(swerve.plot) == sorted(swerve.plot.__all__)
 
 
-_ORDERS = """
-import sys
-{first}
-import swerve
-for name in ("train", "probe", "report"):
-    package = getattr(swerve, name)
-    assert callable(package) and package is sys.modules[f"swerve.{{name}}"], name
-    try:
-        package("no/such/run.yaml")
-    except swerve.errors.SwerveError as error:
-        assert "no/such/run.yaml" in str(error)
-assert "torch" not in sys.modules
+_IMPORTS = """
+import contextlib, importlib, io, sys
+from swerve.cli import main
+
+def check(*heavy):
+    assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)
+
+help_texts = io.StringIO()
+with contextlib.redirect_stdout(help_texts):
+    for command in ([], ["probe"], ["bench", "estimators"]):
+        with contextlib.suppress(SystemExit):
+            main([*command, "--help"])
+        if not command:
+            check("numpy", "pyarrow", "pydantic")
+
+orders = [
+    "import swerve.probe; check('scipy')",
+    "",
+    "import swerve.train, swerve.probe, swerve.report",
+    "from swerve.train import train; from swerve.probe import probe; from swerve.report import report",
+    "import swerve.report.page, swerve.probe.recipe",
+]
+for order in orders:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "swerve"]:
+        del sys.modules[name]
+    exec(order)
+    import swerve
+    for name in ("train", "probe", "report"):
+        package = getattr(swerve, name)
+        assert callable(package) and package is sys.modules[f"swerve.{name}"], (order, name)
+        try:
+            package("no/such/run.yaml")
+        except swerve.errors.SwerveError as error:
+            assert "no/such/run.yaml" in str(error)
+
+assert swerve.load_config("demo_addition").name == "demo-addition"
+swerve.Run, swerve.runs, swerve.Config, swerve.SampleSettings, swerve.read_samples
+check("jinja2")
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+check("torch", "transformers", "matplotlib", "pandas")
+print(help_texts.getvalue())
 """
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "pass",
-        "import swerve.train, swerve.probe, swerve.report",
-        "from swerve.train import train; from swerve.probe import probe; from swerve.report import report",
-        "import swerve.report.page, swerve.probe.recipe",
-    ],
-)
-def test_packages_are_callable_in_every_order_of_imports(first: str) -> None:
-    subprocess.run([sys.executable, "-c", _ORDERS.format(first=first)], check=True)
+def test_packages_are_callable_in_every_order_of_imports_and_nothing_heavy_is_imported() -> None:
+    commands = [entry.name for entry in pkgutil.iter_modules([str(Path(swerve.__file__).parent / "cli")])]
+    modules = ["swerve.report.estimators", *(f"swerve.cli.{name}" for name in commands)]
+    done = subprocess.run([sys.executable, "-c", _IMPORTS, *modules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("demo", "train", "eval", "probe", "report", "recipes", "config", "runs", "--use-responses", "--field"):
+        assert name in done.stdout

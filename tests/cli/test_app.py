@@ -120,27 +120,6 @@ def make_run(path: Path, *overrides: str) -> RunDirectory:
 # Starting up
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\n"
-        "from swerve.cli import main\n"
-        "try:\n    main(['--help'])\n"
-        "except SystemExit as end:\n    assert end.code == 0\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'pyarrow', 'scipy', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for command in ("demo", "train", "eval", "probe", "report", "recipes", "config", "runs"):
-        assert command in done.stdout
-
-
-def test_every_module_of_the_command_line_imports_without_torch() -> None:
-    modules = "app, behaviours, console, data, data_files, grade, listing, pipeline, runs, summary"
-    code = f"import sys\nfrom swerve.cli import {modules}\nassert not {{'torch', 'transformers'}} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_version(swerve: Swerve) -> None:
     assert swerve("--version") == (0, f"swerve {__version__}\n", "")
 

@@ -258,15 +258,3 @@ def test_the_same_model_twice_has_tables_but_no_figure(
     assert status == 0
     assert "undecided: the two models do not differ" in out
     assert [path.name for path in Path("estimators").iterdir()] == ["estimators.json"]
-
-
-def test_help_needs_no_torch() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\nfrom swerve.cli import main\n"
-        "try:\n    main(['bench', 'estimators', '--help'])\nexcept SystemExit:\n    pass\n"
-        "import swerve.cli.bench\nassert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
