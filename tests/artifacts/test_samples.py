@@ -163,7 +163,7 @@ def test_a_damaged_file_is_never_called_foreign(file, tmp_path):
     size = len(whole)
     damaged = [whole[:length] for length in (4, 100, size // 2, size - 1)]
     damaged += [whole[:start] + bytes(min(300, size - start)) + whole[start + 300 :] for start in range(0, size, 300)]
-    damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, size, 7)]
+    damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, size, 31)]
     path = tmp_path / "damaged.parquet"
     called = []
     for content in damaged:
