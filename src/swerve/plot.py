@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from swerve.artifacts.run import RunDirectory, find_run
-from swerve.artifacts.study import Study, read_study
+from swerve.artifacts.study import Study, find_study, read_study
 from swerve.errors import ArtifactError
 from swerve.report.draw.figures import draw_panels
 from swerve.report.figures import figure_specs
@@ -131,7 +131,7 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     """Draw the differences of a study's variants from its baseline, over seeds and over problems.
 
     Args:
-        source: the study's directory, or its record.
+        source: the study's directory, its name under `runs/studies/`, or its record.
         ax: where to draw; None: on axes of its own.
 
     Raises:
@@ -141,7 +141,7 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
 
     from swerve.report.study import study_drawings
 
-    study = source if isinstance(source, Study) else read_study(Path(source))
+    study = source if isinstance(source, Study) else read_study(find_study(source) or Path(source))
     drawing = next((drawing for drawing in study_drawings(study) if drawing.name == "study_comparison"), None)
     if drawing is None:
         raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")

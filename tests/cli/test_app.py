@@ -598,7 +598,7 @@ def test_what_was_interrupted_says_how_to_continue(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ("swerve.artifacts.run.find_run", "swerve.recipes.loader.load_config", "swerve.cli.runs.find_study"):
+    for place in ("swerve.artifacts.run.find_run", "swerve.recipes.loader.load_config", "swerve.report.find_study"):
         monkeypatch.setattr(place, interrupt)
     said = f"swerve: interrupted; what was written so far is kept{line}\n"
     assert swerve(*command) == (130, "", said)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from swerve.artifacts.comparison import MEASURES as COMPARED
 from swerve.artifacts.comparison import Measure
 from swerve.artifacts.record import Record
+from swerve.artifacts.run import RUNS
+from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 
 STUDY_SCHEMA_VERSION = 1
@@ -342,6 +344,24 @@ class Study(Record):
     def curves_of(self, metric: str) -> Sequence[StudyCurve]:
         """Return the curves of a metric, a variant each."""
         return [curve for curve in self.curves if curve.metric == metric]
+
+
+def find_study(name: str | Path) -> Path | None:
+    """Return the directory of a study, named by its path or by its name under `runs/studies/`; None: not a study.
+
+    Raises:
+        ArtifactError: the study was not compared yet.
+    """
+    marks = ("run.json", "study.json", "study.yaml")
+    places = (Path(name), RUNS / name, RUNS / "studies" / name)
+    folder = next((place for place in places if any((place / mark).is_file() for mark in marks)), None)
+    if folder is None or (folder / "run.json").is_file():
+        return None
+    if not (folder / "study.json").is_file():
+        raise ArtifactError(
+            f"the study {folder} was not compared yet; do it with: swerve study {shlex.quote(str(folder))} --gather"
+        )
+    return folder
 
 
 def read_study(folder: Path) -> Study:

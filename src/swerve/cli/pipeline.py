@@ -310,18 +310,15 @@ def report(
     if problem or formats:
         raise ConfigError("--problem and --format are of figures; add --figures")
     from swerve.artifacts.run import find_run
-    from swerve.cli.runs import find_study, main_progress
-    from swerve.cli.study_command import report_runs, report_study
+    from swerve.cli.runs import main_progress
+    from swerve.cli.study_command import report_runs
 
     more = [word for word in given if "=" not in word or Path(word).exists()]
-    study = find_study(source)
     sample_files = _sample_files(Path(source))
-    if out is not None and (sample_files or study or not more):
+    if out is not None and (sample_files or not more):
         raise ConfigError("--out is where several runs are compared; give two runs or more")
     if sample_files:
         _report_samples(Path(source), sample_files, more, given, as_json=as_json)
-    elif study is not None:
-        report_study(study, as_json=as_json)
     elif more:
         paths = [find_run(place).path for place in (source, *more)]
         others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
@@ -345,7 +342,8 @@ def _write_figures(
     if _sample_files(Path(name)):
         raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
     from swerve.artifacts.run import find_run
-    from swerve.cli.runs import find_study, main_progress
+    from swerve.artifacts.study import find_study, read_study
+    from swerve.cli.runs import main_progress
     from swerve.report.draw.figures import FORMATS
     from swerve.report.figures import missing_lines, write_run_figures
 
@@ -357,7 +355,6 @@ def _write_figures(
     if study is not None:
         if problems:
             raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
-        from swerve.artifacts.study import read_study
         from swerve.report.study import write_study_figures
 
         paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=chosen)

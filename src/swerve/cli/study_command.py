@@ -203,14 +203,6 @@ def print_study(comparison: Study, page: Path, form: str) -> None:
     print_text("\n".join([*tables, f"Report: {page}"] if form == "table" else tables))
 
 
-def report_study(folder: Path, *, as_json: bool) -> None:
-    """Write the page of a study again, from its record."""
-    from swerve.artifacts.study import read_study
-
-    page = _write(read_study(folder), folder)
-    print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
-
-
 def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
     """Compare runs that were no study, and write the page.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.run import PROBED, RunDirectory, find_run
+from swerve.artifacts.study import find_study, read_study
 from swerve.callable_package import make_callable
 from swerve.config import ReportConfig
 from swerve.progress import Progress, shown_progress
@@ -13,13 +14,14 @@ from swerve.recipes.layers import Change, overrides_of
 from swerve.recipes.loader import load_run_config, load_settings
 from swerve.report.page import build_report
 from swerve.report.read import missing_inputs
+from swerve.report.study import write_study_page
 from swerve.settings import Model
 
 __all__ = ["report"]
 
 
 class _Settings(Model):
-    """Where there is no recipe: the probe of responses from elsewhere."""
+    """Where there is no recipe: the probe of responses from elsewhere, and a study."""
 
     report: ReportConfig = ReportConfig()
 
@@ -27,12 +29,12 @@ class _Settings(Model):
 def report(
     run: str | Path | RunDirectory, *overrides: Change, progress: Progress | bool | None = None, **changes: Any
 ) -> Path:
-    """Write the report of a run or a probe from what is there: `report/index.html` and its figures.
+    """Write the report of a run, probe or study from what is there: `report/index.html` and its figures.
 
     Neither torch nor a model is needed. What was not measured is said to be so.
 
     Args:
-        run: its path, its name under `runs/`, or the run.
+        run: its path, its name under `runs/`, or the run; the path or the name of a study.
         overrides: such as `"report.max_rollouts=50"`, or mappings.
         progress: told which parts are missing; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: the same as keywords, such as `report={"title": "My run"}`.
@@ -41,9 +43,13 @@ def report(
         The path of the page.
 
     Raises:
-        ArtifactError: there is no such run, nothing to report, or an artifact is damaged.
+        ArtifactError: there is no such run or study, nothing to report, or an artifact is damaged.
         ConfigError: a change is not one of the report.
     """
+    study = None if isinstance(run, RunDirectory) else find_study(run)
+    if study is not None:
+        options = load_settings(_Settings, overrides_of(overrides, changes)).report
+        return write_study_page(read_study(study), study / "report", options=options)
     directory = find_run(run)
     if directory.read_provenance().get("status") == PROBED:
         options = load_settings(_Settings, overrides_of(overrides, changes)).report
