@@ -139,8 +139,9 @@ def test_lines_that_people_write_bind(function: str, arguments: tuple[Any, ...],
     assert inspect.getdoc(found)
 
 
-def test_the_figures_list_their_names_alone() -> None:
-    assert dir(swerve.plot) == sorted(swerve.plot.__all__)
+def test_public_modules_list_their_names_alone() -> None:
+    for module in (swerve.plot, swerve.rewards, swerve.functional, swerve.train):
+        assert dir(module) == sorted(module.__all__)
 
 
 _IMPORTS = """

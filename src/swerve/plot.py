@@ -73,7 +73,8 @@ def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tu
     spec = figure_specs()[name]
     drawing = next(iter(spec.draw(inputs)), None)
     if drawing is None:
-        raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {spec.needs}")
+        needs = spec.needs if isinstance(source, ReportInputs) else spec.needs.replace("RUN", find_run(source).quoted)
+        raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {needs}")
     return draw_panels(drawing, pyplot.figure, ax)
 
 

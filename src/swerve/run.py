@@ -18,7 +18,7 @@ from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config import Config
 from swerve.errors import SwerveError
 from swerve.estimates import Estimate
-from swerve.notebook import html_rows
+from swerve.notebook import counted, html_rows
 from swerve.recipes.loader import load_config
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Run(RunDirectory):
         stages = record.get("stages") or {}
         yield "status", str(self.status)
         if stages:
-            yield "stages", ", ".join(f"{label} ({steps} steps)" for label, steps in stages.items())
+            yield "stages", ", ".join(f"{label} ({counted(steps, 'step')})" for label, steps in stages.items())
             yield "seed", str(record.get("seed"))
         for evaluation in read_evaluations(self)[-1:]:
             accuracy = evaluation.greedy.accuracy
@@ -113,7 +113,7 @@ class Run(RunDirectory):
             )
         summary = read_summary(self)
         if summary is not None:
-            yield "probe", f"{summary.final} against {summary.reference}, {summary.num_rollouts} rollouts"
+            yield "probe", f"{summary.final} against {summary.reference}, {counted(summary.num_rollouts, 'rollout')}"
 
     def __repr__(self) -> str:
         """Return one line: where it is, its status, its last accuracy and its probe."""

@@ -265,8 +265,8 @@ def test_an_existing_run_is_not_overwritten(swerve: Swerve, stages: Stages) -> N
     assert swerve("train", "demo_addition") == (
         2,
         "",
-        "swerve: error: run directory runs/demo-addition exists; continue it with --resume, choose another with --out, "
-        "or delete it\n",
+        "swerve: error: run directory runs/demo-addition exists; continue it with --resume (in Python resume=True), "
+        "choose another with --out (out=), or delete it\n",
     )
     assert stages.calls == []
 

@@ -78,6 +78,7 @@ def test_the_package_is_the_function(tiny: Any) -> None:
     same = swerve.probe(model, model, SEQUENCES)
     assert not same.js.any()
     assert not same.kl_forward.any()
+    assert repr(found).startswith("ProbeResult: checkpoint against reference, 10 tokens of 3 sequences\n")
     with pytest.raises(AttributeError, match="nothing"):
         swerve.probe.nothing  # noqa: B018
 

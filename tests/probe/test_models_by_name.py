@@ -14,6 +14,7 @@ import torch
 
 import swerve
 from swerve.artifacts.responses import Response
+from swerve.artifacts.run import CheckpointRef
 from swerve.artifacts.tables import data_frame
 from swerve.errors import CheckpointError, ConfigError, MismatchError, MissingExtraError
 from swerve.models.tiny import build_word_tokenizer
@@ -98,6 +99,11 @@ def test_models_by_folder_and_in_memory_agree(tiny: Any, folders: dict[str, str]
     mixed = swerve.probe(tiny[0], folders["after"], pairs, tokenizer=tiny[1])
     assert mixed.js == pytest.approx(result.js, abs=1e-9)
     assert (mixed.reference, mixed.checkpoint) == ("reference", "after")
+    # A checkpoint of a run is one by its path, under its label.
+    entry = CheckpointRef(path=Path(folders["after"]), step=3, stage="rl", stage_step=3, scheduled=True, final=True)
+    assert repr(entry) == f"CheckpointRef('rl-3': {folders['after']!r})"
+    assert (of_run := swerve.probe(folders["before"], entry, pairs)).js == pytest.approx(result.js, abs=1e-9)
+    assert of_run.checkpoint == "rl-3"
     # Several checkpoints give a result each, by label.
     several = swerve.probe(folders["before"], {"late": folders["after"], "same": folders["before"]}, pairs)
     assert list(several) == ["late", "same"]

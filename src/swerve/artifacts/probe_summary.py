@@ -30,6 +30,7 @@ from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, McNemarResult
+from swerve.notebook import counted
 
 
 class HasCheckpoint(Protocol):
@@ -195,7 +196,7 @@ class ProbeSummary(Tested, Measured, Compared):
     def __repr__(self) -> str:
         """Return one line: what was compared, and on how much."""
         compared = f"{', '.join(self.checkpoints)} against {self.reference}"
-        return f"ProbeSummary({compared}: {self.num_rollouts} rollouts of {self.population})"
+        return f"ProbeSummary({compared}: {counted(self.num_rollouts, 'rollout')} of {self.population})"
 
     @property
     def by_itself(self) -> str:

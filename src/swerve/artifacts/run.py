@@ -78,6 +78,10 @@ class CheckpointRef:
         """The directory's name, such as `step_000538`; evaluation files carry the same one."""
         return f"step_{self.step:06d}"
 
+    def __repr__(self) -> str:
+        """Return its label and where it is."""
+        return f"CheckpointRef({self.label!r}: {str(self.path)!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -154,7 +158,8 @@ class RunDirectory:
             raise ConfigError(f"{self.path} is a run without its run.json; put it back, or choose another with --out")
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise ConfigError(
-                f"run directory {self.path} exists; continue it with --resume, choose another with --out, or delete it"
+                f"run directory {self.path} exists; continue it with --resume (in Python resume=True), choose another "
+                "with --out (out=), or delete it"
             )
 
     def create(self, *, config_yaml: str, provenance: Mapping[str, Any]) -> None:

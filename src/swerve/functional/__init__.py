@@ -105,3 +105,8 @@ __all__ = [
     "value_loss",
     "whiten",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

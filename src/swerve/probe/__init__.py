@@ -69,7 +69,8 @@ def probe(
 
     Args:
         reference: a run, by path, name or as `Run`; or the model Q that others are compared with: a folder,
-            `RUN:LABEL`, a name on the hub (`owner/name#revision`), or a model of transformers in memory.
+            `RUN:LABEL`, one of `run.checkpoints`, a name on the hub (`owner/name#revision`), or a model of transformers
+            in memory.
         checkpoints: the model P, or several, in a list or as label -> model.
         responses: a file of responses; or a list of texts, of (prompt, response) pairs, of (prompt ids, completion ids)
             pairs, of mappings such as lines of a file, or of `Response`. A prompt is read as it is; as a list of

@@ -16,6 +16,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenSequence
 from swerve.errors import ConfigError, MismatchError
 from swerve.models.model_folder import (
@@ -35,7 +36,7 @@ from swerve.probe.rollouts.given import given_sequences, token_texts
 from swerve.progress import Progress
 from swerve.prompts import num_ids
 
-Model = str | Path | nn.Module
+Model = str | Path | CheckpointRef | nn.Module
 """A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; or a model in memory."""
 
 
@@ -111,6 +112,8 @@ def _named(model: Model, label: str) -> tuple[str, Path | str | nn.Module]:
     """Return a model with the label it is shown by."""
     if isinstance(model, nn.Module):
         return label, model
+    if isinstance(model, CheckpointRef):
+        return model.label, model.path
     named = resolve_model(str(model))
     return named.label, named.path
 

@@ -17,7 +17,7 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
-from swerve.notebook import coloured_tokens
+from swerve.notebook import coloured_tokens, counted
 from swerve.probe.findings.spikes import find_spikes
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ProbeResult:
         if not num:
             return f"{title}, no tokens"
         lines = [
-            f"{title}, {num:,} tokens of {len(np.unique(self.sequence_ids)):,} sequences",
+            f"{title}, {counted(num, 'token')} of {counted(len(np.unique(self.sequence_ids)), 'sequence')}",
             f"JS divergence, nats per token: mean {js.mean():.3g}, median {np.median(js):.3g}, highest {js.max():.3g}",
         ]
         spikes = self.spikes()
@@ -87,7 +87,8 @@ class ProbeResult:
         else:
             token = highest.get("token", highest["token_id"])
             place = f"sequence {highest['sequence_id']}, position {highest['position']}"
-            lines.append(f"{len(spikes):,} spikes by zscore, the highest at {place}: {token!r}")
+            highest_at = f"the highest at {place}: {token!r}"
+            lines.append(f"{counted(len(spikes), 'spike')} by zscore, {highest_at}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

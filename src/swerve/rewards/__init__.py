@@ -156,7 +156,7 @@ def swerve_reward(settings: _Settings, /, prompts: Any, completions: Any, **colu
     """Grade completions as `trl_reward` says; TRL logs it under this name."""
     grader, gold, missing, policies = settings
     if gold not in columns:
-        known = ", ".join(name for name, column in columns.items() if isinstance(column, list))
+        known = ", ".join(name for name, column in columns.items() if isinstance(column, list)) or "none"
         raise ConfigError(f"the data set has no column '{gold}' with gold answers; name it with gold= (it has {known})")
     triples = zip(map(_last_text, prompts), map(_last_text, completions), columns[gold], strict=True)
     return _values(grader, list(triples), missing, policies)
@@ -213,3 +213,8 @@ def _check_policies(grader: str, policies: Mapping[str, Any]) -> dict[str, Any]:
             f"there is no grader '{grader}'{nearest(grader, GRADERS)} (known: {', '.join(known_graders())})"
         )
     return outside_policies(grader, policies)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

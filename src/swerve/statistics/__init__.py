@@ -68,3 +68,8 @@ __all__ = [
     "spearman",
     "statistic_interval",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)
