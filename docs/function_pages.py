@@ -13,6 +13,12 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     # The page, its title, a sentence, and what is on it; `NAME: members` lists the members that are shown.
     ("python-run", "Python: runs", "", ("swerve.run.Run", "swerve.run.runs", "swerve.artifacts.run.RunDirectory")),
     (
+        "python-settings",
+        "Python: recipes and settings",
+        "",
+        ("swerve.recipes.loader.load_config", "swerve.config.recipe.Config", "swerve.config.sampling.SampleSettings"),
+    ),
+    (
         "python-models",
         "Python: samples and comparisons",
         "[Any model](../any-model.md) has examples.",
@@ -36,8 +42,8 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "python-rewards",
-        "Python: rewards and problems",
-        "A problem names its grader and its policies ([Graders](../graders.md)); problems of different graders mix.",
+        "Python: rewards",
+        "[Graders](../graders.md) has examples.",
         (
             "swerve.rewards.checks.check_graders",
             "swerve.rewards.sandbox.pool.configure_pool",
@@ -45,6 +51,13 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "swerve.rewards.sandbox.confinement.GraderLimits",
             "swerve.grading.answers.find_answer",
             "swerve.grading.maths.equivalence.equivalent",
+        ),
+    ),
+    (
+        "python-problems",
+        "Python: problems",
+        "A problem names its grader and the grader's policies, so problems of different graders can be mixed.",
+        (
             "swerve.problems.load_family",
             "swerve.problems.data_specs.read_source",
             "swerve.artifacts.problem_records.problem_record",

@@ -19,6 +19,7 @@ from swerve.artifacts import responses, tables
 from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import OTHER_METRICS, StepMetrics
+from swerve.artifacts.probe_findings import EntropySummary, RankShift
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import Record
 from swerve.artifacts.study import Study
@@ -36,11 +37,13 @@ _FILES: tuple[tuple[str, str, type, str], ...] = (
     ("study", "study.json", Study, "[Studies](../studies.md) defines the terms."),
 )
 _PARTS = {
+    EntropySummary: ("summary-entropy", "Entropy and ranks in probe/summary.json"),
+    RankShift: ("summary-entropy", "Entropy and ranks in probe/summary.json"),
     "swerve.artifacts.probe_findings": ("summary-findings", "Findings in probe/summary.json"),
     "swerve.artifacts.probe_dynamics": ("summary-dynamics", "Dynamics in probe/summary.json"),
     "swerve.artifacts.probe_causes": ("summary-causes", "Causal tests in probe/summary.json"),
 }
-"""Modules whose records have a page of their own."""
+"""Records, with what they are made of, and modules of records that have a page of their own."""
 _USUAL = {
     "above_chance": "Difference from chance.",
     "accuracy": "Fraction right.",
@@ -203,13 +206,16 @@ def pages() -> dict[str, str]:
 
 def _key_pages() -> Iterator[tuple[str, str]]:
     home: dict[type, str] = {}
+    for part, (page, _) in _PARTS.items():
+        if isinstance(part, type):
+            home.update(dict.fromkeys((part, *_reached(part)), page))
     for page, _, top, _ in _FILES:
         home[top] = page
         for record in _reached(top):
             home.setdefault(record, _PARTS.get(record.__module__, (page, ""))[0])
     for page, title, top, words in _FILES:
         yield page, f"# {title}\n\n{words} {_HEAD}\n\n{_keys(top, home)}\n{_records(home, page, top)}"
-    for page, title in _PARTS.values():
+    for page, title in dict(_PARTS.values()).items():
         yield page, f"# {title}\n\nThe records that `summary.json` is made of. {_HEAD}\n\n{_records(home, page)}"
 
 
