@@ -33,8 +33,8 @@ def _sections(name: str, command: Any) -> Iterator[str]:
     """Yield the section of a command, then those of the commands below it."""
     context = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [f"| `{_cell(word)}` | {_text(words)} |" for word, words in filter(None, records) if "--help" not in word]
+    records = [(parameter, parameter.get_help_record(context)) for parameter in command.get_params(context)]
+    rows = [f"| `{_cell(parameter, word)}` | {_text(words)} |" for parameter, (word, words) in records if word != "--help"]
     table = ["| argument, option | meaning |\n|---|---|\n" + "\n".join(rows)] if rows else []
     prose = [_blocks(text) for text in (command.help, command.epilog) if text]
     yield "\n\n".join([f"## {name}", f"```text\n{usage}\n```", *prose[:1], *table, *prose[1:]])
@@ -42,9 +42,10 @@ def _sections(name: str, command: Any) -> Iterator[str]:
         yield from _sections(f"{name} {word}", child)
 
 
-def _cell(word: str) -> str:
-    """Return an option as it is typed, without the type that only Python reads."""
-    return re.sub(r" <\S+>$", "", word)
+def _cell(parameter: Any, word: str) -> str:
+    """Return an option as it is typed, with what its value is called and without the type that only Python reads."""
+    word = re.sub(r" <\S+>$", "", word).strip()
+    return word if (parameter.metavar or "") in word else f"{word} {parameter.metavar}"
 
 
 def _text(words: str) -> str:
