@@ -33,8 +33,11 @@ def _sections(name: str, command: Any) -> Iterator[str]:
     """Yield the section of a command, then those of the commands below it."""
     context = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    records = [(parameter, parameter.get_help_record(context)) for parameter in command.get_params(context)]
-    rows = [f"| `{_cell(parameter, word)}` | {_text(words)} |" for parameter, (word, words) in records if word != "--help"]
+    rows = []
+    for parameter in command.get_params(context):
+        word, words = parameter.get_help_record(context) or ("--help", "")
+        if "--help" not in word:
+            rows.append(f"| `{_cell(parameter, word)}` | {_text(words)} |")
     table = ["| argument, option | meaning |\n|---|---|\n" + "\n".join(rows)] if rows else []
     prose = [_blocks(text) for text in (command.help, command.epilog) if text]
     yield "\n\n".join([f"## {name}", f"```text\n{usage}\n```", *prose[:1], *table, *prose[1:]])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Run(RunDirectory):
-    """A run that is there, named by its path or by its name under `runs/`.
+    """An existing run, given by its path or by its name under `runs/`.
 
     What a stage has not written yet is an empty frame, an empty list or None. Frames need pandas.
 

@@ -39,13 +39,13 @@ class Sampling(Model):
     max_new_tokens: PositiveInt | None = None
     """Longest completion, in tokens; by default what fits every model, at most 512."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Seed of the sampling, from which that of each sample is derived; the task has a seed of its own."""
+    """Seed from which the seed of each sample is derived; the task has a separate one."""
     system: str | None = None
     """System message in place of the task's own; empty for none."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, such as `enable_thinking`."""
     today: date = date(2024, 7, 26)
-    """What a chat template takes for today's date."""
+    """The date that a chat template is given as today's."""
 
     @model_validator(mode="after")
     def _check_temperatures(self) -> Self:
@@ -68,6 +68,6 @@ class Sampling(Model):
 
 
 class SampleSettings(Sampling, WorkSettings):
-    """Which problems are sampled, how, and by what."""
+    """Settings of sampling: which problems, how, and on which device."""
 
     task: TaskConfig

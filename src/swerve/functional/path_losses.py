@@ -59,7 +59,7 @@ def other_logsumexp(logits: Logits, ids: Ids) -> Rows:
 
 
 def log_odds(logits: Logits, ids: Int[Tensor, "N K"]) -> Float[Tensor, "N K"]:
-    """Return log p - log(1 - p), nats, of K tokens a row; the gradient takes one buffer of the logits' shape for all K.
+    """Return log p - log(1 - p) of K tokens per row, nats; the gradient takes one buffer of the logits' shape.
 
     Args:
         logits: `[N, V]`, V at least 2.

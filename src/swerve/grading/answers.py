@@ -115,7 +115,7 @@ _RIGHT = re.compile(r"\s*(?:the )?(?:correct|right|final)?\s?(?:answer|option|ch
 
 
 def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = True) -> str | None:
-    r"""Return what the answer's mark holds in a text, without white space around it; None where it gives no answer.
+    r"""Return the answer that stands in a text in one of these forms, stripped of white space; None without one.
 
     Args:
         text: what the model wrote.

@@ -54,7 +54,7 @@ class Intervals:
     def mean(
         self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: Bounds = UNBOUNDED, padded: bool = True
     ) -> Estimate | None:
-        """Return the mean of values with its t interval; None of nothing. Of the rest see `mean_interval`."""
+        """Return the mean of values with its t interval; None if empty. See `mean_interval`."""
         if not np.isfinite(values).all():
             return None
         return mean_interval(values, clusters=clusters, bounds=bounds, padded=padded, confidence=self.confidence)
@@ -73,7 +73,7 @@ class Intervals:
         return skewed_mean_interval(values, clusters=clusters, confidence=self.confidence, most=most, threshold=NOTABLE)
 
     def share(self, marks: ArrayLike, clusters: Clusters | None = None) -> Estimate | None:
-        """Return the share of marked rows; None of nothing.
+        """Return the share of marked rows; None if empty.
 
         Of rows of their own it is a mean between 0 and 1; of the tokens of problems a ratio, for a problem all of whose
         tokens are marked, which `mean_interval` would add, is no plausible one.
@@ -103,7 +103,7 @@ class TokenIntervals:
         return np.ones(self.problems.size, dtype=np.bool_)
 
     def mean(self, values: NDArray[Any], inside: Mask, *, bounds: Bounds = UNBOUNDED) -> Estimate | None:
-        """Return the mean of the values inside; None of nothing, and where one is infinite."""
+        """Return the mean of the values inside; None if empty, and where one is infinite."""
         return self.intervals.mean(values[inside], self.problems[inside], bounds=bounds)
 
     def entropy(self, values: NDArray[Any], inside: Mask, *, is_change: bool = False) -> Estimate | None:

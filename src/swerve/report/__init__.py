@@ -31,7 +31,7 @@ def report(
 ) -> Path:
     """Write the report of a run, probe or study from what is there: `report/index.html` and its figures.
 
-    Neither torch nor a model is needed. What was not measured is said to be so.
+    Neither torch nor a model is needed. What was not measured is marked as such.
 
     Args:
         run: its path, its name under `runs/`, or the run; the path or the name of a study.

@@ -43,7 +43,7 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 def build_report(run: RunDirectory, *, options: ReportConfig) -> Path:
     """Write `report/index.html`, and the run's figures as PNG and PDF, from its artifacts; return the page's path.
 
-    What was not measured is said to be so. Neither torch nor a model is needed. `swerve report --figures` writes the
+    What was not measured is marked as such. Neither torch nor a model is needed. `swerve report --figures` writes the
     figures of chosen problems too, and SVG.
 
     Raises:

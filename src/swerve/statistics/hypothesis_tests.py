@@ -71,7 +71,7 @@ def mcnemar(
 
 
 def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> WilcoxonResult | None:
-    """Return the two-sided signed-rank test of second - first, one pair a cluster; None of nothing.
+    """Return the two-sided signed-rank test of second - first, one pair per cluster; None if empty.
 
     It does not test the mean: of skewed differences with a mean of 0 it rejects 38% at 100 pairs and 89% at 400, so it
     can contradict an interval of the mean; `sign_flip_p` (`sign_flip_test`) is the test that belongs beside one. Where
@@ -108,7 +108,7 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
 
 
 def sign_flip_test(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> float | None:
-    """Return the two-sided p-value of a mean of second - first of 0, one pair a cluster; None of nothing.
+    """Return the two-sided p-value of a mean of second - first of 0, one pair per cluster; None if empty.
 
     p = P(|sum of s_c d_c| >= |sum of d_c|), every s_c +1 or -1 with probability 1/2
 
@@ -145,7 +145,7 @@ def paired_difference(
     confidence: float = 0.95,
     bounds: Bounds = UNBOUNDED,
 ) -> tuple[Estimate | None, float | None]:
-    """Return the mean of second - first, one pair a cluster, with its interval, and the p-value of 0; None of nothing.
+    """Return the mean of second - first, one pair per cluster, with its interval, and the p-value of 0; None if empty.
 
     They are those of `mcnemar` where each cluster is one pair of fractions that are all 0 or 1, else of `mean_interval`
     and `sign_flip_test`.
@@ -245,7 +245,7 @@ def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted so that the chance of any false rejection in the family is kept; None stays None.
+    """Return p-values adjusted so that the chance of any false rejection in the family is controlled; None stays None.
 
     adjusted_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), with p_(1) <= ... <= p_(m). It holds whatever the tests
     have in common, as comparisons with one baseline do. Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65.
@@ -358,7 +358,7 @@ def _check_gap(gap: float) -> None:
 
 
 def cohens_d_paired(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> float | None:
-    """Return the mean of second - first in units of its standard deviation (d_z), one pair a cluster.
+    """Return the mean of second - first in units of its standard deviation (d_z), one pair per cluster.
 
     The values of a cluster are averaged first. None with fewer than two pairs, or where all differences are equal.
     Source: Cohen, Statistical Power Analysis (1988), section 2.3.5.
@@ -376,7 +376,7 @@ def cohens_d_paired(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
 
 
 def cliffs_delta(values: ArrayLike, others: ArrayLike) -> float | None:
-    """Return P(value > other) - P(value < other) over all pairs: 1 where every value is larger; None of nothing.
+    """Return P(value > other) - P(value < other) over all pairs: 1 where every value is larger; None if empty.
 
     Source: Cliff, Psychological Bulletin 114 (1993).
 

@@ -28,7 +28,7 @@ _SINGLE = 1e-6  # rounding of measurements in single precision
 
 
 def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate | None:
-    """Return a share of independent trials with the exact interval of Clopper and Pearson; None of nothing.
+    """Return a share of independent trials with the exact interval of Clopper and Pearson; None if empty.
 
     low: P(X >= x) = a / 2,  high: P(X <= x) = a / 2,  X ~ Binomial(n, end),  a = 1 - confidence
 
@@ -86,7 +86,7 @@ def mean_interval(
     bounds: Bounds = UNBOUNDED,
     padded: bool = True,
 ) -> Estimate | None:
-    """Return the mean of all values with its t interval over clusters; None of nothing.
+    """Return the mean of all values with its t interval over clusters; None if empty.
 
     m +- t s / sqrt(C), from the C clusters' means; with clusters of different sizes from the pseudo-values of their
     delete-one jackknife. No interval leaves the bounds. The more they say, the better the interval keeps its level:
@@ -230,7 +230,7 @@ def skewed_mean_interval(
     most: float = math.inf,
     threshold: float = 0.0,
 ) -> SkewedMean | None:
-    """Return the mean of non-negative values with many small and few large ones (divergences); None of nothing.
+    """Return the mean of non-negative values with many small and few large ones (divergences); None if empty.
 
     With t the quantile of Student's t and a = skewness / sqrt(C) the interval is
 
@@ -431,7 +431,7 @@ def share_difference(
 
 
 def draw_difference(difference: Estimate, draws: Sequence[float], *, num: int, confidence: float = 0.95) -> Estimate:
-    """Return a figure minus the mean of draws of a null, with an interval that holds of any other draw too.
+    """Return a figure minus the mean of draws of a null, with an interval that holds for any other draw too.
 
     low = d - sqrt((d - l)^2 + (U - m)^2),  high = d + sqrt((h - d)^2 + (m - L)^2)
 

@@ -31,8 +31,8 @@ def train(
     """Train every stage of a recipe; return the run.
 
     The run directory has checkpoints in the Hugging Face layout, metrics and rollouts. Under torchrun the processes
-    share each step's work. Interrupted, training continues with `resume=True`, to the same weights, on a CPU bit for
-    bit.
+    share each step's work. An interrupted run continues with `resume=True` and ends with the same weights, bit for bit
+    on a CPU.
 
     Args:
         recipe: the name of a shipped recipe, the path of a YAML file, a mapping or a configuration; with `resume` also

@@ -81,7 +81,7 @@ def _entropy_means(pair: Pair, tokens: TokenIntervals, inside: NDArray[np.bool_]
 
 
 def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray[np.bool_], float | None]:
-    """Return which tokens are forking tokens, and the least entropy of one (nats); None of nothing.
+    """Return which tokens are forking tokens, and the least entropy of one (nats); None if empty.
 
     They are the round(share x N) tokens of the highest entropy, at least one, and all that tie with the last of them.
     Source: arXiv 2506.01939, which takes 20%.

@@ -371,7 +371,7 @@ def shared_limits() -> GraderLimits:
 
 
 def configure_pool(*, num_workers: int | None = None, cpu_seconds: float = 2.0, memory_mb: int = 1024) -> None:
-    """Set the shared pool up; it starts, or starts anew with these settings, when it is next needed.
+    """Configure the shared pool; it starts, or restarts with these settings, when it is next needed.
 
     Args:
         num_workers: processes side by side; None: one a core, at most 8.
