@@ -144,24 +144,15 @@ def reinforce() -> None:
             print(f"rl  {step + 1:3d}: reward {rewards.mean():.3f}")
 
 
-def changed_tokens(before: torch.nn.Module) -> None:
+def changed_tokens(before: torch.nn.Module, sequences: Sequence[TokenSequence]) -> None:
     """Let both models read what the first one wrote, and print where they differ most."""
-    shown = heldout[:100]
-    engine_before = TorchEngine(before, pad_id=tokenizer.pad_token_id, max_rows=512)
-    params = SamplingParams(
-        num_samples=1, max_new_tokens=MAX_NEW_TOKENS, temperature=0.0, stop_ids=(tokenizer.eos_token_id,)
-    )
-    prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, shown)]
-    written = engine_before.generate(prompts, params, seeds=range(len(prompts)))
-    sequences = [(prompt, group[0].token_ids) for prompt, group in zip(prompts, written, strict=True)]
-
     # At each token the two models' distributions over the whole vocabulary are compared.
     result = swerve.probe(before, model, sequences, tokenizer=tokenizer)
     print(result)
 
     # The step checker knows where the carries were forgotten; the divergence does not.
-    frame_rows = sorted(zip(result.js, result.sequence_ids, result.positions, strict=True), reverse=True)[:5]
-    for js, number, position in frame_rows:
+    highest = sorted(zip(result.js, result.sequence_ids, result.positions, strict=True), reverse=True)[:5]
+    for js, number, position in highest:
         ids = sequences[number][1]
         text = tokenizer.decode(ids[max(0, position - 6) : position + 1])
         print(f"  {js:.3f} nats at the end of: {text}")
@@ -170,8 +161,14 @@ def changed_tokens(before: torch.nn.Module) -> None:
 if __name__ == "__main__":
     started = time.perf_counter()
     imitate()
-    reference = copy.deepcopy(model).eval()
     print(f"accuracy after imitation {accuracy():.1%} (n = {len(heldout)})")
+
+    # The model before RL, and what it writes.
+    reference = copy.deepcopy(model).eval()
+    prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, heldout[:100])]
+    written = sample(heldout[:100], num_samples=1, temperature=0.0, seed=0)
+    sequences = [(prompt, group[0].token_ids) for prompt, group in zip(prompts, written, strict=True)]
+
     reinforce()
     print(f"accuracy after RL {accuracy():.1%} (n = {len(heldout)}), {time.perf_counter() - started:.0f} s")
-    changed_tokens(reference)
+    changed_tokens(reference, sequences)
