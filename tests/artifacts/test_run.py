@@ -35,7 +35,7 @@ def _save(run, at, **changes):
 
 
 def test_an_existing_directory_is_refused(run):
-    with pytest.raises(ConfigError, match="exists; continue it with --resume, choose another with --out"):
+    with pytest.raises(ConfigError, match=r"exists; continue it with --resume \(.*\), choose another with --out"):
         run.create(config_yaml="", provenance={})
 
 

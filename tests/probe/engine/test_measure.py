@@ -47,7 +47,7 @@ SETTINGS = ProbeConfig(tokens_per_batch=40, tokens_per_chunk=7, top_k=1)
 PAIRS = [("b", "ref"), ("c", "ref"), ("c", "b"), ("ref", "base")]
 
 
-def token_sequences(count: int = 12, seed: int = 0) -> list[tuple[list[int], list[int]]]:
+def token_sequences(count: int = 8, seed: int = 0) -> list[tuple[list[int], list[int]]]:
     draw = random.Random(seed)
     return [
         tuple([draw.randrange(4, 14) for _ in range(draw.randint(1, longest))] for longest in (5, 9))
@@ -357,14 +357,14 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_results_of_other_settings_or_sequences_are_never_read(tmp_path: Path, change: str) -> None:
+def test_results_of_other_settings_or_sequences_are_never_read(tmp_path: Path) -> None:
     assert len(SEQUENCES[0][1]) > 1
     run(store=tmp_path)
-    found = sources()
-    measured = run(found, store=tmp_path, **CHANGES[change])
-    assert all(source.loads == 1 for source in found.values())
-    assert_identical(measured, run(**CHANGES[change]))
+    for change, settings in CHANGES.items():
+        found = sources()
+        measured = run(found, store=tmp_path, **settings)
+        assert all(source.loads == 1 for source in found.values()), change
+        assert_identical(measured, run(**settings))
 
 
 def test_results_of_other_weights_are_never_read(tmp_path: Path) -> None:
