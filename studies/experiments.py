@@ -13,8 +13,10 @@ from typing import Any
 
 from studies.pages import ROOT, Record, entries, first, number, percent, points, shown, size, table, table_of
 from studies.runs import kept_summary
+from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.study import MEASURES, Study, read_study
+from swerve.report.format import null_words
 from swerve.report.study import trends_table
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
@@ -196,6 +198,7 @@ def _probe_tables(summary: Record) -> dict[str, str]:
             ("JS", "js:size"),
             ("forward KL", "kl_forward:size"),
         ),
+        "claims": _claims(summary),
         "spikes": table_of(
             summary["spikes"],
             ("checkpoint", "checkpoint"),
@@ -244,6 +247,18 @@ def _probe_tables(summary: Record) -> dict[str, str]:
     }
 
 
+def _claims(summary: Record) -> str:
+    """Return where the divergence falls beside what it would be without training; of categories, those that stand."""
+    rows = []
+    for record in summary["claims"]:
+        claim = DivergenceClaim.model_validate(record)
+        if claim.of != "category" or claim.stands:
+            nulls = {null.null: null_words(claim, null) for null in claim.nulls}
+            here = (number if claim.figure == "auc" else percent)(record["estimate"])
+            rows.append([claim.name, here, *(nulls.get(name, "-") for name in NULL_NAMES), claim.verdict])
+    return table(["figure", "here", *NULL_NAMES.values(), "here is"], rows)
+
+
 def _densities(summary: Record) -> str:
     rows = [
         row
@@ -281,15 +296,22 @@ def _probe_numbers(summary: Record) -> dict[str, str]:
         "both wrong": "selected.both_wrong",
         "reference accuracy": "selected.reference_accuracy:percent",
         "final accuracy": "selected.final_accuracy:percent",
+        "turned by chance": "turned_by_itself:number1",
         "accuracy difference": "selected.accuracy_difference:points",
         "baseline js": "baseline.js:size",
-        "top on wrong": "hits.top_on_wrong:percent",
         "top on first wrong": "hits.top_on_first_wrong:percent",
-        "chance first wrong": "hits.chance_first_wrong:percent",
         "entropy change": "entropy.change:size",
     }
     texts = {name: shown(rows, cell) for name, cell in cells.items()}
     texts["final js"] = size(rows["divergence"] and rows["divergence"][summary["divergence"]])
+    if summary["cross_sampling"]:
+        scores = summary["cross_sampling"]["directions"][0]["selectors"]
+        texts["dose over random"] = number(first(scores, selector="js")["auc_over_random"])
+    for record in summary["claims"]:
+        claim = DivergenceClaim.model_validate(record)
+        texts[claim.name] = (number if claim.figure == "auc" else percent)(record["estimate"])
+        texts[f"{claim.name}, verdict"] = claim.verdict
+        texts |= {f"{claim.name}, {null.null}": null_words(claim, null) for null in claim.nulls}
     if rows["direction"]:
         texts["good"] = shown(rows["direction"], "share_good:percent")
     for row in causal["selections"]:
