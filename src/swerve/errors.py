@@ -120,3 +120,18 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     else:
         close = difflib.get_close_matches(value, words, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def said_by(error: Exception) -> str:
+    r"""Return the first line of an error's message, with what the line lacks to be understood.
+
+    >>> said_by(KeyError("swoosh")), said_by(ValueError("in the field 'x':\n  not a number"))
+    ("KeyError: 'swoosh'", "in the field 'x': not a number")
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    line = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    speaks_for_itself = isinstance(error, OSError | ValueError | RuntimeError)
+    speaks_for_itself |= type(error).__name__ == "SafetensorError"  # which is not imported
+    return line if speaks_for_itself else f"{type(error).__name__}: {line}"

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import record_fields
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.artifacts.tables import write_table
-from swerve.cli.behaviours import behaviours as print_behaviours
+from swerve.cli.behaviours import behaviours as measure
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
@@ -41,14 +42,13 @@ ROWS = [
 
 
 @pytest.fixture
-def behaviours(capsys):
+def behaviours():
     """Run the command's body and return what it prints; as JSON unless asked for text."""
 
     def run(*sources, text=False, **options):
         defaults = {"out": None, "by": None, "lexicon": None, "embedding_model": None, "baseline": None, "fields": ()}
-        print_behaviours(list(map(str, sources)), **{**defaults, **options}, as_json=not text)
-        printed = capsys.readouterr().out
-        return printed if text else json.loads(printed)
+        result = measure(list(map(str, sources)), **{**defaults, **options})
+        return f"{result.text}\n" if text else json.loads(json.dumps(result.value, default=record_fields))
 
     return run
 

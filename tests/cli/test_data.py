@@ -64,7 +64,7 @@ def test_a_recipe_gives_its_task(swerve: Swerve) -> None:
         (["show", "table"], "task 'table' needs train=VALUE"),
         (["show", "addition", "digts=2"], "unknown key 'task.digts'; did you mean 'digits'?"),
         (["show", "addition", "--split", "test"], "--split 'test' is not one of train, heldout"),
-        (["show", "addition", "-n", "0"], "--num must be at least 1, got 0"),
+        (["show", "addition", "-n", "0"], "Invalid value for '--num' / '-n'"),
         (["write", "addition", "--out", "x.csv"], "--out x.csv must end in .jsonl"),
     ],
 )

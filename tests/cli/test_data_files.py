@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import RESPONSES_SCHEMA, read_provenance
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.cli.data_files import export, import_responses, select
+from swerve.cli.data_files import export, import_responses
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import read_responses
 from swerve.models.tiny import build_word_tokenizer
@@ -24,6 +25,8 @@ ROWS = [
     {"input": "1 + 1 =", "output": " 1", "gts": "2", "score": 0.0, "step": 4},
     {"input": "1 + 2 =", "output": "", "gts": "3", "score": 0.0, "step": 4},
 ]
+
+Swerve = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -40,9 +43,10 @@ def run(file: Path, out: Path, **changes: Any) -> None:
         "fields": (),
         "tokenizer": None,
         "task": None,
-        "as_json": False,
     }
-    import_responses(file, out=out, **{**options, **changes})
+    as_json = changes.pop("as_json", False)
+    result = import_responses(file, out=out, **{**options, **changes})
+    print(json.dumps(result.value) if as_json else result.text)
 
 
 def test_a_table_with_where_it_comes_from(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,16 +159,15 @@ def test_real_responses(shared_data: Callable[[str], Path], tmp_path: Path, caps
         assert "".join(text[start:end] for start, end in zip(starts, ends, strict=True)) == text
 
 
-def test_what_was_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_written_is_said(tmp_path: Path) -> None:
     table = tmp_path / "t.parquet"
     pq.write_table(pa.table({"gold": ["=1", "2"], "n": [1, 2]}), table)
-    export(table, out=tmp_path / "t.csv", file_format=None, overwrite=False, as_json=False)
-    assert capsys.readouterr().out.splitlines() == [
+    said = export(table, out=tmp_path / "t.csv", file_format=None, overwrite=False).text
+    assert str(said).splitlines() == [
         f"2 rows of 2 columns as csv: {tmp_path / 't.csv'}",
         "cells that got an apostrophe, so that no spreadsheet runs them as formulas: 1",
     ]
-    export(table, out=tmp_path / "set.d", file_format="hf", overwrite=False, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {
+    assert export(table, out=tmp_path / "set.d", file_format="hf", overwrite=False).value == {
         "out": str(tmp_path / "set.d"),
         "num_rows": 2,
         "columns": ["gold", "n"],
@@ -172,13 +175,13 @@ def test_what_was_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
         "num_defused": 0,
     }
     with pytest.raises(ConfigError, match="--format 'json' is not known; did you mean 'jsonl'"):
-        export(table, out=tmp_path / "t.json", file_format="json", overwrite=False, as_json=False)
+        export(table, out=tmp_path / "t.json", file_format="json", overwrite=False)
 
 
 def test_rollouts_and_evaluations_of_a_run(small_run: RunDirectory, tmp_path: Path) -> None:
     for folder in ("rollouts", "eval"):
         out = tmp_path / f"{folder.replace('/', '-')}.jsonl"
-        export(small_run.path / folder, out=out, file_format=None, overwrite=False, as_json=True)
+        export(small_run.path / folder, out=out, file_format=None, overwrite=False)
         tables = sorted((small_run.path / folder).glob("step_*.parquet"))
         expected = [(path.stem, row) for path in tables for row in pq.read_table(path).to_pylist()]
         found = [json.loads(line) for line in out.read_text().splitlines()]
@@ -187,7 +190,7 @@ def test_rollouts_and_evaluations_of_a_run(small_run: RunDirectory, tmp_path: Pa
 
 def test_rollouts_are_the_same_responses_after_an_export(small_run: RunDirectory, tmp_path: Path) -> None:
     table = sorted((small_run.path / "rollouts").glob("step_*.parquet"))[0]
-    export(table, out=tmp_path / "r.jsonl", file_format=None, overwrite=False, as_json=True)
+    export(table, out=tmp_path / "r.jsonl", file_format=None, overwrite=False)
     before, after = read_responses(table), read_responses(tmp_path / "r.jsonl")
     assert len(before) == 24
     for one, other in zip(before, after, strict=True):
@@ -196,14 +199,12 @@ def test_rollouts_are_the_same_responses_after_an_export(small_run: RunDirectory
         assert one.extra == other.extra == {}
 
 
-def choose(*sources: Path, out: Path, **changes: Any) -> None:
-    options: dict[str, Any] = dict.fromkeys(("per_problem", "min_length", "max_length", "where", "fields"))
-    select([str(one) for one in sources], out, **{**options, "correct": True, "seed": 0, "as_json": False, **changes})
+def choose(swerve: Swerve, *sources: Path, out: Path, more: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    return swerve("data", "select", *map(str, sources), "--correct", "--out", str(out), *more)
 
 
-def test_responses_are_selected_with_counts(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    choose(dump, out=tmp_path / "sft.parquet")
-    assert capsys.readouterr().out.splitlines() == [
+def test_responses_are_selected_with_counts(swerve: Swerve, dump: Path, tmp_path: Path) -> None:
+    assert choose(swerve, dump, out=tmp_path / "sft.parquet")[1].splitlines() == [
         "3 responses to 2 problems",
         "chosen from: 1 responses to 1 problems",
         "kept: 1 responses to 1 problems",
@@ -215,14 +216,16 @@ def test_responses_are_selected_with_counts(dump: Path, tmp_path: Path, capsys: 
     assert recorded["counts"]["num_right"] == 1
     assert recorded["selection"]["only_right"] is True
     assert recorded["sources"] == [{"name": "4.jsonl", "sha256": sha256_file(dump)}]
-    with pytest.raises(
-        ConfigError, match="none of 3 responses is kept: 3 responses to 2 problems; left out by --where"
-    ):
-        choose(dump, out=tmp_path / "none.parquet", where=["step=5"])
+    status, _, err = choose(swerve, dump, out=tmp_path / "none.parquet", more=("--where", "step=5"))
+    assert (status, "none of 3 responses is kept: 3 responses to 2 problems; left out by --where" in err) == (2, True)
+    status, _, err = choose(swerve, dump, out=tmp_path / "none.parquet", more=("--per-problem", "0"))
+    assert (status, err) == (2, "swerve: error: --per-problem: 'per_problem' must be greater than 0, got 0\n")
 
 
-def test_a_runs_rollouts_are_selected_with_their_problems_and_learned(small_run: RunDirectory, tmp_path: Path) -> None:
-    choose(Path(small_run.path), out=tmp_path / "sft.parquet", per_problem=1)
+def test_a_runs_rollouts_are_selected_with_their_problems_and_learned(
+    swerve: Swerve, small_run: RunDirectory, tmp_path: Path
+) -> None:
+    choose(swerve, small_run.path.absolute(), out=tmp_path / "sft.parquet", more=("--per-problem", "1"))
     kept = read_responses(tmp_path / "sft.parquet")
     assert len({one.problem.id for one in kept}) == len(kept) > 5
     assert all(one.problem.question and one.completion_ids for one in kept)
@@ -232,11 +235,11 @@ def test_a_runs_rollouts_are_selected_with_their_problems_and_learned(small_run:
         assert (one.text or "").endswith(f"answer {one.problem.answer}")
 
 
-def test_ids_of_two_tokenizers_are_not_mixed(dump: Path, tmp_path: Path) -> None:
+def test_ids_of_two_tokenizers_are_not_mixed(swerve: Swerve, tmp_path: Path) -> None:
     for name, words in (("a", ["1", "2", "+", "="]), ("b", ["2", "1", "+", "="])):
         folder = tmp_path / name
         build_word_tokenizer(words).save_pretrained(str(folder))
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({**ROWS[0], "output": "2"}))
         run(tmp_path / f"{name}.jsonl", tmp_path / f"{name}.parquet", tokenizer=str(folder))
-    with pytest.raises(ConfigError, match=r"a\.parquet and .*b\.parquet hold token ids of two tokenizers"):
-        choose(tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "sft.parquet")
+    err = choose(swerve, tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "sft.parquet")[2]
+    assert re.search(r"a\.parquet and .*b\.parquet hold token ids of two tokenizers", err)

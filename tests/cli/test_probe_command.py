@@ -191,13 +191,12 @@ def test_order_and_steps(swerve: Swerve, plans: list[ProbePlan], run: RunDirecto
     assert plans[1].steps == {"rl-2": 0, "rl-1": 1, "end": 2}  # the reference is not the first by step
 
 
-def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_alone_is_probed_as_ever(swerve: Swerve, run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
-    monkeypatch.setattr("swerve.cli.pipeline.run_probe", lambda *args, **options: called.append((args, options)))
-    assert swerve("probe", "mine", "probe.top_k=2", "--json")[0] == 0
-    assert [(run, list(overrides), options) for (run, overrides), options in called] == [
-        ("mine", ["probe.top_k=2"], {"as_json": True})
-    ]
+    monkeypatch.setattr("swerve.probe.from_run.probe_run", lambda config, run, progress: called.append((config, run)))
+    assert swerve("probe", "mine", "probe.top_k=2", "--json") == (0, "null\n", "")
+    ((config, probed),) = called
+    assert (config.probe.top_k, probed.path) == (2, Path("runs/mine"))
 
 
 @pytest.mark.parametrize(

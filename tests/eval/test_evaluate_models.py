@@ -14,7 +14,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
 from swerve.config import AdditionTask, RuntimeConfig
 from swerve.config.sampling import SampleSettings
-from swerve.eval import sampling
+from swerve.eval import sample_files
 from swerve.eval.evaluate_models import compare_checkpoints, evaluate_models
 from swerve.models.model_folder import load_model
 from swerve.models.starting_model import initial_model
@@ -49,7 +49,7 @@ def test_models_are_sampled_greedily_and_at_temperatures_and_compared(models: An
 def test_an_interrupted_evaluation_continues(models: Any, tmp_path: Path, monkeypatch: Any) -> None:
     evaluate_models(models, SETTINGS, out=tmp_path / "whole")
     written: list[Path] = []
-    write = sampling.write_samples
+    write = sample_files.write_samples
 
     def interrupted(place: Path, *rest: Any) -> None:
         if len(written) == 2:
@@ -57,10 +57,10 @@ def test_an_interrupted_evaluation_continues(models: Any, tmp_path: Path, monkey
         written.append(place)
         write(place, *rest)
 
-    monkeypatch.setattr(sampling, "write_samples", interrupted)
+    monkeypatch.setattr(sample_files, "write_samples", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate_models(models, SETTINGS, out=tmp_path / "cut")
-    monkeypatch.setattr(sampling, "write_samples", write)
+    monkeypatch.setattr(sample_files, "write_samples", write)
     evaluate_models(models, SETTINGS, out=tmp_path / "cut")
     whole, cut = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -22,7 +22,7 @@ from swerve.artifacts.samples import read_samples
 from swerve.config import AdditionTask, RuntimeConfig, TableTask
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.eval import sampling
+from swerve.eval import sample_files, sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
@@ -201,7 +201,7 @@ def test_a_damaged_part_is_sampled_again(
 def test_a_complete_file_is_left_alone(file: Path, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     path = shutil.copy2(file, tmp_path / "one.parquet")
     before = path.stat().st_mtime_ns
-    monkeypatch.setattr(sampling, "make_engine", None)
+    monkeypatch.setattr(sample_files, "make_engine", None)
     moved = shutil.copytree(folder, tmp_path / "moved")
     sample({"one": moved}, _settings(), out=path)  # the same files in another place are the same model
     assert path.stat().st_mtime_ns == before
@@ -224,7 +224,7 @@ def test_other_settings_are_refused_by_name(
     if whole:
         shutil.copy2(file, path)
     else:
-        Parts(path.with_name("one.parquet.partial"), sampling._compared(read_samples(file).info)).begin()
+        Parts(path.with_name("one.parquet.partial"), sample_files._compared(read_samples(file).info)).begin()
     with pytest.raises(ConfigError, match=rf"holds samples with other settings \({said}"):
         sample({"one": folder}, _settings(**changes), out=path)
 

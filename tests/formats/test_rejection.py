@@ -46,22 +46,25 @@ def texts(kept: list[Response]) -> list[tuple[str, str]]:
 
 
 def test_right_responses_are_kept_once_and_the_others_counted() -> None:
-    kept, counts = keep_right(RESPONSES, Rejection(max_length=8))
+    kept, counts = keep_right(RESPONSES, Rejection(only_right=True, max_length=8))
     assert texts(kept) == [("a", "1"), ("c", "1"), ("c", "2"), ("c", "3")]
     assert kept[0] is RESPONSES[0]
     assert (counts.num_responses, counts.num_problems) == (8, 3)
     assert (counts.num_right, counts.num_problems_right) == (6, 2)
     assert (counts.num_length, counts.num_duplicates, counts.num_surplus) == (1, 1, 0)
     assert (counts.num_kept, counts.num_problems_kept, counts.mean_length) == (4, 2, 3.0)
-    assert texts(keep_right(RESPONSES, Rejection(only_right=False, min_length=9))[0]) == [("a", "3")]
+    assert texts(keep_right(RESPONSES, Rejection(min_length=9))[0]) == [("a", "3")]
 
 
 def test_which_of_a_problem_are_kept_depends_on_the_seed_and_the_problem_alone() -> None:
-    chosen = {seed: texts(keep_right(RESPONSES, Rejection(per_problem=1, seed=seed))[0]) for seed in range(40)}
+    chosen = {
+        seed: texts(keep_right(RESPONSES, Rejection(only_right=True, per_problem=1, seed=seed))[0])
+        for seed in range(40)
+    }
     assert all([name for name, _ in found] == ["a", "c"] for found in chosen.values())
     assert {dict(found)["c"] for found in chosen.values()} == {"1", "2", "3"}
     for seed in range(5):
-        alone, counts = keep_right(RESPONSES[5:], Rejection(per_problem=1, seed=seed))
+        alone, counts = keep_right(RESPONSES[5:], Rejection(only_right=True, per_problem=1, seed=seed))
         assert texts(alone) == chosen[seed][1:]
         assert counts.num_surplus == 2
 
@@ -82,7 +85,7 @@ def test_which_of_a_problem_are_kept_depends_on_the_seed_and_the_problem_alone()
 )
 def test_conditions_on_fields_of_responses_and_problems(condition: str, expected: int) -> None:
     responses = [replace(RESPONSES[0], extra={"temperature": 0.7}), *RESPONSES[1:]]
-    _, counts = keep_right(responses, Rejection(only_right=False, where=(condition,)))
+    _, counts = keep_right(responses, Rejection(where=(condition,)))
     assert counts.num_responses - counts.num_other == expected
 
 
@@ -96,20 +99,20 @@ def test_conditions_on_fields_of_responses_and_problems(condition: str, expected
 )
 def test_conditions_that_cannot_be_met_are_refused(condition: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        keep_right(RESPONSES, Rejection(where=(condition,)))
+        keep_right(RESPONSES, Rejection(only_right=True, where=(condition,)))
 
 
 def test_a_response_is_right_by_what_is_recorded() -> None:
     unknown = response("a", "1", correct=None)
     parts = {"correct": 0.0, "format": 1.0}
-    kept, _ = keep_right([replace(unknown, reward=1.0)], Rejection())
+    kept, _ = keep_right([replace(unknown, reward=1.0)], Rejection(only_right=True))
     assert len(kept) == 1
     for wrong in ({"reward": 0.5}, {"reward": 1.0, "parts": parts}, {"status": "timeout"}):
-        assert keep_right([replace(unknown, **wrong)], Rejection())[0] == []
+        assert keep_right([replace(unknown, **wrong)], Rejection(only_right=True))[0] == []
     with pytest.raises(ArtifactError, match=r"f\.jsonl, line 1: neither 'correct' nor a reward is recorded"):
-        keep_right([unknown], Rejection())
+        keep_right([unknown], Rejection(only_right=True))
 
 
 def test_a_length_is_asked_of_token_ids() -> None:
     with pytest.raises(ArtifactError, match="has no token ids, so its length is unknown"):
-        keep_right([response("a", "1", length=0)], Rejection(max_length=4))
+        keep_right([response("a", "1", length=0)], Rejection(only_right=True, max_length=4))

@@ -32,7 +32,7 @@ class AuditSettings(Model):
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Of the weights."""
+    """Type of the weights."""
 
 
 def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSequence]:

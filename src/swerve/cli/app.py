@@ -19,15 +19,17 @@ from typing import Annotated, Any
 
 import typer
 
-from swerve.cli import eval_command, probe_command, sample
 from swerve.cli.behaviours import behaviours
-from swerve.cli.bench import bench_app
+from swerve.cli.bench import bench_estimators
 from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
+from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
-from swerve.cli.listing import config_app, list_runs, recipes_app
-from swerve.cli.options import PlainCommand
+from swerve.cli.listing import check_config, list_runs, recipes_app, show_config, show_recipe, show_schema
+from swerve.cli.options import PlainCommand, ResultCommand
 from swerve.cli.pipeline import demo, export_checkpoint, report, train
+from swerve.cli.probe_command import probe
+from swerve.cli.sample import sample
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
 from swerve.errors import (
@@ -44,14 +46,10 @@ from swerve.version import __version__
 app = typer.Typer(
     name="swerve",
     help="Train language models with verifiable rewards and see, token by token, what the training changed.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.",
-)
-data_app = typer.Typer(
-    help="Tasks and their problems, and rollouts of other programs.", no_args_is_help=True, rich_markup_mode=None
 )
 
 _FIRST_WORD_SECONDS = 2.0
@@ -77,79 +75,45 @@ def _options(
     pass
 
 
-_EXAMPLES = {
-    demo: ("swerve demo", "swerve demo task=knights_knaves seed=1", "swerve demo --resume"),
-    train: (
-        "swerve train demo_addition seed=1 stages.rl.steps=40",
-        "swerve train mine.yaml --out runs/mine",
-        "swerve train runs/mine --resume",
-    ),
-    eval_command.evaluate: (
-        "swerve eval runs/mine",
-        "swerve eval --model base=Qwen/Qwen2.5-0.5B --model rl=runs/mine:rl-80 --task gsm8k",
-    ),
-    sample.sample: (
-        "swerve sample Qwen/Qwen2.5-0.5B --task gsm8k --limit 100 --out base.parquet",
-        "swerve sample base=models/base rl=runs/mine:rl-80 --task math --num-samples 8 --out samples",
-    ),
-    probe_command.probe: (
-        "swerve probe runs/mine",
-        "swerve probe --use-responses answers.jsonl --reference models/base --checkpoint models/rl",
-        "swerve probe --select all --reference-samples a.parquet --final-samples b.parquet ...",
-    ),
-    grade: (
-        "swerve grade answers.jsonl --task math --out verdicts.jsonl",
-        "swerve grade answers.jsonl --problems problems.jsonl --audit correct",
-    ),
-    study: (
-        "swerve study demo_study --jobs 2",
-        "swerve study mine.yaml seeds=3 --slurm jobs.sh",
-        "swerve study runs/studies/mine --gather",
-    ),
-    serve: ("swerve serve gsm8k model.path=models/base --run", "swerve serve gsm8k --gpus 0,1"),
-    export_checkpoint: ("swerve export runs/mine:rl-80 --out models/mine --dtype bfloat16",),
-    report: (
-        "swerve report runs/mine",
-        "swerve report runs/a runs/b --out compared",
-        "swerve report runs/mine --figures accuracy,divergence --format pdf",
-    ),
-    list_runs: ("swerve runs", "swerve runs --dir runs/studies/mine/runs/none"),
-    list_tasks: ("swerve data list",),
-    show_problems: ("swerve data show addition -n 5", "swerve data show gsm8k --split heldout"),
-    write_problems: ("swerve data write k_and_k 'people=[2, 3]' --out puzzles.jsonl",),
-    import_responses: ("swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet",),
-    select: ("swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet",),
-    export: ("swerve data export runs/mine/probe/tokens.parquet --out tokens.csv",),
-    behaviours: ("swerve data behaviours runs/mine", "swerve data behaviours answers.jsonl --by level"),
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "demo": demo,
+    "train": train,
+    "eval": evaluate,
+    "sample": sample,
+    "probe": probe,
+    "grade": grade,
+    "study": study,
+    "serve": serve,
+    "export": export_checkpoint,
+    "report": report,
+    "runs": list_runs,
+    "recipes show": show_recipe,
+    "config show": show_config,
+    "config check": check_config,
+    "config schema": show_schema,
+    "bench estimators": bench_estimators,
+    "data list": list_tasks,
+    "data show": show_problems,
+    "data write": write_problems,
+    "data import": import_responses,
+    "data select": select,
+    "data export": export,
+    "data behaviours": behaviours,
 }
-"""Of the commands; help shows them at its end."""
-
-
-def _add(app: typer.Typer, name: str, command: Callable[..., None], cls: Any = PlainCommand) -> None:
-    examples = "\n".join(["\b\nExamples:", *(f"  {line}" for line in _EXAMPLES[command])])
-    app.command(name=name, cls=cls, epilog=examples)(command)
-
-
-_add(app, "demo", demo)
-_add(app, "train", train)
-_add(app, "eval", eval_command.evaluate, eval_command.SETTINGS)
-_add(app, "sample", sample.sample, sample.SETTINGS)
-_add(app, "probe", probe_command.probe, probe_command.SETTINGS)
-_add(app, "grade", grade)
-_add(app, "study", study)
-_add(app, "serve", serve)
-_add(app, "export", export_checkpoint)
-_add(app, "report", report)
-_add(app, "runs", list_runs)
-for _app, _name in ((recipes_app, "recipes"), (config_app, "config"), (bench_app, "bench"), (data_app, "data")):
-    app.add_typer(_app, name=_name)
-_add(data_app, "list", list_tasks)
-_add(data_app, "show", show_problems)
-_add(data_app, "write", write_problems)
-_add(data_app, "import", import_responses)
-_add(data_app, "select", select)
-_add(data_app, "export", export)
-_add(data_app, "behaviours", behaviours)
+_GROUPS = {"recipes": recipes_app} | {
+    name: typer.Typer(help=text, rich_markup_mode=None)
+    for name, text in (
+        ("config", "Look at a configuration without running it."),
+        ("bench", "Audits of methods, by measurement."),
+        ("data", "Tasks and their problems, and rollouts of other programs."),
+    )
+}
+for _words, _command in _COMMANDS.items():
+    _group, _, _name = _words.rpartition(" ")
+    _class = ResultCommand if "Result" in _command.__annotations__["return"] else PlainCommand
+    _GROUPS.get(_group, app).command(name=_name, cls=getattr(_command, "command_class", _class))(_command)
+for _name, _group_app in _GROUPS.items():
+    app.add_typer(_group_app, name=_name)
 
 
 @cache
@@ -173,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _interrupt_on_sigterm()
     debug = "--debug" in given
     rest = [argument for argument in given if argument != "--debug"]
+    if not rest or rest in [[name] for name in _GROUPS if name != "recipes"]:  # a group without a command
+        rest.append("--help")
     try:
         status = _run(rest)
         sys.stdout.flush()
@@ -231,8 +197,8 @@ _CONTINUED = {"demo": ["--resume"], "eval": [], "sample": [], "probe": [], "stud
 def _interrupted(arguments: Sequence[str]) -> tuple[str, int]:
     """Return the line and the status of a command that Ctrl-C or SIGTERM stopped."""
     line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
-    if command in _CONTINUED:
-        again = [*arguments, *(word for word in _CONTINUED[command] if word not in arguments)]
+    if command in _CONTINUED or (command == "grade" and "--out" in arguments):
+        again = [*arguments, *(word for word in _CONTINUED.get(command, ()) if word not in arguments)]
         line += f"; continue with: swerve {shlex.join(again)}"
     return line, 128 + (_signals or [signal.SIGINT])[-1]
 
@@ -257,7 +223,8 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _interrupted(arguments)
     if isinstance(error, InterruptedRunError):
-        return f"swerve: {one_line(str(error))}", error.exit_status
+        is_demo = arguments[:1] == ["demo"]  # which is continued as a whole, not the training alone
+        return _interrupted(arguments)[0] if is_demo else f"swerve: {one_line(str(error))}", error.exit_status
     if isinstance(error, ProblemsError):
         return "swerve: error: " + "\n  ".join(map(one_line, error.lines)), error.exit_status
     if isinstance(error, SwerveError):

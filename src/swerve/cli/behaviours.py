@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, print_result
-from swerve.cli.options import Baseline, EmbeddingModel, Fields, Json
+from swerve.cli.console import check_output
+from swerve.cli.options import Baseline, EmbeddingModel, Fields, Result
 from swerve.cli.text import number, table, wrapped
 from swerve.progress import one_line
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_COLUMNS = 6
 _MAX_WITH_INTERVALS = 2
@@ -39,16 +36,21 @@ def behaviours(
         str | None, typer.Option("--by", metavar="FIELD", help="Compare groups of responses, such as label or step.")
     ] = None,
     lexicon: Annotated[
-        Path | None, typer.Option("--lexicon", metavar="FILE", help="Your own words of reflection.")
+        Path | None, typer.Option("--lexicon", metavar="FILE", help="YAML file of your own phrases of reflection.")
     ] = None,
     baseline: Baseline = None,
     embedding_model: EmbeddingModel = None,
     fields: Fields = None,
-    as_json: Json = False,
-) -> None:
-    """Measure behaviour: format, thinking, repetition, reflection, length, diversity, pass@k, signs of hacking.
+) -> Result:
+    """Measure how responses behave, and compare groups of them.
 
-    What is measured of several labels is compared with the first, over the problems that both have.
+    Format, thinking, repetition, reflection, length, diversity, pass@k and signs of reward hacking.
+
+    Labels are compared with the first, over the problems that both have.
+
+    Examples:
+      swerve data behaviours runs/mine
+      swerve data behaviours answers.jsonl --by level
     """
     import json
 
@@ -70,7 +72,7 @@ def behaviours(
     summary = behaviour_summary(
         records, rows, source=" ".join(sources), by=by, baseline=baseline, lexicon=phrases, embed=embed
     )
-    print_result(summary, behaviours_text(summary), as_json=as_json)
+    return Result(summary, behaviours_text(summary))
 
 
 # Words, path in a label's summary, unit.

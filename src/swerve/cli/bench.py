@@ -11,13 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_result
-from swerve.cli.options import Json, given_settings, with_settings
+from swerve.cli.options import Result, given_settings, with_settings
 from swerve.cli.text import interval, table
 from swerve.progress import console_progress
 from swerve.version import __version__
 
-bench_app = typer.Typer(help="Audits of methods, by measurement.", no_args_is_help=True, rich_markup_mode=None)
 _SCHEMA_VERSION = 1
 _SETTINGS = {
     "max_tokens": "--max-tokens N",
@@ -27,7 +25,7 @@ _SETTINGS = {
 }
 
 
-@bench_app.command(name="estimators", cls=with_settings("swerve.audit.rollout_audit:AuditSettings", _SETTINGS))
+@with_settings("swerve.audit.rollout_audit:AuditSettings", _SETTINGS)
 def bench_estimators(
     context: typer.Context,
     rollouts: Annotated[
@@ -37,13 +35,20 @@ def bench_estimators(
         str,
         typer.Option("--checkpoint", metavar="CKPT", help="The policy: a folder or RUN:LABEL.", **completed("models")),
     ],
-    reference: Annotated[str, typer.Option("--reference", metavar="CKPT", help="The reference, likewise.")],
+    reference: Annotated[
+        str, typer.Option("--reference", metavar="CKPT", help="The reference: a folder or RUN:LABEL.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where to write.  [default: RUN/estimators]")
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Compare estimators of KL with the exact one: value, bias, variance and gradient."""
+) -> Result:
+    """Compare estimators of KL with the exact KL.
+
+    Value, bias, variance and gradient, on the tokens of a file of rollouts.
+
+    Examples:
+      swerve bench estimators --rollouts rollouts.parquet --checkpoint mine:rl-80 --reference mine:sft-500
+    """
     from swerve.artifacts.files import sha256_file, write_json
     from swerve.audit.rollout_audit import AuditSettings, audit_models, read_sequences
     from swerve.models.named_models import resolve_checkpoint
@@ -70,7 +75,7 @@ def bench_estimators(
     write_json(directory / "estimators.json", audit)
     paths = [directory / "estimators.json", *write_estimator_figure(audit, directory)]
     text = "\n".join([*audit_lines(audit), *(f"Wrote {path}" for path in paths)])
-    print_result({**audit, "files": [str(path) for path in paths]}, text, as_json=as_json)
+    return Result({**audit, "files": [str(path) for path in paths]}, text)
 
 
 _PACKAGES = ("torch", "transformers")

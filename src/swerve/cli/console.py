@@ -9,13 +9,10 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swerve.artifacts.files import record_fields
 from swerve.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 
 def print_text(text: str) -> None:
@@ -27,14 +24,6 @@ def print_text(text: str) -> None:
 def print_json(value: Any) -> None:
     """Write a value to stdout as indented JSON."""
     print_text(json.dumps(value, indent=2, allow_nan=False, default=record_fields))
-
-
-def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print what a command found: the value as JSON, or the text."""
-    if as_json:
-        print_json(value)
-    else:
-        print_text(text)
 
 
 def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import check_output, print_json, print_result, print_text
-from swerve.cli.options import Json, check_choice
+from swerve.cli.console import check_output
+from swerve.cli.options import Result, check_choice
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError, nearest
 from swerve.progress import one_line
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Task = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.", **completed("tasks")),
+    typer.Argument(metavar="TASK", help="A task (see: swerve data list), or a recipe.", **completed("tasks")),
 ]
 TaskChanges = Annotated[
     list[str] | None,
@@ -42,17 +42,18 @@ def task_kinds() -> dict[str, Any]:
     return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
 
 
-def list_tasks(as_json: Json = False) -> None:
-    """List the kinds of task."""
+def list_tasks() -> Result:
+    """List the kinds of task.
+
+    Examples:
+      swerve data list
+    """
     import inspect
 
     kinds = sorted(task_kinds().items())
     rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0], _source(kind)) for name, kind in kinds]
-    if as_json:
-        print_json([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows])
-        return
-    for name, description, source in rows:
-        print_text(f"{name}  ({source})\n{wrapped(description, indent='    ')}")
+    lines = [f"{name}  ({source})\n{wrapped(description, indent='    ')}" for name, description, source in rows]
+    return Result([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows], "\n".join(lines))
 
 
 def _source(kind: Any) -> str:
@@ -113,22 +114,20 @@ def show_problems(
     task: Task,
     changes: TaskChanges = None,
     split: Split = "train",
-    num: Annotated[int, typer.Option("--num", "-n", metavar="N", help="Problems to show.")] = 3,
-    as_json: Json = False,
-) -> None:
-    """Show problems of a task: what the model is given, and the gold answer."""
-    if num < 1:
-        raise ConfigError(f"--num must be at least 1, got {num}")
+    num: Annotated[int, typer.Option("--num", "-n", metavar="N", min=1, help="Problems to show.")] = 3,
+) -> Result:
+    """Show what a model is given, and the gold answers.
+
+    Examples:
+      swerve data show addition -n 5
+      swerve data show gsm8k --split heldout
+    """
     total, problems = _problems(task, changes or (), split, num)
-    if as_json:
-        print_json([asdict(problem) for problem in problems])
-        return
-    print_text(f"{total} problems in {split}; the first {len(problems)}:")
-    for problem in problems:
-        print_text("\n" + "\n".join(_shown(problem)))
+    blocks = [f"{total} problems in {split}; the first {len(problems)}:", *map(_shown, problems)]
+    return Result([asdict(problem) for problem in problems], "\n\n".join(blocks))
 
 
-def _shown(problem: Problem) -> list[str]:
+def _shown(problem: Problem) -> str:
     messages = problem.messages or (("user", problem.question),)
     lines = [f"{problem.id} ({problem.kind})"]
     lines += [f"  {role}: {_printable(content)}" for role, content in messages]
@@ -137,7 +136,7 @@ def _shown(problem: Problem) -> list[str]:
     lines.append(f"  gold: {_printable(' | '.join((problem.answer, *problem.alternatives)))}")
     if problem.solution is not None:
         lines.append(f"  solution: {_printable(problem.solution)}")
-    return lines
+    return "\n".join(lines)
 
 
 def _printable(text: str) -> str:
@@ -147,12 +146,17 @@ def _printable(text: str) -> str:
 
 def write_problems(
     task: Task,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where they go, as JSONL.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file (.jsonl).")],
     changes: TaskChanges = None,
     split: Split = "train",
-    as_json: Json = False,
-) -> None:
-    """Write the problems of a task to a file, fetched, generated and filtered as the task says."""
+) -> Result:
+    """Write the problems of a task to a file.
+
+    They are fetched, generated and filtered as the task says.
+
+    Examples:
+      swerve data write k_and_k 'people=[2, 3]' --out puzzles.jsonl
+    """
     import json
 
     from swerve.artifacts.files import write_text
@@ -163,7 +167,7 @@ def write_problems(
     _, problems = _problems(task, changes or (), split)
     write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
     summary = {"out": str(out), "num_problems": len(problems)}
-    print_result(summary, f"{len(problems)} problems: {out}", as_json=as_json)
+    return Result(summary, f"{len(problems)} problems: {out}")
 
 
 def _sources(task: TaskConfig) -> list[Path]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, print_result
-from swerve.cli.options import Fields, Json
+from swerve.cli.console import check_output
+from swerve.cli.options import Fields, Result, given_settings, with_settings
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.progress import one_line
 from swerve.version import __version__
@@ -34,9 +34,12 @@ def export(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Export a table of rollouts, tokens or anything else to JSONL, CSV or a Hugging Face data set folder."""
+) -> Result:
+    """Export a table to JSONL, CSV or a Hugging Face data set.
+
+    Examples:
+      swerve data export runs/mine/probe/tokens.parquet --out tokens.csv
+    """
     from swerve.formats.export import export_table, format_of
 
     chosen = format_of(out, file_format)
@@ -46,28 +49,36 @@ def export(
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
         )
-    print_result({"out": str(out), **asdict(summary)}, "\n".join(lines), as_json=as_json)
+    return Result({"out": str(out), **asdict(summary)}, "\n".join(lines))
 
 
 def import_responses(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rollouts or responses of another program.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the table goes (.parquet).")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
     problems: Annotated[
-        Path | None, typer.Option("--problems", metavar="FILE", help="Problems, joined by id or by their text.")
+        Path | None, typer.Option("--problems", metavar="FILE", help="Problems, to be joined by id or by question.")
     ] = None,
     dialect: Annotated[
         str, typer.Option("--format", metavar="NAME", help="auto, rl_probe, verl, trl, chat or plain.")
     ] = "auto",
     fields: Fields = None,
     tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", metavar="MODEL", help="Tokenise once, with this model's tokenizer.")
+        str | None,
+        typer.Option(
+            "--tokenizer", metavar="MODEL", help="Model whose tokenizer makes the token ids; without it there are none."
+        ),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="KIND", help="Family of the problems, for the graders.")
+        str | None, typer.Option("--task", metavar="KIND", help="Task whose grader judges the responses, such as math.")
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Import rollouts of RL-Probe, verl, TRL, chat logs or plain files, each joined to its problem."""
+) -> Result:
+    """Import rollouts of other programs, each joined to its problem.
+
+    It reads files of RL-Probe, verl and TRL, chat logs, and plain JSON, JSONL, CSV or Parquet.
+
+    Examples:
+      swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
+    """
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, write_responses
     from swerve.formats.imported_problems import read_problems
     from swerve.formats.imported_responses import check_prompts, join_problems, numbered, read_responses
@@ -102,56 +113,54 @@ def import_responses(
         responses, provenance["tokenizer"], provenance["num_cut"] = _tokenised(responses, tokenizer)
     write_responses(out, numbered(responses), RESPONSES_SCHEMA, table="responses", provenance=provenance)
     summary = _summary(responses, counts, provenance)
-    print_result({"out": str(out), **summary}, "\n".join(_lines(out, summary)), as_json=as_json)
+    return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
+@with_settings(
+    "swerve.formats.rejection:Rejection",
+    {
+        "only_right": "--correct",
+        "per_problem": "--per-problem N",
+        "seed": "--seed N",
+        "min_length": "--min-length TOKENS",
+        "max_length": "--max-length TOKENS",
+        "where": "--where CONDITION",
+    },
+)
 def select(
+    context: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(metavar="SOURCE...", help="Files of samples or responses, or runs, for their rollouts."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the table goes (.parquet).")],
-    correct: Annotated[bool, typer.Option("--correct", help="Only responses that are right.")] = False,
-    per_problem: Annotated[
-        int | None, typer.Option("--per-problem", metavar="N", min=1, help="Most responses of a problem.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Chooses among a problem's responses.")] = 0,
-    min_length: Annotated[
-        int | None, typer.Option("--min-length", metavar="TOKENS", min=1, help="Shortest response.")
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option("--max-length", metavar="TOKENS", min=1, help="Longest response.")
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--where", metavar="CONDITION", help="Such as kind='level 3', difficulty<=2; all must hold."),
-    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
     fields: Fields = None,
-    as_json: Json = False,
-) -> None:
-    """Select responses to learn from: right ones, each text once, so many per problem."""
+) -> Result:
+    """Select responses to learn from.
+
+    Each text is kept once; the table says what was left out and why.
+
+    Examples:
+      swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet
+    """
     from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
     from swerve.formats.imported_responses import numbered
     from swerve.formats.rejection import Rejection, keep_right
     from swerve.formats.typed_fields import parse_fields
+    from swerve.recipes.loader import load_settings
 
-    check_output("--out", out, ending=".parquet", read=map(Path, sources))
     # What is kept of all responses, and why the others are not.
-    rejection = Rejection(
-        only_right=correct,
-        per_problem=per_problem,
-        seed=seed,
-        min_length=min_length,
-        max_length=max_length,
-        where=tuple(where or ()),
-    )
+    check_output("--out", out, ending=".parquet", read=map(Path, sources))
+    rejection = load_settings(Rejection, list(given_settings(context).values()))
     files, responses = _responses(sources, parse_fields(fields or ()))
-    kept, counts = keep_right(responses, rejection)
+    kept, counted = keep_right(responses, rejection)
+    counts = asdict(counted)
+    lines = _rejected(counts)
     if not kept:
-        raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(_rejected(asdict(counts)))}")
+        raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(lines)}")
 
     # The table says how it was selected, and whose ids it holds.
-    summary = {"counts": asdict(counts), "selection": asdict(rejection)}
+    summary = {"counts": counts, "selection": rejection.model_dump(mode="json")}
     provenance = {
         **summary,
         "sources": [_source(path) for path in files],
@@ -159,8 +168,7 @@ def select(
         "swerve_version": __version__,
     }
     write_responses(out, numbered(kept), RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    lines = [*_rejected(summary["counts"]), f"table: {out}"]
-    print_result({"out": str(out), **summary}, "\n".join(lines), as_json=as_json)
+    return Result({"out": str(out), **summary}, "\n".join([*lines, f"table: {out}"]))
 
 
 def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[Response]]:

@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from swerve.cli import sample
-from swerve.cli.console import print_text
 from swerve.cli.options import (
     TABLE_FORMATS,
     Baseline,
     EmbeddingModel,
     Fields,
-    Json,
+    Result,
     check_choice,
     given_settings,
     with_settings,
@@ -23,11 +22,11 @@ from swerve.cli.options import (
 from swerve.errors import ArtifactError, ConfigError, nearest
 
 _NUM_SAMPLES = 4
-SETTINGS = with_settings(
+
+
+@with_settings(
     "swerve.config.sampling:SampleSettings", sample.SAMPLING | {"num_samples": f"--num-samples N {_NUM_SAMPLES}"}
 )
-
-
 def evaluate(
     context: typer.Context,
     arguments: Annotated[
@@ -50,8 +49,8 @@ def evaluate(
         typer.Option(
             "--rows",
             metavar="[NAME=]FILE",
-            help="Responses made elsewhere to the same problems, or published accuracies (name, kind, accuracy); "
-            "k_and_k: those of the studies of knights and knaves.",
+            help="Responses made elsewhere to the same problems, or published accuracies (columns name, kind, "
+            "accuracy); k_and_k: those of the studies of knights and knaves.",
         ),
     ] = None,
     baseline: Baseline = None,
@@ -59,7 +58,11 @@ def evaluate(
     data: sample.Data = None,
     temperatures: Annotated[
         list[str] | None,
-        typer.Option("--temperature", metavar="[NAME=]T[,T]", help="0: greedy.  [default: 0,1]"),
+        typer.Option(
+            "--temperature",
+            metavar="[NAME=]T[,T]",
+            help="Temperatures of one model or of all; 0 is greedy.  [default: 0,1]",
+        ),
     ] = None,
     embedding_model: EmbeddingModel = None,
     fields: Fields = None,
@@ -70,14 +73,17 @@ def evaluate(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Samples, and the table in every format.  [default: eval-TASK]"),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure models on the same problems: the checkpoints of a run, or any models (--model), without a run.
+) -> Result | None:
+    """Measure a run's checkpoints, or any models, on the same problems.
 
     Accuracy by kind of problem, pass@k, length, entropy, diversity and more, with intervals and paired differences from
-    the baseline; responses and accuracies from elsewhere (--rows) beside them. Interrupted, the same command continues.
+    the baseline. --model takes models without a run, --rows responses and accuracies from elsewhere. After an
+    interruption the same command continues.
+
+    Examples:
+      swerve eval runs/mine
+      swerve eval --model base=Qwen/Qwen2.5-0.5B --model rl=runs/mine:rl-80 --task gsm8k
     """
-    from swerve.artifacts.run import is_main_process
     from swerve.behaviours.diversity import load_embedder
     from swerve.cli.runs import main_progress
 
@@ -95,8 +101,7 @@ def evaluate(
             remedy = "give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)"
             raise ConfigError(f"{what}; {remedy}")
         compared = form or ("table" if baseline or embed else None)
-        run_eval(given[0], given[1:], form=compared, baseline=baseline, embed=embed, as_json=as_json)
-        return
+        return run_eval(given[0], given[1:], form=compared, baseline=baseline, embed=embed)
 
     # Any models, on the problems of a task.
     others, changes = sample.split_arguments(given, task)
@@ -121,9 +126,10 @@ def evaluate(
         out=folder,
         progress=progress,
     )
-    if comparison is not None and is_main_process():
-        progress.note(f"samples and tables: {folder}")
-        print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
+    if comparison is None:
+        return None
+    progress.note(f"samples and tables: {folder}")
+    return Result(comparison, sample.comparison_text(comparison, form or "table"))
 
 
 def _row_files(options: Sequence[str]) -> dict[str, Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, print_json, print_text
-from swerve.cli.options import Fields
+from swerve.cli.console import check_output
+from swerve.cli.options import Fields, Result, given_settings, with_settings
 from swerve.cli.text import interval, safe
 from swerve.errors import ConfigError
 from swerve.progress import console_progress
@@ -26,12 +25,21 @@ Answers = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE [KEY=VALUE]...",
-        help="JSON, JSONL, CSV (each also .gz), Parquet, samples; policies of the grader, such as extraction=hash.",
+        help="Answers: JSON, JSONL or CSV (also .gz), Parquet, samples. Policies of the grader: extraction=hash.",
     ),
 ]
 
 
+@with_settings(
+    "swerve.config:RuntimeConfig",
+    {
+        "grader_workers": "--workers N",
+        "grader_cpu_seconds": "--cpu-seconds S",
+        "grader_memory_mb": "--memory-mb N",
+    },
+)
 def grade(
+    context: typer.Context,
     arguments: Answers,
     task: Annotated[
         str | None,
@@ -52,23 +60,23 @@ def grade(
         typer.Option("--problems", metavar="FILE", help="Problems by id, for records without a gold answer."),
     ] = None,
     fields: Fields = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Processes that grade.  [default: one per core]")
-    ] = None,
-    cpu_seconds: Annotated[
-        float | None, typer.Option("--cpu-seconds", metavar="S", help="CPU time for one answer.  [default: 2]")
-    ] = None,
-    memory_mb: Annotated[
-        int | None, typer.Option("--memory-mb", metavar="N", help="Memory for one answer, MiB.  [default: 1024]")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the verdicts.")] = False,
-) -> None:
-    """Grade the answers of a file; interrupted with --out, the same command continues where it stopped."""
+) -> Result:
+    """Grade the answers of a file; compare with recorded verdicts.
+
+    After an interruption the same command continues, if it has --out.
+
+    Examples:
+      swerve grade answers.jsonl --task math --out verdicts.jsonl
+      swerve grade answers.jsonl --problems problems.jsonl --audit correct
+    """
     from swerve.artifacts.files import write_text
     from swerve.artifacts.samples import is_samples_file, read_samples
+    from swerve.config import RuntimeConfig
     from swerve.eval import answer_files as answers
     from swerve.eval.recorded_verdicts import GradedRecord, check_recorded, compare_verdicts
     from swerve.formats.records import read_records
+    from swerve.models.runtime import apply_runtime
+    from swerve.recipes.loader import load_settings
 
     # Everything that can be wrong is checked before the first answer is graded.
     files = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
@@ -91,10 +99,12 @@ def grade(
         records, pairs, left_out = answers.answered_pairs(records, grading, file)
     else:
         pairs, left_out = answers.sample_pairs(samples, grading, is_named=task is not None), None
-    _configure(workers, cpu_seconds, memory_mb)
+    runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
+    limits = [runtime.grader_cpu_seconds, runtime.grader_memory_mb]
+    apply_runtime(runtime)
 
     # An interrupted command continues from the verdicts beside its output.
-    kept = answers.kept_verdicts(out, file, problems, grading, [cpu_seconds, memory_mb]) if out else None
+    kept = answers.kept_verdicts(out, file, problems, grading, limits) if out else None
     rewards = answers.grade_pairs(pairs, console_progress(sys.stderr), kept)
     rows = [answers.graded_row(record, reward) for record, reward in zip(records, rewards, strict=True)]
     if out:
@@ -110,7 +120,15 @@ def grade(
     if disagreements:
         rows_of = [{"field": audit["field"], **row} for audit in summary["audits"] for row in audit["disagreements"]]
         write_text(disagreements, _json_lines(rows_of))
-    _print(summary, rows, out, as_json=as_json)
+    lines = "\n".join(map(safe, _summary_lines(summary)))
+
+    def text() -> str:
+        if out:
+            return f"{lines}\nVerdicts: {out}"
+        sys.stderr.write(f"{lines}\n")
+        return _json_lines(rows)
+
+    return Result(summary, text)
 
 
 def _check_outputs(
@@ -145,34 +163,10 @@ def _grading(policies: Sequence[str], task: str | None, problems: Path | None, f
     return grading_task(task, policies, fields=parse_fields(fields, FIELDS), known=known)
 
 
-def _configure(workers: int | None, cpu_seconds: float | None, memory_mb: int | None) -> None:
-    from swerve.rewards.sandbox.pool import configure_pool
-
-    options = {"workers": workers, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
-        if not 0 < value < math.inf:  # also NaN
-            raise ConfigError(f"--{name.replace('_', '-')} must be a number above 0, got {value}")
-    configure_pool(num_workers=given.pop("workers", None), **given)
-
-
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     from swerve.eval.answer_files import json_line
 
     return "".join(f"{json_line(row)}\n" for row in rows)
-
-
-def _print(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], out: Path | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json(summary)
-        return
-    text = "\n".join(map(safe, _summary_lines(summary)))
-    if out:
-        print_text(f"{text}\nVerdicts: {out}")
-        return
-    if rows:
-        print_text(_json_lines(rows))
-    sys.stderr.write(f"{text}\n")
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:

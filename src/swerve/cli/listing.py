@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_json, print_result, print_text
-from swerve.cli.options import Json, Overrides, PlainCommand, Recipe, check_choice
+from swerve.cli.console import print_json, print_text
+from swerve.cli.options import Json, Overrides, Recipe, Result, check_choice
 from swerve.cli.text import table, wrapped
 from swerve.errors import ConfigError, MissingExtraError, SwerveError
 from swerve.estimates import hundredths
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.files import RecipeUse
 
-recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True, rich_markup_mode=None)
-config_app = typer.Typer(
-    help="Look at a configuration without running it.", no_args_is_help=True, rich_markup_mode=None
+recipes_app = typer.Typer(
+    help="List the recipes that ship with swerve, or show one.", invoke_without_command=True, rich_markup_mode=None
 )
 
 
@@ -77,9 +76,8 @@ def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
     }
 
 
-@recipes_app.command(name="show", cls=PlainCommand)
 def show_recipe(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe.", **completed("recipes"))],
     command: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +85,11 @@ def show_recipe(
         ),
     ] = None,
 ) -> None:
-    """Print a recipe as it is written, comments included."""
+    """Print a recipe as it is written, comments included.
+
+    Examples:
+      swerve recipes show gsm8k > mine.yaml
+    """
     from swerve.recipes.files import RECIPE_USES, recipe_text, shipped_recipes
 
     check_choice("--command", command, RECIPE_USES)
@@ -95,13 +97,16 @@ def show_recipe(
     print_text(recipe_text(name, next((use for use in uses if name in shipped_recipes(use)), uses[0])))
 
 
-@config_app.command(name="show", cls=PlainCommand)
-def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Print the resolved configuration, defaults included."""
+def show_config(recipe: Recipe, overrides: Overrides = None) -> Result:
+    """Print the resolved configuration, defaults included.
+
+    Examples:
+      swerve config show demo_addition seed=1
+    """
     from swerve.recipes.loader import dump_yaml, load_config
 
     config = _shipped_probe(recipe, overrides or ()) or load_config(recipe, overrides or ())
-    print_result(config.model_dump(mode="json"), dump_yaml(config), as_json=as_json)
+    return Result(config, dump_yaml(config))
 
 
 def _shipped_probe(recipe: str, overrides: Sequence[str]) -> ProbeRecipe | None:
@@ -113,7 +118,6 @@ def _shipped_probe(recipe: str, overrides: Sequence[str]) -> ProbeRecipe | None:
     return load_document(ProbeRecipe, recipe, overrides) if recipe in shipped_recipes("probe") else None
 
 
-@config_app.command(name="check", cls=PlainCommand)
 def check_config(
     recipe: Recipe,
     overrides: Overrides = None,
@@ -124,16 +128,25 @@ def check_config(
             metavar="GB",
             min=0.001,
             max=1e6,
-            help="Of another machine's device; packages and models beside the recipe's own are not looked for then.  "
-            "[default: this machine's]",
+            help="Memory of another machine's device; the packages of this machine are then not checked.  [default: "
+            "this machine's]",
         ),
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, max=4096, help="That torchrun will start, a device each.")
+        int,
+        typer.Option(
+            "--processes", metavar="N", min=1, max=4096, help="Processes that torchrun will start, one device each."
+        ),
     ] = 1,
-    as_json: Json = False,
-) -> None:
-    """Say whether a recipe can be trained, what its presets leave out, how long it is and how much memory it needs."""
+) -> Result:
+    """Check a recipe, and predict its length and its memory.
+
+    It also says what presets leave out.
+
+    Examples:
+      swerve config check gsm8k model.path=Qwen/Qwen2.5-0.5B --memory 24
+      swerve config check mine.yaml profile=one_gpu
+    """
     from swerve.artifacts.run import check_name
     from swerve.config import preset_notes
     from swerve.recipes.epochs import stage_sizes, with_steps
@@ -142,8 +155,7 @@ def check_config(
     if probe := _shipped_probe(recipe, overrides or ()):
         needed, line = _probe_memory(probe, memory)
         summary = {"valid": True, "out": probe.out, "memory": needed}
-        print_result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}", as_json=as_json)
-        return
+        return Result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}")
 
     # Everything that training checks before its first step; code of the user's own is loaded.
     config = with_steps(load_config(recipe, overrides or ()), asks_hub=False)
@@ -173,7 +185,7 @@ def check_config(
         "memory": needed,
     }
     lines = [f"{recipe}: valid, configuration {digest}", *notes, *map(_size_line, sizes), line]
-    print_result(summary, "\n".join(lines), as_json=as_json)
+    return Result(summary, "\n".join(lines))
 
 
 def _size_line(size: Mapping[str, Any]) -> str:
@@ -203,7 +215,7 @@ def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict
 
 def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
     """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
-    from swerve.models.starting_model import has_open_model
+    from swerve.models.hub import has_open_model
     from swerve.train.memory import check_memory, gigabytes, predicted_memory
 
     if has_open_model(config):
@@ -224,11 +236,14 @@ def _available(device: str, gigabytes: float | None) -> int:
     return device_memory(resolve_device(device)) if gigabytes is None else int(gigabytes * 1e9)
 
 
-@config_app.command(name="schema", cls=PlainCommand)
 def show_schema(
-    probe: Annotated[bool, typer.Option("--probe", help="Of the recipes of swerve probe instead.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="The schema of recipes of swerve probe.")] = False,
 ) -> None:
-    """Print the JSON schema of recipes."""
+    """Print the JSON schema of recipes.
+
+    Examples:
+      swerve config schema > recipe.schema.json
+    """
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.loader import config_schema
 
@@ -256,20 +271,20 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def list_runs(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to look.")] = Path("runs"),
-    as_json: Json = False,
-) -> None:
-    """List runs, the newest last: date, status, stages, steps, best held-out accuracy and best mean reward."""
+) -> Result:
+    """List runs, the newest last.
+
+    Each with its date, status, stages, steps, best held-out accuracy and best mean reward.
+
+    Examples:
+      swerve runs
+      swerve runs --dir runs/studies/mine/runs/none
+    """
     from swerve.run import describe_run
 
     entries = [describe_run(path.parent) for path in sorted(directory.glob("*/run.json"))]
     entries.sort(key=lambda entry: entry["date"] or "")
-    if as_json:
-        print_json(entries)
-        return
-    if entries:
-        print_text(table([_COLUMNS, *map(_row, entries)]))
-    else:
-        print_text(f"No runs in {directory}/.")
     for entry in entries:
         if "error" in entry:
             sys.stderr.write(f"swerve: warning: {one_line(entry['error'])}\n")
+    return Result(entries, table([_COLUMNS, *map(_row, entries)]) if entries else f"No runs in {directory}/.")

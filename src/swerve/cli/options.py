@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand
 
 from swerve.cli.completion import completed
-from swerve.errors import ConfigError, nearest
+from swerve.cli.console import print_json, print_text
+from swerve.errors import ConfigError, SwerveError, nearest
 
 if TYPE_CHECKING:
     from swerve.recipes.layers import Override
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 Recipe = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", **completed("recipes")),
@@ -33,17 +35,17 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Fields = Annotated[
     list[str] | None,
-    typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),
+    typer.Option("--field", metavar="NAME=FIELD", help="Field of FILE that holds NAME, such as response=completion."),
 ]
 EmbeddingModel = Annotated[
     str | None,
-    typer.Option("--embedding-model", metavar="MODEL", help="sentence-transformers model for cosine diversity."),
+    typer.Option("--embedding-model", metavar="MODEL", help="Model of sentence-transformers, for diversity by cosine."),
 ]
 Baseline = Annotated[
     str | None,
     typer.Option("--baseline", metavar="NAME", help="What the others are compared with.  [default: the first]"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
 
@@ -55,14 +57,32 @@ def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None
         raise ConfigError(f"{option} {value!r} is not one of {', '.join(allowed)}{nearest(value, allowed)}")
 
 
+class Result(NamedTuple):
+    """What a command returns, for `ResultCommand` to print."""
+
+    value: Any
+    """With --json."""
+    text: str | Callable[[], str]
+    """For people; a function where making it takes time."""
+    error: SwerveError | None = None
+    """Raised after it is printed."""
+
+
 class PlainCommand(TyperCommand):
-    """A command whose help names arguments as they are declared, without Python types."""
+    """A command whose help names arguments as they are declared, and ends in the docstring's examples."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **rest: Any) -> None:
+        """Part the examples from the rest of the docstring."""
+        said, _, examples = (help or "").partition("\n\nExamples:\n")
+        super().__init__(name, help=said, **{**rest, "epilog": f"\b\nExamples:\n{examples}" if examples else None})
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the arguments and options, `--help` last."""
         params: list[Any] = super().get_params(ctx)
         for param in params:
-            param.display_type_rich = lambda ctx: ""  # of newer versions of typer
+            if param.param_type_name == "argument":  # its name says it
+                param.display_type_rich = lambda ctx: ""  # of newer versions of typer
+            param._get_number_range_help_str = lambda: ""  # the error says the range
         return params
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -71,8 +91,54 @@ class PlainCommand(TyperCommand):
         return ["[OPTIONS]", *arguments]
 
 
-def with_settings(place: str, options: Mapping[str, str]) -> type[TyperCommand]:
-    """Return a class of commands that have keys of settings as further options; `given_settings` returns them.
+class ResultCommand(PlainCommand):
+    """A command that prints what it returns: as text, or as JSON with `--json`; under torchrun the first process."""
+
+    place = ""
+    """`module:Class` of settings."""
+    options: Mapping[str, str] = {}
+    """Options that are keys of these settings; see `with_settings`."""
+
+    @cached_property
+    def _more(self) -> list[Any]:
+        """The options of settings, and `--json`: what typer makes of a function with such parameters."""
+
+        def command() -> None: ...
+
+        parameters = [_parameter(self.place, key, text) for key, text in self.options.items()]
+        as_json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+        command.__signature__ = inspect.Signature([*parameters, as_json])  # type: ignore[attr-defined]
+        app = typer.Typer(add_completion=False)
+        app.command()(command)
+        return list(typer.main.get_command(app).params)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the command's own arguments and options, those of settings, `--json` and `--help`."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, *self._more, help_option]
+
+    def invoke(self, ctx: Any) -> None:
+        """Hand the options that were given to the command as keys of the settings, and print its result."""
+        from swerve.artifacts.run import is_main_process
+
+        ctx.obj = {}
+        *settings, as_json = (ctx.params.pop(param.name) for param in self._more)
+        for key, param, given in zip(self.options, self._more, settings, strict=False):
+            if given:
+                ctx.obj[key] = _override(self.place, key, param.opts[0], given)
+        result = super().invoke(ctx)
+        if result is None or not is_main_process():
+            return
+        if as_json:
+            print_json(result.value)
+        elif text := result.text if isinstance(result.text, str) else result.text():
+            print_text(text)
+        if result.error is not None:
+            raise result.error
+
+
+def with_settings(place: str, options: Mapping[str, str]) -> Callable[[Command], Command]:
+    """Give a command keys of settings as further options; `given_settings` returns them.
 
     The settings are imported when the command is called, so that `swerve --help` needs none.
 
@@ -82,32 +148,11 @@ def with_settings(place: str, options: Mapping[str, str]) -> type[TyperCommand]:
             `--samples FILE`. Help, choices and other defaults are those of the field.
     """
 
-    @cache
-    def params() -> list[Any]:
-        # What typer makes of a function with these parameters.
-        def command() -> None: ...
+    def decorate(command: Command) -> Command:
+        command.__dict__["command_class"] = type("WithSettings", (ResultCommand,), {"place": place, "options": options})
+        return command
 
-        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [_parameter(f"setting_{number}", place, key, text) for number, (key, text) in enumerate(options.items())]
-        )
-        app = typer.Typer(add_completion=False)
-        app.command()(command)
-        return list(typer.main.get_command(app).params)
-
-    class WithSettings(PlainCommand):
-        def get_params(self, ctx: Any) -> list[Any]:
-            *own, help_option = super().get_params(ctx)
-            return [*own, *params(), help_option]
-
-        def invoke(self, ctx: Any) -> Any:
-            """Hand the options that were given to the command as keys of the settings."""
-            ctx.obj = {}
-            for key, param in zip(options, params(), strict=True):
-                if given := ctx.params.pop(param.name):
-                    ctx.obj[key] = _override(place, key, param.opts[0], given)
-            return super().invoke(ctx)
-
-    return WithSettings
+    return decorate
 
 
 def given_settings(context: typer.Context) -> dict[str, Override]:
@@ -134,7 +179,7 @@ def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:
     return field.description or "", default, schema.get("anyOf", [schema])[0]
 
 
-def _parameter(name: str, place: str, key: str, text: str) -> inspect.Parameter:
+def _parameter(place: str, key: str, text: str) -> inspect.Parameter:
     """Return the option as a parameter of a command."""
     description, default, schema = _field(place, key)
     option, _, rest = text.partition(" ")
@@ -149,7 +194,9 @@ def _parameter(name: str, place: str, key: str, text: str) -> inspect.Parameter:
         metavar=metavar or "|".join(choices),
         help=" ".join(description.replace("`", "").split()) + shown,
     )
-    kind: Any = list[str] | None if schema["type"] in ("array", "object") else str | None
+    kinds = {"array": list[str] | None, "object": list[str] | None, "boolean": bool | None}
+    kind: Any = kinds.get(schema["type"], str | None)
+    name = f"setting_{key.replace('.', '_')}"
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, said])
 
 
@@ -160,6 +207,6 @@ def _override(place: str, key: str, option: str, given: Any) -> Override:
     kind = _field(place, key)[2]["type"]
     if kind == "object":
         given = {".".join(pair.keys): pair.value for pair in map(parse_override, given)}
-    elif kind not in ("string", "array"):
+    elif kind not in ("string", "array", "boolean"):
         given = parse_override(f"value={given}").value
     return Override(text=option, keys=tuple(key.split(".")), value=list(given) if kind == "array" else given)

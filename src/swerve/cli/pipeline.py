@@ -6,24 +6,19 @@ What a stage needs is imported inside the functions, so that help and wrong usag
 from __future__ import annotations
 
 import re
-import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_json, print_result, print_text
-from swerve.cli.options import Json, Out, Overrides, Recipe, check_choice
+from swerve.cli.options import Out, Overrides, Recipe, Result, check_choice
 from swerve.cli.text import wrapped
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
 
 if TYPE_CHECKING:
-    from swerve.artifacts.evaluation import Evaluation
-    from swerve.artifacts.probe_summary import ProbeSummary
-    from swerve.artifacts.run import RunDirectory
     from swerve.config import Config
     from swerve.progress import Progress
 
@@ -43,10 +38,14 @@ def train(
     verify: Annotated[
         bool, typer.Option("--verify", help="When resuming, also check the checkpoints before the last one.")
     ] = False,
-    as_json: Json = False,
-) -> None:
-    """Train the stages of a recipe, one after another."""
-    from swerve.artifacts.run import is_main_process
+) -> Result:
+    """Train the stages of a recipe, one after another.
+
+    Examples:
+      swerve train demo_addition seed=1 stages.rl.steps=40
+      swerve train mine.yaml --out runs/mine
+      swerve train runs/mine --resume
+    """
     from swerve.cli.runs import main_progress
     from swerve.recipes.loader import load_config
     from swerve.train import known_run, run_directory
@@ -62,8 +61,7 @@ def train(
     if resume_or_start:
         resume = (there.path / "run.json").is_file()
     run = train_recipe(known or recipe, changes, out=there, resume=resume, verify=verify, progress=progress)
-    if as_json and is_main_process():
-        print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints]})
+    return Result({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints]}, "")
 
 
 def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -116,9 +114,16 @@ def demo(
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the last demo where it was interrupted.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every finding, not only the headline.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Train a tiny model, evaluate it, probe it and write its report: minutes on one CPU core."""
+) -> Result:
+    """Train, evaluate and probe a tiny model, and write its report.
+
+    It takes a few minutes on one CPU core.
+
+    Examples:
+      swerve demo
+      swerve demo task=knights_knaves seed=1
+      swerve demo --resume
+    """
     from swerve.artifacts.evaluation import read_evaluations
     from swerve.artifacts.probe_summary import read_summary
     from swerve.cli.runs import main_progress
@@ -131,96 +136,55 @@ def demo(
     recipe, rest = demo_recipe(overrides or ())
     config = with_steps(load_config(recipe, rest))
     path = out or _demo_path(config, overrides or (), resume=resume, progress=progress)
+    from swerve.train import train as train_recipe
+
+    run = train_recipe(config, out=path, resume=resume, progress=progress)
     from swerve.eval.heldout import evaluate_run
     from swerve.probe.from_run import probe_run
     from swerve.report.page import build_report
-    from swerve.train import train as train_recipe
 
-    try:
-        run = train_recipe(config, out=path, resume=resume, progress=progress)
-    except InterruptedRunError as error:  # it is the demo that is continued, not the training alone
-        again = [*(overrides or ()), *(["--out", str(out)] if out else []), "--resume"]
-        message = f"interrupted; continue with: swerve demo {shlex.join(again)}"
-        raise InterruptedRunError(message, signal_number=error.exit_status - 128) from None
     evaluate_run(config, run, progress=progress)
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
-    if as_json:
-        result = {"evaluations": read_evaluations(run), "probe": read_summary(run)}
-        print_json({"run": str(run.path), **result, "report": str(page), "seconds": round(seconds, 1)})
-        return
-    if verbose:
-        print_text(f"{evaluation_text(read_evaluations(run))}\n{findings_text(run)}\n")
-    print_text(demo_text(run, page, seconds=seconds))
+    evaluations = read_evaluations(run)
+    measured = {"evaluations": evaluations, "probe": read_summary(run), "seconds": round(seconds, 1)}
+    lines = [evaluation_text(evaluations), findings_text(run), ""] if verbose else []
+    lines.append(demo_text(run, page, seconds=seconds))
+    return Result({"run": str(run.path), **measured, "report": str(page)}, "\n".join(lines))
 
 
-def _run_stage(
-    name: str,
-    overrides: Sequence[str],
-    stage: Callable[[Config, RunDirectory, Progress], Any],
-    *,
-    as_json: bool,
-    describe: Callable[[RunDirectory], str],
-) -> None:
-    from swerve.artifacts.run import find_run, is_main_process
-    from swerve.cli.runs import main_progress
-    from swerve.models.runtime import set_thread_environment
-    from swerve.recipes.loader import load_run_config
-
-    run = find_run(name)
-    config = load_run_config(run, overrides)
-    set_thread_environment(config.runtime)
-    result = stage(config, run, main_progress())
-    if is_main_process():
-        print_result(result, "" if as_json else describe(run), as_json=as_json)
-
-
-def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool, **compared: Any) -> None:
+def run_eval(run: str, overrides: Sequence[str], *, form: str | None, **compared: Any) -> Result:
     """Evaluate the checkpoints of a run that lack an evaluation.
 
     Args:
         run: its name.
         overrides: changes for this call.
         form: one of a comparison's, or `table`; None: a line for each checkpoint.
-        as_json: whether JSON is printed.
         **compared: how the checkpoints are compared; see `compare_checkpoints`.
     """
+    from swerve.artifacts.metrics import read_metrics
+    from swerve.artifacts.run import find_run
+    from swerve.cli.runs import main_progress
+    from swerve.cli.sample import comparison_text
+    from swerve.cli.summary import evaluation_text
+    from swerve.eval import evaluate
 
-    def stage(config: Config, run: RunDirectory, progress: Progress) -> list[Evaluation]:
-        from swerve.eval.heldout import evaluate_run
+    evaluations, directory = evaluate(run, *overrides, progress=main_progress()), find_run(run)
 
-        return evaluate_run(config, run, progress=progress)
+    def text() -> str:
+        if form is not None:
+            from swerve.eval.evaluate_models import compare_checkpoints
 
-    def describe(run: RunDirectory) -> str:
-        if form is None:
-            from swerve.artifacts.evaluation import read_evaluations
-            from swerve.artifacts.metrics import read_metrics
-            from swerve.cli.summary import evaluation_text
-            from swerve.eval.phases import path_phases, stage_courses
+            return comparison_text(compare_checkpoints(directory, **compared), form)
+        from swerve.eval.phases import path_phases, stage_courses
 
-            records = read_metrics(run.metrics_path)
-            lines = [course.described() for course in stage_courses(records)]
-            lines += [phases.described() for phases in path_phases(records)]
-            return "\n".join([evaluation_text(read_evaluations(run)), *map(wrapped, lines)])
-        from swerve.cli.sample import comparison_text
-        from swerve.eval.evaluate_models import compare_checkpoints
+        records = read_metrics(directory.metrics_path)
+        lines = [course.described() for course in stage_courses(records)]
+        lines += [phases.described() for phases in path_phases(records)]
+        return "\n".join([evaluation_text(evaluations), *map(wrapped, lines)])
 
-        return comparison_text(compare_checkpoints(run, **compared), form)
-
-    _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
-
-
-def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Compare the checkpoints of a run with its reference, token by token."""
-    from swerve.cli.summary import findings_text
-
-    def stage(config: Config, run: RunDirectory, progress: Progress) -> ProbeSummary | None:
-        from swerve.probe.from_run import probe_run
-
-        return probe_run(config, run, progress=progress)
-
-    _run_stage(run, overrides, stage, as_json=as_json, describe=findings_text)
+    return Result(evaluations, text)
 
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -235,7 +199,7 @@ def export_checkpoint(
             **completed("models"),
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make; it must not exist.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder.")],
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="|".join(_DTYPES), help="Type of the weights.  [default: as stored]"),
@@ -243,9 +207,14 @@ def export_checkpoint(
     max_shard_size: Annotated[
         str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest file of weights, such as 500MB.")
     ] = "5GB",
-    as_json: Json = False,
-) -> None:
-    """Write a checkpoint, another trainer's folder or a LoRA adapter as a Hugging Face folder with a model card."""
+) -> Result:
+    """Write a checkpoint as a Hugging Face folder with a model card.
+
+    It may also be another trainer's folder of safetensors, or a LoRA adapter, which is merged into its base.
+
+    Examples:
+      swerve export runs/mine:rl-80 --out models/mine --dtype bfloat16
+    """
     from swerve.models.named_models import resolve_checkpoint
 
     check_choice("--dtype", dtype, _DTYPES)
@@ -263,11 +232,8 @@ def export_checkpoint(
         exported = export_model(Origin.of(folder), out, dtype=dtype, max_shard_size=max_shard_size)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
-    lines = [
-        f"{exported.num_parameters:,} parameters in {exported.dtype}: {out}",
-        f"weights SHA-256: {exported.weights_sha256}",
-    ]
-    print_result(exported, "\n".join(lines), as_json=as_json)
+    said = f"{exported.num_parameters:,} parameters in {exported.dtype}: {out}"
+    return Result(exported, f"{said}\nweights SHA-256: {exported.weights_sha256}")
 
 
 def report(
@@ -290,9 +256,7 @@ def report(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where several runs are compared.  [default: compared-RUN-RUN]"),
     ] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures", help="Only write figures: those named by NAME[,NAME]..., or all.")
-    ] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Write only figures: NAME[,NAME]..., or all.")] = False,
     problem: Annotated[
         list[str] | None,
         typer.Option("--problem", metavar="ID", help="With --figures, the problem of a case study; repeatable."),
@@ -300,13 +264,19 @@ def report(
     formats: Annotated[
         str | None, typer.Option("--format", metavar="png,pdf,svg", help="With --figures.  [default: all three]")
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write one page that works offline, and its figures: of a run, probe, study or samples, or of runs compared."""
+) -> Result:
+    """Write one offline page, with figures, of runs, probes or samples.
+
+    Several runs are compared. A study's page is written again from its record.
+
+    Examples:
+      swerve report runs/mine
+      swerve report runs/a runs/b --out compared
+      swerve report runs/mine --figures accuracy,divergence --format pdf
+    """
     given = rest or ()
     if figures:
-        _write_figures(source, given, problems=problem or (), formats=formats, as_json=as_json)
-        return
+        return _write_figures(source, given, problems=problem or (), formats=formats)
     if problem or formats:
         raise ConfigError("--problem and --format are of figures; add --figures")
     from swerve.artifacts.run import find_run
@@ -318,21 +288,18 @@ def report(
     if out is not None and (sample_files or not more):
         raise ConfigError("--out is where several runs are compared; give two runs or more")
     if sample_files:
-        _report_samples(Path(source), sample_files, more, given, as_json=as_json)
-    elif more:
+        return _report_samples(Path(source), sample_files, more, given)
+    if more:
         paths = [find_run(place).path for place in (source, *more)]
         others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
-        report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}", as_json=as_json)
-    else:
-        from swerve.report import report as write_report
+        return report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}")
+    from swerve.report import report as write_report
 
-        page = write_report(source, given, progress=main_progress())
-        print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
+    page = write_report(source, given, progress=main_progress())
+    return Result({"report": str(page)}, f"Report: {page}")
 
 
-def _write_figures(
-    name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None, as_json: bool
-) -> None:
+def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None) -> Result:
     """Write figures of a run or a probe, all or those that are named, and print their paths.
 
     Raises:
@@ -358,8 +325,7 @@ def _write_figures(
         from swerve.report.study import write_study_figures
 
         paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=chosen)
-        print_result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)), as_json=as_json)
-        return
+        return Result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)))
 
     # Figures whose numbers were not measured are named, each with what would measure them.
     run = find_run(name)
@@ -369,8 +335,8 @@ def _write_figures(
         raise ArtifactError("; ".join(lines))
     for line in lines:
         main_progress().note(line)
-    result = {"figures": [str(path) for path in written.figures], "missing": dict(written.missing)}
-    print_result(result, "\n".join(result["figures"]), as_json=as_json)
+    figures = [str(path) for path in written.figures]
+    return Result({"figures": figures, "missing": dict(written.missing)}, "\n".join(figures))
 
 
 def _sample_files(path: Path) -> list[Path]:
@@ -382,9 +348,7 @@ def _sample_files(path: Path) -> list[Path]:
     return [file for file in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(file)]
 
 
-def _report_samples(
-    path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str], *, as_json: bool
-) -> None:
+def _report_samples(path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str]) -> Result:
     """Write the page of files of samples: in their folder, or beside the first file."""
     from swerve.probe.recipe import ProbeSettings
     from swerve.recipes.loader import load_settings
@@ -400,4 +364,4 @@ def _report_samples(
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
-    print_result({"report": str(page)}, f"{comparison_text(shown)}\nReport: {page}", as_json=as_json)
+    return Result({"report": str(page)}, f"{comparison_text(shown)}\nReport: {page}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_result
-from swerve.cli.options import Json, given_settings, with_settings
+from swerve.cli.options import Result, given_settings, with_settings
 from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,9 +34,9 @@ _OPTIONS = {
 }
 """Key of a recipe -> the option that says it."""
 _SELECTING = ("select", "samples.reference", "samples.final", "where")
-SETTINGS = with_settings("swerve.probe.recipe:ProbeRecipe", _OPTIONS)
 
 
+@with_settings("swerve.probe.recipe:ProbeRecipe", _OPTIONS)
 def probe(
     context: typer.Context,
     run: Annotated[
@@ -72,12 +70,17 @@ def probe(
             help="With RECIPE, only these: prepare, sample, divergence, analysis, figures, report.  [default: all]",
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Find the tokens that training changed, and test whether they matter.
+) -> Result | None:
+    """Find the tokens that training changed, and whether they matter.
 
-    RUN alone: its own rollouts. --use-responses: responses from elsewhere and any models. --select: rollouts chosen
-    from samples of two models. RECIPE: all of it from a file, step by step; steps already done are skipped.
+    RUN alone probes its own rollouts. --use-responses probes responses from elsewhere with any models, --select
+    rollouts chosen from samples of two models. RECIPE is a file that says it all and is done step by step; steps that
+    are done are skipped.
+
+    Examples:
+      swerve probe runs/mine
+      swerve probe --use-responses answers.jsonl --reference models/base --checkpoint models/rl
+      swerve probe --select all --reference-samples a.parquet --final-samples b.parquet --reference A --checkpoint B
     """
     # A change may stand where RUN does; options that are given are keys of a recipe.
     changes = list(overrides or ())
@@ -92,13 +95,11 @@ def probe(
             raise ConfigError(f"{names[0]}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
         from swerve.cli.probe_recipe import run_probe_recipe
 
-        run_probe_recipe(run, changes, steps=steps, as_json=as_json)
-        return
+        return run_probe_recipe(run, changes, steps=steps)
     if steps is not None:
         raise ConfigError("--steps needs a recipe; a probe of a run or of options is one step, continued where it was")
     if given.keys() & {"responses", *_SELECTING}:
-        _probe_files(run, changes, task, given, as_json=as_json)
-        return
+        return _probe_files(run, changes, task, given)
     if names:
         raise ConfigError(
             f"{names[0]} needs --use-responses FILE or --select; a run's own rollouts are probed with the settings "
@@ -109,9 +110,18 @@ def probe(
             "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL and "
             "--checkpoint MODEL; see: swerve probe --help"
         )
-    from swerve.cli.pipeline import run_probe
+    from swerve.artifacts.run import find_run
+    from swerve.cli.runs import main_progress
+    from swerve.cli.summary import findings_text
+    from swerve.models.runtime import set_thread_environment
+    from swerve.recipes.loader import load_run_config
 
-    run_probe(run, changes, as_json=as_json)
+    directory = find_run(run)
+    config = load_run_config(directory, changes)
+    set_thread_environment(config.runtime)
+    from swerve.probe.from_run import probe_run
+
+    return Result(probe_run(config, directory, progress=main_progress()), lambda: findings_text(directory))
 
 
 def is_probe_recipe(source: str) -> bool:
@@ -121,9 +131,7 @@ def is_probe_recipe(source: str) -> bool:
     return Path(source).suffix in (".yaml", ".yml") or source in shipped_recipes("probe")
 
 
-def _probe_files(
-    run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override], *, as_json: bool
-) -> None:
+def _probe_files(run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override]) -> Result:
     """Probe responses or samples: the options are keys of a recipe, which a run completes."""
     selects = given.keys() & {*_SELECTING}
     missing = [_OPTIONS[key] for key in ("samples.reference", "samples.final") if selects and key not in given]
@@ -132,13 +140,13 @@ def _probe_files(
     if task is not None and run_name is not None:
         raise ConfigError(f"--task: the responses are graded by the task of {run_name}; leave out --task or RUN")
 
-    from swerve.artifacts.run import RunDirectory, find_run, is_main_process
+    from swerve.artifacts.run import RunDirectory, find_run
     from swerve.cli.runs import main_progress
     from swerve.cli.summary import findings_text
-    from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
+    from swerve.probe.rollouts.checks import check_files
     from swerve.recipes.loader import load_run_config, load_settings
 
     # Settings are those of the run, with overrides, or what the overrides alone say.
@@ -165,18 +173,14 @@ def _probe_files(
         parse_fields([f"{name}={field}" for name, field in given["fields"].value.items()])
     recipe = load_settings(ProbeRecipe, [*given.values(), *changes], data=data)
 
-    # A damaged file is told before torch is imported.
-    for key in given.keys() & {"responses", "samples.reference", "samples.final", "problems"}:
-        deque(iter_records(Path(given[key].value)), maxlen=0)
+    check_files(recipe, has_run=run is not None)
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 
     progress, plan = main_progress(), plan_files(recipe, trained)
     summary = probe_in_steps(plan, progress=progress)
-    if is_main_process():
-        progress.note(f"tables: {plan.path}")
-        text = "" if as_json else findings_text(RunDirectory(Path(recipe.out)), summary)
-        print_result(summary, text, as_json=as_json)
+    progress.note(f"tables: {plan.path}")
+    return Result(summary, lambda: findings_text(RunDirectory(Path(recipe.out)), summary))
 
 
 def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Override]) -> dict[str, Any]:

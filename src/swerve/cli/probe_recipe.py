@@ -11,20 +11,21 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory, is_main_process
-from swerve.cli.console import print_result
+from swerve.cli.options import Result
 from swerve.cli.runs import main_progress
 from swerve.cli.summary import findings_text
 from swerve.errors import ConfigError, nearest
 from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
+from swerve.probe.rollouts.checks import check_files
 from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress
 from swerve.recipes.loader import load_document
 from swerve.version import __version__
 
 
-def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None, as_json: bool) -> None:
+def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None) -> Result | None:
     """Do the steps of a probe that are not done: all, or those that are named."""
     chosen = parse_steps(steps)
     recipe = load_document(ProbeRecipe, source, overrides)
@@ -32,6 +33,8 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     paths = {name: str(resolve_model(f"{name}={recipe.models[name]}").path) for name in recipe.used}
     recipe, progress = recipe.model_copy(update={"models": paths}), main_progress()
 
+    if {*chosen} - {"figures", "report"}:
+        check_files(recipe)
     if recipe.sample is not None and "sample" in chosen:
         _sample(recipe, progress)
     if {"prepare", "divergence", "analysis"} & set(chosen):
@@ -42,7 +45,7 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
         plan = plan_files(recipe, keep_statistics=True)
         probe_in_steps(plan, chosen, progress=progress, started=started)
     if not is_main_process():
-        return
+        return None
 
     # Figures and page are written from what is there.
     out = RunDirectory(Path(recipe.out))
@@ -51,7 +54,7 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     written = {"figures": out.report_path / "figures", "report": out.report_path / "index.html"}
     lines = [findings_text(out)] if summary and not set(chosen) <= written.keys() else []
     lines += [f"{step.capitalize()}: {written[step]}" for step in chosen if step in written]
-    print_result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]), as_json=as_json)
+    return Result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]))
 
 
 def parse_steps(text: str | None) -> tuple[StepName, ...]:

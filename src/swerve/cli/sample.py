@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_result
-from swerve.cli.options import Json, given_settings, with_settings
+from swerve.cli.options import Result, given_settings, with_settings
 from swerve.cli.text import table, wrapped
 from swerve.errors import CheckpointError, ConfigError, nearest
 
@@ -33,18 +32,17 @@ SAMPLING = {
     "today": "--date YYYY-MM-DD",
 }
 """Key of the settings -> the option that says it."""
-
-SETTINGS = with_settings("swerve.config.sampling:SampleSettings", SAMPLING)
 TaskOption = Annotated[
     str | None,
-    typer.Option("--task", metavar="TASK", help="Kind of task (swerve data list), or a recipe.", **completed("tasks")),
+    typer.Option("--task", metavar="TASK", help="A task (see: swerve data list), or a recipe.", **completed("tasks")),
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", metavar="SPEC", help="All problems of a file, folder or data set, in place of a task."),
+    typer.Option("--data", metavar="SPEC", help="Sample all problems of a file, folder or data set instead of a task."),
 ]
 
 
+@with_settings("swerve.config.sampling:SampleSettings", SAMPLING)
 def sample(
     context: typer.Context,
     arguments: Annotated[
@@ -57,18 +55,23 @@ def sample(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE|DIR", help="FILE.parquet of one model; DIR/NAME.parquet of several.")
+        Path,
+        typer.Option("--out", metavar="FILE|DIR", help="FILE.parquet for one model; DIR/NAME.parquet for several."),
     ],
     task: TaskOption = None,
     data: Data = None,
     temperature: Annotated[
-        str, typer.Option("--temperature", metavar="T[,T]...", help="0: greedy. Several share the samples.")
+        str, typer.Option("--temperature", metavar="T[,T]...", help="0 is greedy; several share the number of samples.")
     ] = "1",
-    as_json: Json = False,
-) -> None:
-    """Sample graded completions of any models on the same problems; every other command reads the files.
+) -> Result | None:
+    """Sample graded completions of any models on the same problems.
 
-    Interrupted, the same command continues to the same bytes. Under torchrun the processes share the problems.
+    Every other command reads the files. After an interruption the same command continues, to the same bytes. Under
+    torchrun the processes share the problems.
+
+    Examples:
+      swerve sample Qwen/Qwen2.5-0.5B --task gsm8k --limit 100 --out base.parquet
+      swerve sample base=models/base rl=runs/mine:rl-80 --task math --num-samples 8 --out samples
     """
     # Models and keys of the task stand side by side.
     temperatures = parse_temperatures(temperature)
@@ -88,11 +91,11 @@ def sample(
 
     paths = sample_models(named, settings, out=out, progress=main_progress())
     if not is_main_process():
-        return
+        return None
     comparison = compare([read_samples(path).samples for path in paths.values()])
     files = {label: str(path) for label, path in paths.items()}
     lines = [comparison_text(comparison), *(f"Samples: {path}" for path in files.values())]
-    print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)
+    return Result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines))
 
 
 def comparison_text(comparison: Comparison, form: str = "table") -> str:

@@ -16,7 +16,9 @@ from swerve.errors import ConfigError
 def serve(
     recipe: Recipe,
     overrides: Overrides = None,
-    run: Annotated[bool, typer.Option("--run", help="Start it, say when it samples, and stop it on Ctrl-C.")] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Start the server, say when it is ready, and stop it on Ctrl-C.")
+    ] = False,
     port: Annotated[
         int | None,
         typer.Option(
@@ -24,15 +26,19 @@ def serve(
         ),
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="N[,N]...", help="The GPUs it takes, shared by several.")
+        str | None, typer.Option("--gpus", metavar="N[,N]...", help="GPUs to use; the model is split over several.")
     ] = None,
 ) -> None:
-    """Print the command of the vLLM server that a recipe samples with; what follows `--` are more options of vLLM's.
+    """Print the command of the vLLM server that a recipe samples with.
 
-    The server is bound to this machine: developer mode, which new weights need, has no authentication.
+    Options after `--` go to vLLM. The server listens on this machine only: the developer mode that new weights need has
+    no authentication.
+
+    Examples:
+      swerve serve gsm8k model.path=models/base --run
+      swerve serve gsm8k --gpus 0,1
     """
     from swerve.recipes import load_config
-    from swerve.rollout.recipe_server import plan_server, run_server
 
     given = list(overrides or ())
     first = next((place for place, argument in enumerate(given) if argument.startswith("-")), len(given))
@@ -40,6 +46,8 @@ def serve(
     if not all(device.isdigit() for device in devices):
         raise ConfigError(f"--gpus {gpus!r} is not a list of numbers such as 0,1")
     config = load_config(recipe, given[:first])
+    from swerve.rollout.recipe_server import plan_server, run_server
+
     plan, note = plan_server(config, given[first:], port=port, devices=devices, is_here=run)
 
     # What training is told, and what whoever starts it has to know.

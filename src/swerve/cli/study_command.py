@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from swerve.cli.console import print_result, print_text
-from swerve.cli.options import TABLE_FORMATS, Json, check_choice
+from swerve.cli.options import TABLE_FORMATS, Result, check_choice
 from swerve.cli.text import table
 from swerve.errors import ArtifactError, ProblemsError
 
@@ -37,34 +36,42 @@ def study(
         Path | None, typer.Option("--out", metavar="DIR", help="Directory of the study.  [default: runs/studies/NAME]")
     ] = None,
     num_jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", min=1, help="Runs side by side, which share cores.")
+        int, typer.Option("--jobs", metavar="N", min=1, help="Runs side by side; they share the cores.")
     ] = 1,
     memory: Annotated[
         float | None,
-        typer.Option("--memory", metavar="GB", min=0.001, help="Only as many side by side as fit, by prediction."),
+        typer.Option(
+            "--memory", metavar="GB", min=0.001, help="Run only as many side by side as are predicted to fit."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="RUN", help="Only these runs, such as none/seed-0, a variant, start or tuning."),
+        typer.Option(
+            "--only", metavar="RUN", help="Only these: a run such as none/seed-0, a variant, start or tuning."
+        ),
     ] = None,
     job_list: Annotated[
-        Path | None, typer.Option("--list", metavar="FILE", help="Write a shell line for each run instead.")
+        Path | None, typer.Option("--list", metavar="FILE", help="Write a shell line for each run, and run nothing.")
     ] = None,
     slurm: Annotated[
-        Path | None, typer.Option("--slurm", metavar="FILE", help="Write a Slurm array script of the runs instead.")
+        Path | None, typer.Option("--slurm", metavar="FILE", help="Write a Slurm array script, and run nothing.")
     ] = None,
     gather: Annotated[bool, typer.Option("--gather", help="Only compare what is done; run nothing.")] = False,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="table|md|csv|latex|json", help="What is printed.  [default: table]"),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Run a recipe's variants with several seeds and compare them; the same command continues what was interrupted.
+) -> Result | None:
+    """Run a recipe's variants with several seeds, and compare them.
 
-    Runs that are done are skipped; failed ones are named, and the others go on. Where the study says so, settings are
-    chosen first, on other seeds and problems. The comparison is over seeds and over problems, as a table, as study.json
-    and as a page.
+    After an interruption the same command continues. Finished runs are skipped; a failed run is named and the others go
+    on, unless all fail for the same reason. Where the study says so, settings are chosen first, on other seeds and
+    problems. The comparison is over seeds and over problems: a table, study.json and a page.
+
+    Examples:
+      swerve study demo_study --jobs 2
+      swerve study mine.yaml seeds=3 --slurm jobs.sh
+      swerve study runs/studies/mine --gather
     """
     check_choice("--format", form, TABLE_FORMATS)
     from swerve.artifacts.run import RUNS
@@ -80,25 +87,30 @@ def study(
         _announce(plan, jobs if only else None, progress)
     if job_list or slurm:
         _hand_over(plan, jobs, given, job_list, slurm, progress)
-        return
+        return None
 
     # Do the runs that are left.
     failures: dict[str, str] = {}
     if not gather:
         plan = _run(plan, replan, only or (), failures, num_jobs, memory, progress)
 
-    # Compare what is there, also where runs failed.
-    if only is None:
-        from swerve.study.gather import absences, gather_study
-
-        comparison = gather_study(plan, failures)
-        for line in absences(comparison):
-            progress.note(line)
-        page = _write(comparison, plan.path)
-        print_study(comparison, page, "json" if as_json else form or "table")
+    error = None
     if failures:
         num = len(plan.select(only)) if only else len(plan.all_jobs)
-        raise ProblemsError([f"{len(failures)} of {num} runs failed", *(f"{k}: {v}" for k, v in failures.items())])
+        error = ProblemsError([f"{len(failures)} of {num} runs failed", *(f"{k}: {v}" for k, v in failures.items())])
+    if only and error:
+        raise error
+    if only:
+        return None
+
+    # Compare what is there, also where runs failed.
+    from swerve.study.gather import absences, gather_study
+
+    comparison = gather_study(plan, failures)
+    for line in absences(comparison):
+        progress.note(line)
+    page = _write(comparison, plan.path)
+    return Result(comparison, study_text(comparison, page, form or "table"), error)
 
 
 def _run(
@@ -186,24 +198,22 @@ def _write(comparison: Study, folder: Path) -> Path:
     return write_study_page(comparison, folder / "report", options=ReportConfig())
 
 
-def print_study(comparison: Study, page: Path, form: str) -> None:
-    """Print the comparison in one of its forms."""
+def study_text(comparison: Study, page: Path, form: str) -> str:
+    """Return the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
     from swerve.report.study import study_tables
     from swerve.study.gather import study_csv
 
     if form == "json":
-        print_text(comparison.model_dump_json(indent=2))
-        return
+        return comparison.model_dump_json(indent=2)
     if form == "csv":
-        print_text(study_csv(comparison))
-        return
+        return study_csv(comparison)
     draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: f"{table(rows)}\n")
     tables = [*map(draw, study_tables(comparison))]
-    print_text("\n".join([*tables, f"Report: {page}"] if form == "table" else tables))
+    return "\n".join([*tables, f"Report: {page}"] if form == "table" else tables)
 
 
-def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
+def report_runs(paths: Sequence[Path], out: Path) -> Result:
     """Compare runs that were no study, and write the page.
 
     Raises:
@@ -217,7 +227,4 @@ def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
     for line in absences(comparison):
         sys.stderr.write(f"{line}\n")
     page = _write(comparison, out)
-    if as_json:
-        print_result({"report": str(page)}, "", as_json=True)
-    else:
-        print_study(comparison, page, "table")
+    return Result({"report": str(page)}, study_text(comparison, page, "table"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -21,8 +22,9 @@ def safe(text: str) -> str:
 
 
 def width() -> int:
-    """Return the columns of the terminal; a file or a pipe has as many as a line needs."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    """Return the columns of the terminal, or COLUMNS; a file or a pipe has as many as a line needs."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if is_known else sys.maxsize
 
 
 def wrapped(text: str, *, indent: str = "", columns: int | None = None) -> str:

@@ -1,63 +1,23 @@
 """Sample and grade completions of any models on any task, without a run; interrupted, it continues to the same bytes.
 
-Problems are sampled in chunks. Each chunk is kept as a part in `OUT.partial`, and the file at OUT is made of them when
-all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone.
+Free of torch, which is loaded once models and problems are there.
 """
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-
-from swerve.artifacts.parts import TABLE, Parts
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
-from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.samples import (
-    SamplesInfo,
-    is_samples_file,
-    read_samples_info,
-    write_samples,
-)
-from swerve.artifacts.tables import read_table
-from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
-from swerve.errors import ArtifactError, ConfigError
-from swerve.eval.responses import mean_entropies, response_batches, sample_responses
+from swerve.errors import ConfigError
 from swerve.models.hub import local_folder
-from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
-from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
-from swerve.positions import limit_said, max_sampled
 from swerve.problems import load_family
-from swerve.progress import Progress, ProgressTask, SilentProgress
-from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
-from swerve.rewards.checks import check_graders, problems_digest
-from swerve.rollout.cache import check_samples
-from swerve.rollout.engine import Engine, make_engine
+from swerve.progress import Progress, SilentProgress
+from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
-from swerve.types import Problem, Prompt
-from swerve.version import __version__
-from swerve.world import World, joined_world
-
-_NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
-"""What may differ between an interrupted command and the one that continues it."""
-_DIGESTS = {
-    "model.fingerprint": "of another model, or its files have changed",
-    "tokenizer.sha256": "of another tokenizer",
-    "problems_sha256": "of other problems, or graded otherwise",
-}
-"""What it means where one of these differs."""
-_MOST_NEW_TOKENS = 512
-"""Of a completion, where nothing else is asked for."""
-_CHARS_SHOWN = 40
-_NUM_NAMED = 3
+from swerve.types import Problem
 
 
 def sample(
@@ -114,26 +74,10 @@ def run_jobs(
     apply_runtime(first.runtime)
     for path in dict.fromkeys(job.model for job in jobs):
         local_folder(path)
-    # Each model is checked once, and reads the problems in its own way.
     problems = chosen_problems(first, shown) if problems is None else problems
-    models: dict[str, _PromptedModel] = {}
-    for job in jobs:
-        if job.label not in models:
-            models[job.label] = _prompted(job, problems, shown)
-    max_new_tokens = _max_new_tokens(first, models.values(), shown)
-    plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
-    for plan in plans:
-        plan.check_place()
+    from swerve.eval.sample_files import write_files
 
-    # Then they are loaded, one after the other.
-    device = resolve_device(first.runtime.device)
-    with (
-        joined_world(device, timeout=first.runtime.collective_timeout) as world,
-        shared_bases(model.source for model in models.values()),
-    ):
-        for model in models.values():
-            _sample_model([plan for plan in plans if plan.model is model], world, shown)
-        return world.is_main
+    return write_files(jobs, problems, shown)
 
 
 def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:
@@ -187,234 +131,3 @@ def sample_paths(out: Path, labels: Sequence[str]) -> dict[str, Path]:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is neither a folder nor a name that ends in .parquet")
     return {label: out / f"{label}.parquet" for label in labels}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PromptedModel:
-    """A model that was checked, and the problems as it reads them."""
-
-    source: CheckpointSource
-    checked: CheckedModel
-    prompts: Sequence[Prompt]
-    texts: Sequence[str]
-    """Of the prompts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A job whose model was checked, with what its samples depend on."""
-
-    job: SampleJob
-    model: _PromptedModel
-    info: SamplesInfo
-
-    @property
-    def parts(self) -> Parts:
-        """What was sampled before an interruption, in chunks of problems, in a folder beside the file."""
-        folder = self.job.path.with_name(f"{self.job.path.name}.partial")
-        return Parts(folder, _compared(self.info), form=TABLE)
-
-    @property
-    def chunks(self) -> list[tuple[int, int]]:
-        """First problem and end of those that are sampled and kept together: as many as fill a batch."""
-        settings, num = self.job.settings, len(self.model.prompts)
-        size = max(1, settings.runtime.max_rows // settings.samples_per_temperature)
-        return [(start, min(start + size, num)) for start in range(0, num, size)]
-
-    def check_place(self) -> None:
-        """Check that what is at the file's place is these samples, whole or begun.
-
-        Raises:
-            ConfigError: it is something else; the message names the settings that differ.
-            ArtifactError: it is damaged.
-        """
-        path, parts = self.job.path, self.parts
-        if not path.exists():
-            self._check_same(parts.begun(), parts.folder)
-            return
-        try:
-            if not is_samples_file(path):
-                raise ConfigError(
-                    f"--out {path} exists and is no file of samples; give another name, or delete it if it was one"
-                )
-            self._check_same(_compared(read_samples_info(path)), path)
-            read_table(path, SAMPLES_SCHEMA)
-        except ArtifactError as error:
-            raise ArtifactError(f"{error}; to sample again, delete {path} or give another --out") from None
-
-    def _check_same(self, old: Mapping[str, Any] | None, place: Path | None) -> None:
-        new = _compared(self.info)
-        changes = []
-        old = new if old is None else old
-        for name in {**old, **new}:
-            if old.get(name) != new.get(name):
-                was, now = (json.dumps(entries.get(name), ensure_ascii=False) for entries in (old, new))
-                changes.append(_DIGESTS.get(name) or f"{name} {was:.{_CHARS_SHOWN}}, now {now:.{_CHARS_SHOWN}}")
-        if len(changes) > _NUM_NAMED:
-            changes[_NUM_NAMED:] = [f"{len(changes) - _NUM_NAMED} more"]
-        if changes:
-            raise ConfigError(
-                f"{place} holds samples with other settings ({'; '.join(changes)}); give the same ones, another --out, "
-                "or delete it"
-            )
-
-
-def _compared(info: SamplesInfo) -> dict[str, Any]:
-    """Return what samples depend on, as JSON; the entries of `model` and `tokenizer` under dotted names."""
-    entries = info.model_dump(mode="json")
-    for name in ("model", "tokenizer"):
-        entries |= {f"{name}.{key}": value for key, value in entries.pop(name).items()}
-    return {name: value for name, value in entries.items() if name not in _NOT_COMPARED}
-
-
-def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -> _PromptedModel:
-    settings = job.settings
-    source = checkpoint_source(job.label, job.model, settings.runtime)
-    checked = source.check()
-    if isinstance(settings.rollout.engine, TorchEngineConfig):
-        check_samples(checked.config)
-    arguments = TemplateArguments(values=settings.template_args, today=settings.today)
-    check_template_arguments(checked.tokenizer, arguments)
-    prompts = encode_prompts(checked.tokenizer, problems, arguments)
-    for note in prompt_notes(checked.tokenizer, problems, arguments):
-        progress.note(f"{job.label}: {note}")
-    texts = prompt_texts(checked.tokenizer, problems, arguments)
-    return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
-
-
-def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], progress: Progress) -> int:
-    """Return how long a completion may be: what settings say, else what fits every model, `_MOST_NEW_TOKENS` at most.
-
-    Raises:
-        ConfigError: a prompt is too long for a model.
-    """
-    asked, largest = settings.max_new_tokens, _MOST_NEW_TOKENS
-    for model in models:
-        # The prompt that leaves the least room decides.
-        config, label = model.checked.config, model.source.label
-        rooms = []
-        for prompt in model.prompts:
-            limit = max_sampled(config, len(prompt.token_ids))
-            if limit is not None:
-                rooms.append((limit - len(prompt.token_ids), prompt))
-        if not rooms:
-            continue
-        room, prompt = min(rooms, key=lambda pair: pair[0])
-        length = len(prompt.token_ids)
-        if room < (asked or 1):
-            raise ConfigError(
-                f"the prompt of problem {prompt.problem.id!r} has {length} tokens for model '{label}' and may grow by "
-                f"{asked or largest}, together more than {limit_said(config, length)}"
-                f"{f'; at most {room} new tokens fit' if room > 0 else ''}; lower --max-new-tokens, or leave long "
-                "questions out"
-            )
-        if asked is None and room < largest:
-            largest = room
-            progress.note(
-                f"completions end after {room} new tokens: with the prompt of {length} tokens no more fit "
-                f"{limit_said(config, length)} ('{label}'); --max-new-tokens sets another number"
-            )
-    return asked or largest
-
-
-def _info(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> SamplesInfo:
-    """Return what a file says of itself: the job's settings, and digests of model, tokenizer and problems."""
-    source, said = model.source, job.settings.model_dump(mode="json")
-    sampled = {"label": source.label, "source": str(source.path), "fingerprint": model.checked.content}
-    tokenizer = {"name": str(source.path), "sha256": tokenizer_fingerprint(model.checked.tokenizer)}
-    return SamplesInfo.model_validate(
-        {
-            **said,
-            "max_new_tokens": max_new_tokens,
-            "model": {**sampled, "dtype": source.dtype, "device": source.device.partition(":")[0]},
-            "tokenizer": tokenizer,
-            "num_problems": len(model.prompts),
-            "problems_sha256": problems_digest([prompt.problem for prompt in model.prompts]),
-            "engine": said["rollout"]["engine"],
-            "swerve_version": __version__,
-        }
-    )
-
-
-def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
-    """Write the files of one model, which is loaded once, and only if there is something to sample."""
-    source = plans[0].model.source
-    world.doing("sampling", source.label)
-    load = functools.cache(lambda: replace(source, device=world.device).load())
-    for plan in plans:
-        if plan.job.path.exists():
-            progress.note(f"{plan.job.path} is complete: nothing to do")
-        else:
-            _sample_file(plan, load, world, progress)
-        world.barrier()
-        if world.is_main:
-            plan.parts.finish()
-        world.barrier()
-
-
-def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
-    """Sample what an interruption left, and write the whole file."""
-    # A full disk is noticed here, before any work.
-    parts, chunks = plan.parts, plan.chunks
-    assert parts.folder is not None
-    if world.is_main:
-        parts.begin()
-    world.barrier()
-    with RunDirectory(parts.folder).lock() if world.is_main else nullcontext():
-        left = [chunk for chunk in chunks if parts.get("samples", chunk) is None]
-        world.barrier()  # all have looked before anything changes
-        own = world.shard(left)
-        if own:
-            num_done = len(plan.model.prompts) - sum(end - start for start, end in left)
-            _sample_chunks(plan, load(), own, num_done, progress)
-        world.barrier()
-        if world.is_main:
-            tables = [parts.get("samples", chunk) for chunk in chunks]
-            if None in tables:
-                raise ArtifactError(f"{parts.folder} was changed while it was in use; run the command again")
-            write_samples(plan.job.path, plan.info, pa.concat_tables(tables).combine_chunks())
-
-
-def _sample_chunks(
-    plan: _Plan, loaded: LoadedModel, chunks: Sequence[tuple[int, int]], num_done: int, progress: Progress
-) -> None:
-    """Sample this process's chunks of problems, and keep each when it is complete."""
-    settings, num_problems = plan.job.settings, num_done + sum(end - start for start, end in chunks)
-    num_samples, max_rows = settings.num_samples, settings.runtime.max_rows
-    with (
-        closing(make_engine(settings.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine,
-        progress.task(f"sample {plan.job.label}", num_problems * num_samples, done=num_done * num_samples) as task,
-    ):
-        verdicts: list[bool] = []
-        for chunk in chunks:
-            samples = _sampled(plan, chunk, loaded, engine, task)
-            entropies = mean_entropies(loaded, response_batches(loaded, samples))
-            samples = [replace(sample, entropy=entropies[row]) for row, sample in enumerate(samples)]
-            plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
-            verdicts += [bool(sample.correct) for sample in samples]
-            task.advance(0, right=sum(verdicts) / len(verdicts))
-
-
-def _sampled(
-    plan: _Plan, chunk: tuple[int, int], loaded: LoadedModel, engine: Engine, task: ProgressTask
-) -> list[Response]:
-    """Return the samples of some problems, by problem and number."""
-    settings, model = plan.job.settings, plan.model
-    samples: list[tuple[int, int, Response]] = []
-    for place, temperature in enumerate(settings.temperatures):
-        # Every sample has a seed of its own, so that how many there are changes none of them.
-        numbers = range(place, settings.num_samples, len(settings.temperatures))
-        wanted = [(problem, number) for problem in range(*chunk) for number in numbers]
-        prompts = [model.prompts[problem] for problem, _ in wanted]
-        seeds = [
-            derive_seed(settings.seed, "sample", prompt.problem.id, number)
-            for prompt, (_, number) in zip(prompts, wanted, strict=True)
-        ]
-        groups = sample_responses(
-            loaded, engine, prompts, seeds=seeds, num_samples=1, temperature=temperature,
-            max_new_tokens=plan.info.max_new_tokens, on_finished=task.advance,
-        )  # fmt: skip
-        for (response,), (problem, number), seed in zip(groups, wanted, seeds, strict=True):
-            named = replace(response, label=plan.job.label, prompt=model.texts[problem], sample=number, seed=seed)
-            samples.append((problem, number, named))
-    return [response for _, _, response in sorted(samples, key=lambda each: each[:2])]

@@ -12,23 +12,25 @@ from typing import Any
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.conditions import field_of, parse_condition
+from swerve.settings import Model, PositiveInt, Words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
+class Rejection(Model):
     """What is kept."""
 
-    only_right: bool = True
-    """Leave out responses that are not right."""
-    per_problem: int | None = None
-    """Most responses kept of a problem, chosen by the seed; None: all."""
+    only_right: bool = False
+    """Keep only responses that are right."""
+    per_problem: PositiveInt | None = None
+    """Keep at most this many responses of a problem, chosen by the seed."""
     seed: int = 0
-    min_length: int | None = None
-    """Completion tokens at least."""
-    max_length: int | None = None
-    """Completion tokens at most."""
-    where: tuple[str, ...] = ()
-    """Conditions (`parse_condition`) on fields of the response or of its problem."""
+    """Chooses among a problem's responses."""
+    min_length: PositiveInt | None = None
+    """Shortest response, in tokens."""
+    max_length: PositiveInt | None = None
+    """Longest response, in tokens."""
+    where: Words = ()
+    """Conditions on fields of the response or of its problem, such as `kind=level 3` or `difficulty<=2`; all must
+    hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from transformers.pytorch_utils import Conv1D
 
 from swerve.artifacts.files import MANIFEST_NAME, read_json, read_manifest, sha256_file
 from swerve.config.models import LoraConfig
-from swerve.errors import CheckpointError, ConfigError, MissingExtraError, nearest
-from swerve.models.folder_checks import quiet_transformers, said_by
+from swerve.errors import CheckpointError, ConfigError, MissingExtraError, nearest, said_by
+from swerve.models.folder_checks import quiet_transformers
 from swerve.models.hub import PICKLED, local_folder
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from swerve.errors import CheckpointError
+from swerve.errors import CheckpointError, said_by
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.confinement import GraderLimits
 
@@ -55,20 +55,6 @@ def quiet_transformers() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if shown:
             transformers_logging.enable_progress_bar()
-
-
-def said_by(error: Exception) -> str:
-    r"""Return the first line of an error's message, with what the line lacks to be understood.
-
-    >>> said_by(KeyError("swoosh")), said_by(ValueError("in the field 'x':\n  not a number"))
-    ("KeyError: 'swoosh'", "in the field 'x': not a number")
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    line = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-    speaks_for_itself = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
-    return line if speaks_for_itself else f"{type(error).__name__}: {line}"
 
 
 def check_folder(folder: Path) -> None:

@@ -22,13 +22,36 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from swerve.artifacts.files import check_space
-from swerve.errors import CheckpointError, DiskFullError, nearest
-from swerve.models.folder_checks import said_by
+from swerve.config import Config, PretrainedModel
+from swerve.errors import CheckpointError, ConfigError, DiskFullError, nearest, said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
 """Endings of the files that models and tokenizers are read from."""
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".distcp")
 """Endings of files that are never read."""
+
+
+_OPEN_PATH = "MODEL"
+"""What shipped recipes have in the place of a trained model."""
+
+
+def has_open_model(config: Config) -> bool:
+    """Whether a recipe leaves it open which trained model it begins with."""
+    return isinstance(config.model, PretrainedModel) and config.model.path == _OPEN_PATH
+
+
+def pretrained_path(model: PretrainedModel) -> str:
+    """Return the model's folder or hub name.
+
+    Raises:
+        ConfigError: the recipe leaves it open.
+    """
+    if model.path == _OPEN_PATH:
+        raise ConfigError(
+            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
+            "name of a model on the hub"
+        )
+    return model.path
 
 
 def local_folder(path: Path | str) -> Path:
@@ -76,6 +99,21 @@ def described(name: str, revision: str | None) -> ModelInfo | None:
         return None
     except Exception:  # what the hub's HTTP library raises differs between its versions
         return None
+
+
+def check_model(path: str) -> None:
+    """Check that the model of a recipe is there: its folder, or its name on the hub; nothing is fetched.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    name, _, revision = path.partition("#")
+    try:
+        with quiet_hub():
+            if not Path(path).is_dir() and described(name, revision or None) is None:
+                snapshot_download(name, revision=revision or None, local_files_only=True)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise ConfigError(f"cannot find the model of model.path={path}: {refusal(error, name, revision)}") from error
 
 
 def _fetch(name: str, revision: str | None) -> Path:

@@ -33,7 +33,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, dump_json, read_manifest, verify_file
 from swerve.artifacts.run import STATE_NAME, CheckpointRef
-from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError, said_by
 from swerve.models.adapter import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -47,7 +47,7 @@ from swerve.models.adapter import (
     sharing_copy,
     with_adapter,
 )
-from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers, said_by
+from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (

@@ -22,9 +22,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from swerve.errors import ConfigError, MismatchError
+from swerve.errors import ConfigError, MismatchError, said_by
 from swerve.models.fast_layers import attention
-from swerve.models.folder_checks import said_by
 
 NAME = "swerve_packed"
 """What the attention is called in a model's configuration in memory; it is not saved."""

@@ -19,7 +19,7 @@ from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.folder_checks import check_readable, quiet_transformers
-from swerve.models.hub import described, quiet_hub, refusal
+from swerve.models.hub import described, pretrained_path, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
     load_base,
@@ -32,30 +32,9 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.seeds import derive_seed
 from swerve.world import World
 
-_OPEN_PATH = "MODEL"
-"""What shipped recipes have in the place of a trained model."""
 OTHER_TOKENS = "its tokenizer is not the one of the model in training; token-level divergences need the same"
 _PROBLEMS_LEARNED = 4000
 """From how many training problems a vocabulary is learned at most."""
-
-
-def has_open_model(config: Config) -> bool:
-    """Whether a recipe leaves it open which trained model it begins with."""
-    return isinstance(config.model, PretrainedModel) and config.model.path == _OPEN_PATH
-
-
-def pretrained_path(model: PretrainedModel) -> str:
-    """Return the model's folder or hub name.
-
-    Raises:
-        ConfigError: the recipe leaves it open.
-    """
-    if model.path == _OPEN_PATH:
-        raise ConfigError(
-            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
-            "name of a model on the hub"
-        )
-    return model.path
 
 
 def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:

@@ -24,6 +24,7 @@ from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_sour
 from swerve.probe.model_checks import check_readable
 from swerve.probe.plan import ProbePlan, compare, compare_selected
 from swerve.probe.recipe import ProbeRecipe
+from swerve.probe.rollouts.checks import check_samples
 from swerve.probe.rollouts.imported import ImportedResponses, import_responses
 from swerve.probe.rollouts.population import read_evaluated
 from swerve.probe.rollouts.samples import choose_rollouts
@@ -125,12 +126,7 @@ def _plan_samples(
         MismatchError: the files are of different problems.
     """
     for samples in (reference, final):
-        lacking = sum(not has_grader(sequence.problem) for sequence in samples.sequences)
-        if lacking:
-            raise ConfigError(
-                f"{lacking} of {len(samples.sequences)} samples in {samples.provenance['path']} have no gold answer or "
-                "no grader, so right and wrong are not known; name the grader with --task KIND (swerve data list)"
-            )
+        check_samples(samples.provenance["path"], samples.sequences)
     names = (recipe.reference, recipe.final_name)
     selection = choose_rollouts(
         reference.sequences,

@@ -73,7 +73,7 @@ class ProbeRecipe(ProbeSettings):
     models: dict[str, str] = Field(min_length=2)
     """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training."""
     reference: str
-    """The model that checkpoints are compared with: its name among the models."""
+    """The model that checkpoints are compared with (in a recipe, its name among the models)."""
     baseline: str | None = None
     """A model from before the reference, which the reference is compared with."""
     checkpoints: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class ProbeRecipe(ProbeSettings):
     ends: Literal["none", "eos"] = "none"
     """`eos` adds the end-of-sequence token to responses."""
     out: str
-    """Directory of the results; of responses or samples, by default `probe-FILE`, in the run if one is given."""
+    """Directory of the results; of responses and samples by default `probe-FILE`, inside the run if one is given."""
 
     @field_validator("reference", "baseline", "checkpoints", "final")
     @classmethod

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
-from swerve.models.folder_checks import said_by
+from swerve.errors import said_by
 from swerve.models.head import head_tolerance, num_ids_of
 from swerve.rollout.cache import GrowingLayer, cache_bytes, check_cache, growing_cache, is_plain, no_sampling
 from swerve.rollout.engine import SamplingParams

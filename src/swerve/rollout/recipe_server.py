@@ -118,7 +118,8 @@ def _planned(
 def _model(config: Config, engine: ServerEngineConfig) -> Path | str:
     """Return the model's folder or hub name; the folder of a tiny one is made."""
     from swerve.config import PretrainedModel
-    from swerve.models.starting_model import pretrained_path, tiny_folder
+    from swerve.models.hub import pretrained_path
+    from swerve.models.starting_model import tiny_folder
     from swerve.recipes.loader import config_hash
     from swerve.rollout.weights_folder import weights_path
 

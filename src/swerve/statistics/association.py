@@ -6,9 +6,8 @@ import math
 from itertools import permutations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import stdtr
-from scipy.stats import rankdata
 
 from swerve.estimates import Correlation
 from swerve.statistics.clusters import Array, Clusters, cluster_sums, membership, paired_arrays
@@ -52,7 +51,7 @@ def spearman(
     if first.size < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     # Sums by cluster of what the correlation of ranks is made of; without a cluster its sums are left out.
-    ranks = [rankdata(first), rankdata(second)]
+    ranks = [scipy.stats.rankdata(first), scipy.stats.rankdata(second)]
     widths = [float(np.ptp(values)) for values in ranks]
     first, second = ((values - values.mean()) / width for values, width in zip(ranks, widths, strict=True))
     columns = [np.ones(first.size), first, second, first * first, second * second, first * second]
@@ -150,4 +149,4 @@ def _jackknife_p(value: float, without: Array, most_degrees: float) -> float:
     if not error > 0:
         return 1.0
     t = math.atanh(value) * (1 - value**2) / error
-    return float(2 * stdtr(min(degrees_of_freedom(deviations), most_degrees), -abs(t)))
+    return float(2 * scipy.special.stdtr(min(degrees_of_freedom(deviations), most_degrees), -abs(t)))

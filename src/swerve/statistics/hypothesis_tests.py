@@ -7,10 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.stats import binom, chi2, norm, rankdata
-from scipy.stats import t as student
 
 from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
 from swerve.statistics.clusters import Array, Clusters, finite_array, membership, paired_arrays
@@ -54,13 +52,15 @@ def mcnemar(
     discordant, fewer = only_first + only_second, min(only_first, only_second)
     p_value = 1.0  # as many on both sides: the sum below is 1 but for its rounding, which goes either way
     if only_first != only_second:
-        p_value = float(2 * binom.cdf(fewer, discordant, 0.5) - binom.pmf(fewer, discordant, 0.5))
+        p_value = float(
+            2 * scipy.stats.binom.cdf(fewer, discordant, 0.5) - scipy.stats.binom.pmf(fewer, discordant, 0.5)
+        )
     if not first.size:
         return McNemarResult(num=0, num_first_only=0, num_second_only=0, difference=None, p_value=None)
     # Bonett and Price: one more case on either side, so that the interval is not too short where few differ.
     change, total = only_second - only_first, first.size + 2
     centre = change / total
-    half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(discordant + 2 - change**2 / total) / total
+    half = float(scipy.stats.norm.ppf((1 + confidence) / 2)) * math.sqrt(discordant + 2 - change**2 / total) / total
     return McNemarResult(
         num=first.size,
         num_first_only=only_first,
@@ -92,7 +92,7 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     if not len(differences):
         return None
     # Zero differences are ranked with the others, and have no sign.
-    ranks = rankdata(np.abs(differences))
+    ranks = scipy.stats.rankdata(np.abs(differences))
     positive, negative = float(ranks[differences > 0].sum()), float(ranks[differences < 0].sum())
     total = positive + negative
     flips = sign_flip_test(first, second, clusters=clusters)
@@ -197,7 +197,7 @@ def _signed_rank_p(ranks: NDArray[np.float64], positive: float) -> float:
     distance = abs(positive - ranks.sum() / 2)
     if len(ranks) > _MAX_EXACT:
         z = max(0.0, distance - 0.25) / math.sqrt(float((ranks**2).sum()) / 4)  # mean ranks come in halves
-        return float(min(1.0, 2 * norm.sf(z)))
+        return float(min(1.0, 2 * scipy.stats.norm.sf(z)))
     doubled = np.sort(np.rint(2 * ranks).astype(np.int64))
     probs = _rank_sum_probs(tuple(doubled.tolist()))
     away = np.abs(np.arange(len(probs)) - doubled.sum() / 2)
@@ -277,7 +277,7 @@ def paired_t_test(first: ArrayLike, second: ArrayLike) -> float | None:
     differences = _cluster_differences(first, second, None)
     if effect is None:
         return 1.0 if len(differences) > 1 and not differences.any() else None
-    return float(2 * student.sf(abs(effect) * math.sqrt(len(differences)), len(differences) - 1))
+    return float(2 * scipy.stats.t.sf(abs(effect) * math.sqrt(len(differences)), len(differences) - 1))
 
 
 def detectable_difference(num: int, sd: float, *, power: float = 0.8, level: float = 0.05) -> float | None:
@@ -300,16 +300,16 @@ def detectable_difference(num: int, sd: float, *, power: float = 0.8, level: flo
     if num < 2:
         return None
     degrees = num - 1
-    critical = float(student.isf(level / 2, degrees))
+    critical = float(scipy.stats.t.isf(level / 2, degrees))
 
     # Over the distribution of s / sd, by its quantiles: scipy's noncentral t is NaN where it is needed most.
-    spread = np.sqrt(chi2.ppf((np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES, degrees) / degrees)
+    spread = np.sqrt(scipy.stats.chi2.ppf((np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES, degrees) / degrees)
 
     def lacking(shift: float) -> float:
-        rejected = norm.cdf(shift - critical * spread) + norm.cdf(-shift - critical * spread)
+        rejected = scipy.stats.norm.cdf(shift - critical * spread) + scipy.stats.norm.cdf(-shift - critical * spread)
         return float(rejected.mean()) - power
 
-    return float(brentq(lacking, 0.0, 4 * critical + 10)) * sd / math.sqrt(num)
+    return float(scipy.optimize.brentq(lacking, 0.0, 4 * critical + 10)) * sd / math.sqrt(num)
 
 
 def false_positive_rate(num: int, gap: float) -> float:
@@ -327,7 +327,7 @@ def false_positive_rate(num: int, gap: float) -> float:
     if num < 1:
         raise ValueError(f"at least one sample is needed, got {num}")
     least = math.ceil(gap * num - 1e-9)  # successes that make the gap, whatever 0.2 * 10 is in binary
-    return float(2 * binom.sf(num + least - 1, 2 * num, 0.5))  # X + (n - Y) is Binomial(2n, 1/2)
+    return float(2 * scipy.stats.binom.sf(num + least - 1, 2 * num, 0.5))  # X + (n - Y) is Binomial(2n, 1/2)
 
 
 def samples_for_false_positive_rate(gap: float, rate: float) -> int:

@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, expit, logit
-from scipy.stats import binom
 
 from swerve.estimates import Estimate, SkewedMean
 from swerve.statistics.clusters import Array, Clusters, cluster_sums, finite_array
@@ -48,8 +47,8 @@ def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate
         raise ValueError(f"successes must be from 0 to the number of trials, {num}, got {num_successes}")
     quantile(confidence)  # checks it
     tail, rest = (1 - confidence) / 2, num - num_successes
-    low = betaincinv(num_successes, rest + 1, tail) if num_successes else 0.0
-    high = betaincinv(num_successes + 1, rest, 1 - tail) if rest else 1.0
+    low = scipy.special.betaincinv(num_successes, rest + 1, tail) if num_successes else 0.0
+    high = scipy.special.betaincinv(num_successes + 1, rest, 1 - tail) if rest else 1.0
     return Estimate(mean=num_successes / num, low=float(low), high=float(high))
 
 
@@ -305,7 +304,7 @@ def median_interval(values: ArrayLike, *, confidence: float = 0.95) -> Estimate 
 @functools.lru_cache(maxsize=256)
 def _place(num: int, confidence: float) -> int:
     """Return the largest l with P(Binomial(num, 1/2) < l) <= (1 - confidence) / 2."""
-    return int(np.searchsorted(binom.cdf(np.arange(num), num, 0.5), (1 - confidence) / 2, side="right"))
+    return int(np.searchsorted(scipy.stats.binom.cdf(np.arange(num), num, 0.5), (1 - confidence) / 2, side="right"))
 
 
 def ratio_interval(
@@ -458,9 +457,9 @@ def draw_difference(difference: Estimate, draws: Sequence[float], *, num: int, c
     if len(draws) < 2:
         raise ValueError(f"the spread of draws needs at least two of them, got {len(draws)}")
     values = np.asarray(draws, dtype=np.float64)
-    logits = logit(np.clip(values, 0.5 / num, 1 - 0.5 / num))
+    logits = scipy.special.logit(np.clip(values, 0.5 / num, 1 - 0.5 / num))
     reach = quantile(confidence, len(values) - 1) * float(logits.std(ddof=1)) * math.sqrt(1 + 1 / len(values))
-    below, above = expit([logits.mean() - reach, logits.mean() + reach]).tolist()
+    below, above = scipy.special.expit([logits.mean() - reach, logits.mean() + reach]).tolist()
     mean, middle = difference.mean, float(values.mean())
     return Estimate(
         mean=mean,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+import scipy
 
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
@@ -33,7 +33,7 @@ def quantile(confidence: float, degrees: float = math.inf) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     level = (1 + confidence) / 2
-    return float(ndtri(level) if math.isinf(degrees) else stdtrit(degrees, level))
+    return float(scipy.special.ndtri(level) if math.isinf(degrees) else scipy.special.stdtrit(degrees, level))
 
 
 def degrees_of_freedom(deviations: Array) -> float:

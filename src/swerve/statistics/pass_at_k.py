@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import binom, hypergeom
 
 from swerve.estimates import Estimate, SamplingCurve
 from swerve.statistics.intervals import mean_interval
@@ -105,9 +105,9 @@ def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) 
     # Weighing each draw by p^i (1 - p)^(n - i) changes no ratio and keeps every number between 0 and 1.
     probability = k / len(answers)
     silent = len(answers) - votes.total()
-    weights = {num: binom.pmf(np.arange(num + 1), num, probability) for num in {silent, *votes.values()}}
+    weights = {num: scipy.stats.binom.pmf(np.arange(num + 1), num, probability) for num in {silent, *votes.values()}}
     won = math.fsum(_weight_won(most_votes, classes, silent, weights, k) for most_votes in range(1, min(most, k) + 1))
-    return min(1.0, won / float(binom.pmf(k, len(answers), probability)))
+    return min(1.0, won / float(scipy.stats.binom.pmf(k, len(answers), probability)))
 
 
 def _weight_won(
@@ -165,8 +165,8 @@ def chance_of_turning(num_samples: int, num_right: int, sizes: tuple[int, int] =
         wrong = (1 - np.sign(2 * early - first)) / 2
         late = np.arange(second + 1)
         right = (1 + np.sign(2 * late - second)) / 2
-        chances = hypergeom.pmf(late, num_samples - first, num_right - early, second)
-        total += float(hypergeom.pmf(early, num_samples, num_right, first) * wrong * (chances @ right))
+        chances = scipy.stats.hypergeom.pmf(late, num_samples - first, num_right - early, second)
+        total += float(scipy.stats.hypergeom.pmf(early, num_samples, num_right, first) * wrong * (chances @ right))
     return total
 
 

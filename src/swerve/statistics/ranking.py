@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array, Clusters, membership
@@ -46,7 +46,7 @@ def auc(scores: ArrayLike, labels: Labels) -> float | None:
     num_negative = positive.size - num_positive
     if not num_positive or not num_negative:
         return None
-    ranks = float(rankdata(values)[positive].sum())
+    ranks = float(scipy.stats.rankdata(values)[positive].sum())
     return (ranks - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import scipy
 from pydantic import Field
-from scipy.stats import t as student
 
 from swerve.artifacts.study import StudyDesign, StudyDifference, StudyVerdict, Verdict
 from swerve.estimates import Estimate
@@ -41,7 +41,7 @@ def widened_p(difference: StudyDifference, times: float) -> float | None:
     if difference.effect_size is None:
         return difference.p_seeds
     num = difference.num_seeds
-    return float(2 * student.sf(abs(difference.effect_size) * math.sqrt(num) / times, num - 1))
+    return float(2 * scipy.stats.t.sf(abs(difference.effect_size) * math.sqrt(num) / times, num - 1))
 
 
 def objection(

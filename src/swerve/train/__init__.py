@@ -7,14 +7,20 @@ from typing import Any, Literal
 
 from swerve.artifacts.run import RUNS, RunDirectory, check_name, is_main_process
 from swerve.callable_package import make_callable
-from swerve.config import Config
+from swerve.config import Config, PretrainedModel
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
+from swerve.problems import load_family
+from swerve.problems.data_specs import parse_spec
+from swerve.problems.held_out import held_out_of
+from swerve.problems.learned import read_learned
+from swerve.problems.reading import ReadFamily
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import Change, overrides_of, split_profile
 from swerve.recipes.loader import RecipeSource, check_recorded_config, load_config
 from swerve.run import Run
+from swerve.seeds import derive_seed
 
 __all__ = ["train"]
 
@@ -65,6 +71,7 @@ def train(
     elif is_main_process():
         directory.check_new()
     set_thread_environment(config.runtime)
+    _check_files(config)
     from swerve.train.loop import train_run
 
     shown, profile = shown_progress(progress), split_profile(parsed)[0]
@@ -72,6 +79,24 @@ def train(
     name = None if profile is None else profile.value
     train_run(config, directory, resume=resume, progress=shown, verify=verify, profile=name)
     return Run(directory)
+
+
+def _check_files(config: Config) -> None:
+    """Look for the model and read the files of a recipe: what is wrong with them is told before torch is imported."""
+    if isinstance(config.model, PretrainedModel):
+        from swerve.models.hub import check_model, pretrained_path
+
+        check_model(pretrained_path(config.model))
+    seed, family = derive_seed(config.seed, "problems"), load_family(config.task)
+    specs = [spec for stage in config.stages for spec in getattr(stage, "data", ())]
+    if any(parse_spec(spec).is_on_hub for spec in (*getattr(config.task, "train", ()), *specs)):
+        return
+    if isinstance(family, ReadFamily):
+        family.problems("train", seed=seed)
+    if specs:
+        held_out = held_out_of(family, seed=seed, keep=config.keep_heldout)
+        for spec in specs:
+            read_learned(spec, held_out, lambda _line: None)
 
 
 def run_directory(config: Config, out: str | Path | RunDirectory | None) -> RunDirectory:

@@ -10,8 +10,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
 from swerve.config.engines import ServerEngineConfig
 from swerve.errors import ConfigError, nearest
+from swerve.models.hub import has_open_model
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
-from swerve.models.starting_model import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
+from swerve.models.starting_model import OTHER_TOKENS, is_of_run, read_architecture, recipe_architecture
 from swerve.positions import max_positions
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec

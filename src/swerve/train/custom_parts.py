@@ -11,7 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PhaseConfig, PretrainedModel, RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
-from swerve.models.starting_model import pretrained_path
+from swerve.models.hub import pretrained_path
 from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class

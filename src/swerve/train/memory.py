@@ -25,11 +25,11 @@ from swerve.config import Config, EngineConfig, TorchEngineConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
-from swerve.errors import CheckpointError, ConfigError
+from swerve.errors import CheckpointError, ConfigError, said_by
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
-from swerve.models.folder_checks import cannot_read, quiet_transformers, said_by
+from swerve.models.folder_checks import cannot_read, quiet_transformers
 from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
 from swerve.models.starting_model import is_of_run, read_architecture, recipe_architecture

@@ -541,7 +541,7 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     direct = import_responses(write(tmp_path / "r.jsonl", ROWS), tokenizer=tokenizer)
     tokenizer.save_pretrained(tmp_path / "tokenizer")
-    options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None, "as_json": True}
+    options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None}
     table = tmp_path / "t.parquet"
     import_file(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
     again = import_responses(table, tokenizer=tokenizer)

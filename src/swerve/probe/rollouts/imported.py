@@ -21,6 +21,7 @@ from swerve.formats.imported_responses import check_prompts, join_problems, read
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.probe.rollouts.checks import task_policies
 from swerve.probe.rollouts.tokenise import (
     Boundary,
     EncodedResponse,
@@ -33,8 +34,8 @@ from swerve.probe.rollouts.tokenise import (
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.prompts import encode_prompts, looks_words_up, num_ids, prompt_texts, turn_end
 from swerve.rewards import grade_all
-from swerve.rewards.checks import check_graders, has_grader, outside_policies
-from swerve.rewards.graders import GRADERS, entry_for
+from swerve.rewards.checks import check_graders, has_grader
+from swerve.rewards.graders import entry_for
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
 from swerve.types import Problem, Prompt, StepMark
@@ -104,7 +105,7 @@ def import_responses(
     families = [None if response.has_prompt else family for response in read]
     policies: Mapping[str, Any] | None = None
     if task is not None:
-        policies, families = _task_policies(path, task, records), [load_family(task)] * len(read)
+        policies, families = task_policies(path, task, records), [load_family(task)] * len(read)
     sequences = tuple(
         _sequence(index, *parts, policies, ends=ends)
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
@@ -159,31 +160,6 @@ def cut_at_padding(records: Sequence[Response], tokenizer: PreTrainedTokenizerBa
             "response begins with such an id; probe them with the models that they were sampled from"
         )
     return kept, num_cut
-
-
-def _task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[str, Any]:
-    """Return the policies of a task's grader on texts from elsewhere.
-
-    Raises:
-        ConfigError: the task has no grader, or a response without one of its own lacks the gold answer.
-    """
-    # A response needs a grader of its own, or the task's, which may need the gold answer.
-    open_ones = [response for response in records if not has_grader(response.problem)]
-    if task.kind not in GRADERS:
-        if open_ones:
-            raise ConfigError(
-                f"the task {task.kind} has no grader of its own, and {len(open_ones)} of {len(records)} responses in "
-                f"{path} name none; name a task that has one ({', '.join(sorted(GRADERS))})"
-            )
-        return {}
-    lacking = sum(not response.problem.answer for response in open_ones)
-    if lacking and GRADERS[task.kind].needs_gold:
-        raise ConfigError(
-            f"{path}: {lacking} of {len(records)} responses have no gold answer, so {task.kind} cannot grade them; "
-            "give the problems with --problems FILE, or name the field with --field gold=FIELD"
-        )
-    grading: Any = getattr(task, "grading", None) if "grading" in task.model_fields_set else None
-    return outside_policies(task.kind, {} if grading is None else grading.model_dump(mode="json", exclude_unset=True))
 
 
 def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:

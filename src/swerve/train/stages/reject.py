@@ -147,7 +147,7 @@ def _selected(
     mine = context.world.shard(slots)
     own, seeds = [problems[slot] for slot in mine], [context.seed(stage.label, "rollout", slot) for slot in mine]
     groups = context.sample_groups(teacher.engine, own, teacher.params, seeds=seeds, tokenizer=teacher.tokenizer)
-    rejection = Rejection(per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
+    rejection = Rejection(only_right=True, per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
     sampled = [
         Response.of(group.prompt, rollout, label=teacher.label, sample=number)
         for group in groups
