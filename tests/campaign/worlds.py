@@ -117,7 +117,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
                      "probe.causal.max_rollouts=2", "probe.causal.num_continuations=2"),
     "probe-file": ("probe", "probe.yaml"),
     "eval-models": ("eval", "--model", _MODELS[0], "--model", _MODELS[1], *_SAMPLED, "--out", "evaluated"),
-    "export": ("export", _LATE, *_WHOLE.split(), "--max-shard-size", "200KB"),
+    "export": ("export", _LATE, *_WHOLE.split()),
 }  # fmt: skip
 """Each runs again as it is, as a queue starts a job again."""
 _AFTER = {"eval": "train", "probe": "eval", "report": "probe", "select": "sample", "probe-select": "sample"}

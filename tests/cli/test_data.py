@@ -61,7 +61,7 @@ def test_a_recipe_gives_its_task(swerve: Swerve) -> None:
     ("arguments", "message"),
     [
         (["show", "matt"], "'matt' is neither a kind of task nor a recipe; did you mean 'math'?"),
-        (["show", "table"], "task 'table' needs train=VALUE"),
+        (["show", "table"], "missing required key 'task.train'"),
         (["show", "addition", "digts=2"], "unknown key 'task.digts'; did you mean 'digits'?"),
         (["show", "addition", "--split", "test"], "--split 'test' is not one of train, heldout"),
         (["show", "addition", "-n", "0"], "Invalid value for '--num' / '-n'"),

@@ -85,4 +85,4 @@ def test_the_paper_profile_of_the_probe_is_predicted_from_a_configuration_alone(
     status, _, err = swerve("config", "check", "rl_probe", "profile=paper", *models, "--memory", "10")
     assert status == 2
     assert "the probe needs about" in err
-    assert swerve("config", "check", "rl_probe", "profile=paper")[1].endswith("to see what the probe needs\n")
+    assert swerve("config", "check", "rl_probe", "profile=paper")[1].endswith("to see what is needed\n")

@@ -178,7 +178,7 @@ def test_parts_of_the_weights_train_as_all_do_and_are_resumed_and_exported(
 
 def _assert_exports(checkpoint: Path, out: Path) -> None:
     """Check that what is exported loads without a missing or unexpected tensor and says the same."""
-    export_model(Origin.of(checkpoint), out, dtype=None, max_shard_size="5GB")
+    export_model(Origin.of(checkpoint), out, dtype=None)
     untyped: Any = AutoModelForCausalLM
     exported, report = untyped.from_pretrained(out, output_loading_info=True)
     assert not report["missing_keys"]

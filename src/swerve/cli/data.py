@@ -75,18 +75,14 @@ def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     if name in kinds:
         # Any recipe will do: only its task and seed are used.
         changes = [one if one.startswith(("task.", "seed=")) else f"task.{one}" for one in overrides]
-        given = {change.partition("=")[0].split(".")[1] for change in changes if change.startswith("task.")}
-        missing = [key for key, field in kinds[name].model_fields.items() if field.is_required() and key not in given]
-        if missing:
-            raise ConfigError(f"task '{name}' needs {', '.join(f'{key}=VALUE' for key in missing)}")
         config = load_config("demo_addition", [f"task={name}", *changes])
-        return config.task, config.seed
-    if name in shipped_recipes() or Path(name).suffix in (".yaml", ".yml"):
+    elif name in shipped_recipes() or Path(name).suffix in (".yaml", ".yml"):
         config = load_config(name, overrides)
-        return config.task, config.seed
-    raise ConfigError(
-        f"'{name}' is neither a kind of task nor a recipe{nearest(name, kinds)} (kinds: {', '.join(sorted(kinds))})"
-    )
+    else:
+        raise ConfigError(
+            f"'{name}' is neither a kind of task nor a recipe{nearest(name, kinds)} (kinds: {', '.join(sorted(kinds))})"
+        )
+    return config.task, config.seed
 
 
 def _problems(name: str, overrides: Sequence[str], split: str, num: int | None = None) -> tuple[int, list[Problem]]:

@@ -12,7 +12,7 @@ import typer
 
 from swerve.cli.console import check_output
 from swerve.cli.options import Fields, Result, given_settings, with_settings
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ConfigError, nearest
 from swerve.progress import one_line
 from swerve.version import __version__
 
@@ -173,32 +173,24 @@ def select(
 
 def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[Response]]:
     """Return the files of some sources and their responses; those of a run are joined to its problems."""
-    from swerve.artifacts.responses import Response
     from swerve.artifacts.run import find_run
-    from swerve.formats.imported_responses import join_problems, read_responses
-    from swerve.problems import load_family
+    from swerve.eval.response_behaviours import run_responses
+    from swerve.formats.imported_responses import read_responses
     from swerve.recipes.loader import load_run_config
-    from swerve.seeds import derive_seed
 
     files: list[Path] = []
-    found: list[Response] = []
+    responses: list[Response] = []
     for source in sources:
         if Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
-            found += read_responses(files[-1], fields=fields)
+            responses += read_responses(files[-1], fields=fields)
             continue
 
         # A run has the problems of its rollouts in its configuration.
         run = find_run(source)
-        config = load_run_config(run, ())
-        problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
-        tables = sorted((run.path / "rollouts").glob("step_*.parquet"))
-        if not tables:
-            raise ArtifactError(f"{run.path} has no rollouts; give a file of samples (swerve sample)")
-        rollouts = [one for table in tables for one in read_responses(table)]
-        found += join_problems(rollouts, {problem.id: Response(problem=problem) for problem in problems})[0]
-        files += tables
-    return files, found
+        responses += run_responses(run, load_run_config(run, ()))
+        files += sorted((run.path / "rollouts").glob("step_*.parquet"))
+    return files, responses
 
 
 def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:

@@ -52,9 +52,6 @@ def grade(
         list[str] | None,
         typer.Option("--audit", metavar="FIELD", help="Compare with the verdicts recorded in a field; repeatable."),
     ] = None,
-    disagreements: Annotated[
-        Path | None, typer.Option("--disagreements", metavar="FILE", help="Write every disagreement, as JSONL.")
-    ] = None,
     problems: Annotated[
         Path | None,
         typer.Option("--problems", metavar="FILE", help="Problems by id, for records without a gold answer."),
@@ -85,7 +82,8 @@ def grade(
             f"swerve grade takes one FILE, got {', '.join(files) or 'none'}; policies have the form KEY=VALUE"
         )
     file, policies = Path(files[0]), [argument for argument in arguments if argument != files[0]]
-    _check_outputs(file, out, disagreements, problems, audits or ())
+    if out:
+        check_output("--out", out, ending=".jsonl", read=[file, problems])
     samples = read_samples(file) if is_samples_file(file) else None
     grading = (
         _grading(policies, task, problems, fields or ())
@@ -117,9 +115,6 @@ def grade(
     summary["audits"] = [compare_verdicts(graded, field) for field in audits or ()]
     if kept:
         kept.finish()
-    if disagreements:
-        rows_of = [{"field": audit["field"], **row} for audit in summary["audits"] for row in audit["disagreements"]]
-        write_text(disagreements, _json_lines(rows_of))
     lines = "\n".join(map(safe, _summary_lines(summary)))
 
     def text() -> str:
@@ -131,36 +126,13 @@ def grade(
     return Result(summary, text)
 
 
-def _check_outputs(
-    file: Path, out: Path | None, disagreements: Path | None, problems: Path | None, audits: Sequence[str]
-) -> None:
-    for name, path in (("--out", out), ("--disagreements", disagreements)):
-        if path is not None:
-            check_output(name, path, ending=".jsonl", read=[file, problems])
-    if disagreements and not audits:
-        raise ConfigError("--disagreements needs --audit FIELD")
-    if disagreements and out and disagreements.absolute() == out.absolute():
-        raise ConfigError(f"--out and --disagreements are both {out}; give two names")
-
-
 def _grading(policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]) -> GradingTask:
-    from swerve.eval.answer_files import FIELDS, grading_task, read_known_problems
+    from swerve.eval.answer_files import FIELDS, chosen_grader, grading_task, read_known_problems
     from swerve.formats.typed_fields import parse_fields
-    from swerve.rewards import known_graders
 
     known = read_known_problems(problems) if problems else {}
-    if task is None:
-        # The problems name their graders; those of one grader say how records with a gold answer are graded, too.
-        graders = sorted({problem.grader or problem.family for problem in known.values()} & {*known_graders()})
-        if not graders:
-            where = f"the problems of {problems} name no grader" if problems else "--task is missing: which grader?"
-            raise ConfigError(f"{where}; give --task math, gsm8k, k_and_k, ... (swerve data list)")
-        if policies and len(graders) > 1:
-            raise ConfigError(
-                f"the problems have several graders ({', '.join(graders)}); say whose policies these are with --task"
-            )
-        task = graders[0]
-    return grading_task(task, policies, fields=parse_fields(fields, FIELDS), known=known)
+    grader = chosen_grader(task, policies, known.values())
+    return grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
 
 
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -207,9 +179,7 @@ def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
     disagreements = audit["disagreements"]
     lines += [_line(row) for row in disagreements[:limit]]
     if len(disagreements) > limit:
-        lines.append(
-            f"  and {len(disagreements) - limit} more; all are in the output of --json or --disagreements FILE"
-        )
+        lines.append(f"  and {len(disagreements) - limit} more; --json has all")
     return lines
 
 

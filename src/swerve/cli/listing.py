@@ -127,16 +127,13 @@ def check_config(
             "--memory",
             metavar="GB",
             min=0.001,
-            max=1e6,
             help="Memory of another machine's device; the packages of this machine are then not checked.  [default: "
             "this machine's]",
         ),
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(
-            "--processes", metavar="N", min=1, max=4096, help="Processes that torchrun will start, one device each."
-        ),
+        typer.Option("--processes", metavar="N", min=1, help="Processes that torchrun will start, one device each."),
     ] = 1,
 ) -> Result:
     """Check a recipe, and predict its length and its memory.
@@ -153,7 +150,7 @@ def check_config(
     from swerve.recipes.loader import config_hash, has_custom, load_config
 
     if probe := _shipped_probe(recipe, overrides or ()):
-        needed, line = _probe_memory(probe, memory)
+        needed, line = _memory(probe, memory, 1)
         summary = {"valid": True, "out": probe.out, "memory": needed}
         return Result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}")
 
@@ -196,44 +193,39 @@ def _size_line(size: Mapping[str, Any]) -> str:
     return f"stage {size['stage']}: {size['steps']:,} steps{sampled}"
 
 
-def _probe_memory(recipe: ProbeRecipe, available_gb: float | None) -> tuple[dict[str, Any] | None, str]:
-    """Return what a probe needs, for JSON and as a line; None where none of its models is a folder here."""
-    from swerve.train.memory import gigabytes, predicted_probe_memory
+def _memory(config: Config | ProbeRecipe, given_gb: float | None, processes: int) -> tuple[Any, str]:
+    """Return what a training or a probe needs, for JSON and as a line; None where no model is named.
 
-    if not any(Path(model).is_dir() for model in recipe.models.values()):
-        return (
-            None,
-            "memory: give a folder to one of the models, such as models.NAME=FOLDER, to see what the probe needs",
-        )
-    available = _available(recipe.runtime.device, available_gb)
-    needed = predicted_probe_memory(recipe, available=available)
-    line = f"about {gigabytes(needed.peak)} of {gigabytes(available)} GB ({needed.shown()})"
+    Raises:
+        ConfigError: it is more than the device has.
+    """
+    from swerve.config import Config
+    from swerve.models.hub import has_open_model
+    from swerve.models.model_folder import resolve_device
+    from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory, predicted_probe_memory
+
+    if isinstance(config, Config):
+        is_open, example = has_open_model(config), "model.path=FOLDER"
+    else:
+        is_open, example = not any(Path(model).is_dir() for model in config.models.values()), "models.NAME=FOLDER"
+    if is_open:
+        return None, f"memory: name a model, such as {example}, to see what is needed"
+
+    # Bytes of the device that is named, or of this machine's.
+    device = config.runtime.device
+    available = device_memory(resolve_device(device)) if given_gb is None else int(given_gb * 1e9)
+    if isinstance(config, Config):
+        needed = predicted_memory(config, available=available, processes=processes)
+        check_memory(needed, available, config)
+    else:
+        needed = predicted_probe_memory(config, available=available)
+    each = "" if processes == 1 else f" in each of {processes} processes"
+    line = (
+        f"about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage} ({needed.shown()})"
+    )
     if needed.peak > available:
         raise ConfigError(f"the probe needs {line}; lower probe.tokens_per_batch, or take a larger device")
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"memory: {line}"
-
-
-def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
-    """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
-    from swerve.models.hub import has_open_model
-    from swerve.train.memory import check_memory, gigabytes, predicted_memory
-
-    if has_open_model(config):
-        return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
-    available = _available(config.runtime.device, available_gb)
-    needed = predicted_memory(config, available=available, processes=processes)
-    check_memory(needed, available, config)
-    each = "" if processes == 1 else f" in each of {processes} processes"
-    line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage}"
-    return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"
-
-
-def _available(device: str, gigabytes: float | None) -> int:
-    """Return the bytes of a device: as many as are given, else those of this machine's."""
-    from swerve.models.model_folder import resolve_device
-    from swerve.train.memory import device_memory
-
-    return device_memory(resolve_device(device)) if gigabytes is None else int(gigabytes * 1e9)
 
 
 def show_schema(

@@ -5,7 +5,6 @@ What a stage needs is imported inside the functions, so that help and wrong usag
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -204,9 +203,6 @@ def export_checkpoint(
         str | None,
         typer.Option("--dtype", metavar="|".join(_DTYPES), help="Type of the weights.  [default: as stored]"),
     ] = None,
-    max_shard_size: Annotated[
-        str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest file of weights, such as 500MB.")
-    ] = "5GB",
 ) -> Result:
     """Write a checkpoint as a Hugging Face folder with a model card.
 
@@ -218,8 +214,6 @@ def export_checkpoint(
     from swerve.models.named_models import resolve_checkpoint
 
     check_choice("--dtype", dtype, _DTYPES)
-    if not re.fullmatch(r"0*[1-9]\d*(KB|MB|GB)", max_shard_size):
-        raise ConfigError(f"--max-shard-size '{max_shard_size}' must be a whole number of KB, MB or GB, such as 500MB")
     if out.exists() or out.is_symlink():
         raise ConfigError(f"--out {out} exists; give the name of a new folder")
     # A folder of pickled shards or of an adapter is no checkpoint; what it is, is said where it is read.
@@ -229,7 +223,7 @@ def export_checkpoint(
     from swerve.models.model_card import Origin
 
     try:
-        exported = export_model(Origin.of(folder), out, dtype=dtype, max_shard_size=max_shard_size)
+        exported = export_model(Origin.of(folder), out, dtype=dtype)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
     said = f"{exported.num_parameters:,} parameters in {exported.dtype}: {out}"

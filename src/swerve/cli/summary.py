@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
 from swerve.cli.text import interval, table, wrapped
+from swerve.formats.text_tables import table_of
 from swerve.progress import NOT_MEASURED, format_duration, one_line
 
 if TYPE_CHECKING:
@@ -20,26 +21,21 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
     if not evaluations:
         return f"Held-out accuracy: {NOT_MEASURED}."
     k, is_fraction = largest_k(evaluations), rewards_are_fractions(evaluations)
-    rows = [["CHECKPOINT", "ACCURACY", "RIGHT TRACES", "SAMPLED REWARD", f"PASS@{k}", "NO ANSWER", "NOT GRADED"]]
+    rows = []
     for evaluation in evaluations:
         greedy, sampled = evaluation.greedy, evaluation.sampled
         many = sampled.of_samples(k).pass_at_k if k >= MANY_SAMPLES else None
         statuses = evaluation.statuses
         failed = statuses.get("timeout", 0) + statuses.get("error", 0)
-        rows.append(
-            [
-                one_line(evaluation.checkpoint),
-                interval(greedy.accuracy),
-                *(interval(value) if value else "" for value in (greedy.trace_right,)),
-                interval(sampled.mean_reward, percent=is_fraction) if sampled.mean_reward else "",
-                interval(many) if many else "",
-                *(f"{num} of {statuses.total()}" if num else "" for num in (evaluation.num_unanswered, failed)),
-            ]
-        )
-    # Columns in which nothing stands are left out.
-    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        row = {"CHECKPOINT": one_line(evaluation.checkpoint), "ACCURACY": interval(greedy.accuracy)}
+        row["RIGHT TRACES"] = interval(greedy.trace_right) if greedy.trace_right else ""
+        row["SAMPLED REWARD"] = interval(sampled.mean_reward, percent=is_fraction) if sampled.mean_reward else ""
+        row[f"PASS@{k}"] = interval(many) if many else ""
+        for name, num in (("NO ANSWER", evaluation.num_unanswered), ("NOT GRADED", failed)):
+            row[name] = f"{num} of {statuses.total()}" if num else ""
+        rows.append(row)
     heading = f"{evaluations[-1].greedy.num_problems} held-out problems, answered greedily (intervals in brackets)"
-    return f"{heading}\n{table(list(zip(*columns, strict=True)))}"
+    return f"{heading}\n{table(table_of(rows))}"
 
 
 def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -225,13 +225,28 @@ def samples_task(file: SampleFile, grader: str | None, overrides: Sequence[str])
     Raises:
         ConfigError: policies are given and the problems have several graders, or as for `grading_task`.
     """
-    own = sorted({sample.problem.grader or sample.problem.family for sample in file.samples})
-    if grader is None and overrides and len(own) > 1:
+    problems = [sample.problem for sample in file.samples]
+    task = grading_task(chosen_grader(grader, overrides, problems), overrides, fields={}, known={})
+    is_own = task.grader in {problem.grader or problem.family for problem in problems}
+    return replace(task, policies=task.given) if is_own else task
+
+
+def chosen_grader(name: str | None, overrides: Sequence[str], problems: Iterable[Problem]) -> str:
+    """Return the grader that is named, else that of the problems.
+
+    Raises:
+        ConfigError: neither says one, or policies are given and the problems have several graders.
+    """
+    if name is not None:
+        return name
+    graders = sorted({problem.grader or problem.family for problem in problems} & {*known_graders()})
+    if not graders:
+        raise ConfigError("--task is missing: which grader? Give --task math, gsm8k, k_and_k, ... (swerve data list)")
+    if overrides and len(graders) > 1:
         raise ConfigError(
-            f"the problems have several graders ({', '.join(own)}); say with --task whose policies these are"
+            f"the problems have several graders ({', '.join(graders)}); say with --task whose policies these are"
         )
-    task = grading_task(grader or own[0], overrides, fields={}, known={})
-    return replace(task, policies=task.given) if task.grader in own else task
+    return graders[0]
 
 
 def sample_pairs(file: SampleFile, task: GradingTask, *, is_named: bool) -> list[tuple[Problem, str]]:

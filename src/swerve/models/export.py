@@ -34,7 +34,7 @@ _TOKENIZER = (
 _GENERATION = "generation_config.json"
 
 
-def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size: str) -> Export:
+def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size: str = "5GB") -> Export:
     """Write a folder that `from_pretrained` reads, as a whole or not at all.
 
     Args:
