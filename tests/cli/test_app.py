@@ -210,7 +210,12 @@ def test_directories_of_runs_do_not_look_like_options(
             "swerve: error: the vllm engine needs the package 'vllm'; install it with: pip install 'swerve[vllm]'",
         ),
         (InterruptedRunError("stopped after step 3", signal_number=15), 143, "swerve: stopped after step 3"),
-        (KeyboardInterrupt(), 130, "swerve: interrupted; what was written so far is kept"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "swerve: interrupted; what was written so far is kept; continue with: swerve train demo_addition "
+            "--resume-or-start",
+        ),
         (KeyError("x"), 1, "swerve: internal error: KeyError: 'x'; run again with --debug"),
         (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "swerve: error: runs/x: Permission denied"),
         (OSError("no file named\nmodel.safetensors in m"), 1, "swerve: error: no file named model.safetensors in m"),

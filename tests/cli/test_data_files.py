@@ -170,7 +170,7 @@ def test_what_was_written_is_said(tmp_path: Path) -> None:
     assert export(table, out=tmp_path / "set.d", file_format="hf", overwrite=False).value == {
         "out": str(tmp_path / "set.d"),
         "num_rows": 2,
-        "columns": ["gold", "n"],
+        "columns": ("gold", "n"),
         "format": "hf",
         "num_defused": 0,
     }

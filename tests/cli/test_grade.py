@@ -212,11 +212,11 @@ def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path:
         (["--task", "exact", "order=any"], "--task exact has no policies, got order"),
         (["--task", "math", "--audit", "scor"], "has no such field; did you mean 'score'?; it has"),
         (["--task", "math", "--field", "golds=x"], "did you mean 'gold'?"),
-        (["--task", "math", "--workers", "0"], "--workers must be a number above 0, got 0"),
+        (["--task", "math", "--workers", "0"], "--workers: 'grader_workers' must be greater than 0, got 0"),
         (["--task", "math", "--out", "rows.jsonl"], "--out rows.jsonl is a file that is read"),
         (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl"),
         (["--task", "math", "--out", "."], "--out . is a directory"),
-        (["--task", "math", "--cpu-seconds", "nan"], "--cpu-seconds must be a number above 0, got nan"),
+        (["--task", "math", "--cpu-seconds", "nan"], "--cpu-seconds: 'grader_cpu_seconds' must be a number, got 'nan'"),
     ],
 )
 def test_usage_errors_are_one_line(swerve: Swerve, tmp_path: Path, arguments: list[str], message: str) -> None:

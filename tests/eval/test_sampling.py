@@ -178,7 +178,7 @@ def test_ctrl_c_keeps_what_was_sampled(
 def _interrupted(folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sample all chunks and stop before they are joined; return the folder of the chunks."""
     with monkeypatch.context() as patched:
-        patched.setattr(sampling, "write_samples", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(sample_files, "write_samples", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sample({"one": folder}, _settings(), out=path)
     return path.with_name(f"{path.name}.partial")

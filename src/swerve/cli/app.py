@@ -190,7 +190,14 @@ def _interrupt_on_sigterm() -> None:
 
 _signals: list[int] = []
 """That interrupted the command, beside Ctrl-C."""
-_CONTINUED = {"demo": ["--resume"], "eval": [], "sample": [], "probe": [], "study": []}
+_CONTINUED = {
+    "demo": ["--resume"],
+    "train": ["--resume-or-start"],
+    "eval": [],
+    "sample": [],
+    "probe": [],
+    "study": [],
+}
 """Commands that continue where they were interrupted -> what is added to the same command."""
 
 

@@ -207,12 +207,17 @@ class _Scheduler:
             self._stop_if_all_fail_alike()
 
     def _stop_if_all_fail_alike(self) -> None:
-        """Begin no further run where all that ended, of two variants or more, failed for the same reason."""
+        """Begin no further run where all that ended, of two variants or more, failed for the same reason.
+
+        After a failure another variant comes next, which shows whether the reason is a common one.
+        """
         reasons = {reason.partition("; see ")[0] for reason in self.failures.values()}
         variants = {job.variant for job in self.jobs if job.name in self.failures}
+        self.waiting = deque(sorted(self.waiting, key=lambda job: job.variant in variants))
         if len(reasons) == 1 and len(variants) > 1 and len(self.failures) == self.num_ended and self.waiting:
-            self.progress.note(f"{len(self.waiting)} runs are not begun: those before them failed for one reason")
-            self.failures |= {job.name: "not begun: the runs before it failed for one reason" for job in self.waiting}
+            reason = "all runs before failed for the same reason"
+            self.progress.note(f"{len(self.waiting)} runs are not started: {reason}")
+            self.failures |= {job.name: f"not started: {reason}" for job in self.waiting}
             self.waiting.clear()
 
 
