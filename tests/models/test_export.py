@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pickle
+import runpy
 import shutil
 import signal
 import subprocess
@@ -324,7 +325,7 @@ def test_an_adapter_that_lacks_tensors_is_refused(adapter, tmp_path):
         _export(adapter, tmp_path / "out")
 
 
-def test_the_converter_of_the_docs_makes_a_folder_that_is_exported(folder, tmp_path):
+def test_the_converter_of_the_docs_makes_a_folder_that_is_exported(folder, tmp_path, monkeypatch):
     whole = {name: value for one in folder.glob("*.safetensors") for name, value in load_file(one).items()}
     before = _logits(folder)
     for one in folder.glob("*.safetensors*"):
@@ -334,6 +335,7 @@ def test_the_converter_of_the_docs_makes_a_folder_that_is_exported(folder, tmp_p
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     (script,) = [body for body in page.split("```python\n")[1:] if body.startswith("# python convert.py")]
     (tmp_path / "convert.py").write_text(script.partition("```")[0])
-    subprocess.run([sys.executable, tmp_path / "convert.py", folder], check=True)
+    monkeypatch.setattr(sys, "argv", ["convert.py", str(folder)])
+    runpy.run_path(str(tmp_path / "convert.py"), run_name="__main__")
     _export(folder, tmp_path / "out")
     assert torch.equal(_logits(tmp_path / "out"), before)
