@@ -17,6 +17,9 @@ _PARTS = {
 }
 """Where the pages stand in the navigation, below Reference."""
 
+_FOUND_LATER = "---\nsearch:\n  boost: 0.3\n---\n\n"
+"""Of a page: a search lists the pages that explain a word before these."""
+
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its name below docs/."""
@@ -36,4 +39,4 @@ def on_files(files: Any, config: Any) -> None:
     from mkdocs.structure.files import File
 
     for name, text in pages().items():
-        files.append(File.generated(config, name, content=text))
+        files.append(File.generated(config, name, content=_FOUND_LATER + text))
