@@ -512,10 +512,10 @@ def test_runs(swerve: Swerve) -> None:
     status, out, err = swerve("runs")
     assert status == 0
     assert out.splitlines() == [
-        "RUN    BEGAN (UTC)       TRAINED FOR  STATUS      STAGES        STEPS   BEST ACCURACY  BEST REWARD",
-        "[red]  -                 -            unreadable  unreadable    -       -              -",
-        "mine   2025-06-15 15:06  1 min 15 s   created     sft, dpo, rl  41/588  41.0% (rl-2)   0.500 (rl-1)",
-        "other  2027-01-15 08:00  -            created     sft, dpo, rl  -       -              -",
+        "RUN    BEGAN                 TRAINED FOR  STATUS      STAGES        STEPS   BEST ACCURACY  BEST REWARD",
+        "[red]  -                     -            unreadable  unreadable    -       -              -",
+        "mine   2025-06-15 15:06 UTC  1 min 15 s   created     sft, dpo, rl  41/588  41.0% (rl-2)   0.500 (rl-1)",
+        "other  2027-01-15 08:00 UTC  -            created     sft, dpo, rl  -       -              -",
     ]
     assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
     entries = json.loads(swerve("runs", "--json")[1])

@@ -242,7 +242,7 @@ def show_schema(
     print_json(config_schema(ProbeRecipe) if probe else config_schema())
 
 
-_COLUMNS = ("RUN", "BEGAN (UTC)", "TRAINED FOR", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
+_COLUMNS = ("RUN", "BEGAN", "TRAINED FOR", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     accuracy, reward = entry["accuracy"], entry["reward"]
     return (
         one_line(entry["name"]),
-        entry["date"] or "-",
+        f"{entry['date']} UTC" if entry["date"] else "-",
         "-" if not entry["seconds"] else format_duration(entry["seconds"]),
         entry["status"] or "unreadable",
         stages,

@@ -108,7 +108,9 @@ def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> 
     labelled = []
     for response, value in zip(responses, values, strict=True):
         label = f"no {chosen}" if value in (None, "") else str(value)
-        labelled.append(replace(response, label=f"{chosen} {value}" if isinstance(value, int | float) else label))
+        if isinstance(value, int | float):
+            label = f"{chosen} {value:g}" if isinstance(value, float) else f"{chosen} {value}"
+        labelled.append(replace(response, label=label))
     if all(isinstance(value, int | float) for value in values):
         order = sorted(range(len(values)), key=lambda number: values[number])
         labelled = [labelled[number] for number in order]
