@@ -206,8 +206,8 @@ def choose(swerve: Swerve, *sources: Path, out: Path, more: tuple[str, ...] = ()
 def test_responses_are_selected_with_counts(swerve: Swerve, dump: Path, tmp_path: Path) -> None:
     assert choose(swerve, dump, out=tmp_path / "sft.parquet")[1].splitlines() == [
         "3 responses to 2 problems",
-        "chosen from: 1 responses to 1 problems",
-        "kept: 1 responses to 1 problems",
+        "chosen from: 1 response to 1 problem",
+        "kept: 1 response to 1 problem",
         f"table: {tmp_path / 'sft.parquet'}",
     ]
     (kept,) = read_responses(tmp_path / "sft.parquet")

@@ -15,6 +15,7 @@ from swerve.cli.console import check_output
 from swerve.cli.options import Result, check_choice
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError, nearest
+from swerve.notebook import counted
 from swerve.progress import one_line
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def show_problems(
       swerve data show gsm8k --split heldout
     """
     total, problems = _problems(task, changes or (), split, num)
-    blocks = [f"{total} problems in {split}; the first {len(problems)}:", *map(_shown, problems)]
+    blocks = [f"{counted(total, 'problem')} in {split}; the first {len(problems)}:", *map(_shown, problems)]
     return Result([asdict(problem) for problem in problems], "\n\n".join(blocks))
 
 
@@ -163,7 +164,7 @@ def write_problems(
     _, problems = _problems(task, changes or (), split)
     write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
     summary = {"out": str(out), "num_problems": len(problems)}
-    return Result(summary, f"{len(problems)} problems: {out}")
+    return Result(summary, f"{counted(len(problems), 'problem')}: {out}")
 
 
 def _sources(task: TaskConfig) -> list[Path]:

@@ -13,6 +13,7 @@ import typer
 from swerve.cli.console import check_output
 from swerve.cli.options import Fields, Result, given_settings, with_settings
 from swerve.errors import ConfigError, nearest
+from swerve.notebook import counted
 from swerve.progress import one_line
 from swerve.version import __version__
 
@@ -44,7 +45,7 @@ def export(
 
     chosen = format_of(out, file_format)
     summary = export_table(source, out, format=chosen, overwrite=overwrite)
-    lines = [f"{summary.num_rows} rows of {len(summary.columns)} columns as {chosen}: {out}"]
+    lines = [f"{counted(summary.num_rows, 'row')} of {counted(len(summary.columns), 'column')} as {chosen}: {out}"]
     if summary.num_defused:
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
@@ -212,15 +213,19 @@ def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
 def _rejected(counts: Mapping[str, Any]) -> list[str]:
     """Return in words how many responses there were of what."""
     mean = "" if counts["mean_length"] is None else f", {counts['mean_length']:.1f} tokens on average"
+
+    def shown(responses: str, problems: str) -> str:
+        return f"{counted(counts[responses], 'response')} to {counted(counts[problems], 'problem')}"
+
     others = ("num_other", "num_length", "num_duplicates", "num_surplus")
     lines = {
-        "num_responses": f"{counts['num_responses']} responses to {counts['num_problems']} problems",
+        "num_responses": shown("num_responses", "num_problems"),
         "num_other": f"left out by --where: {counts['num_other']}",
-        "num_right": f"chosen from: {counts['num_right']} responses to {counts['num_problems_right']} problems",
+        "num_right": f"chosen from: {shown('num_right', 'num_problems_right')}",
         "num_length": f"too short or too long: {counts['num_length']}",
         "num_duplicates": f"with the text of an earlier one: {counts['num_duplicates']}",
         "num_surplus": f"beyond --per-problem: {counts['num_surplus']}",
-        "num_kept": f"kept: {counts['num_kept']} responses to {counts['num_problems_kept']} problems{mean}",
+        "num_kept": f"kept: {shown('num_kept', 'num_problems_kept')}{mean}",
     }
     return [line for name, line in lines.items() if counts[name] or name not in others]
 
@@ -283,7 +288,8 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
     # What was read, and how responses met their problems.
     join, recorded = summary["join"], summary["recorded_correct"]
     lines = [
-        f"{summary['num_responses']} responses to {summary['num_problems']} problems, read as {summary['format']}",
+        f"{counted(summary['num_responses'], 'response')} to {counted(summary['num_problems'], 'problem')}, read as "
+        f"{summary['format']}",
         f"recorded: {recorded['true']} right, {recorded['false']} wrong, {recorded['null']} unknown; "
         f"{summary['num_with_reward']} with a reward",
     ]
