@@ -116,9 +116,12 @@ _COMMANDS = [
 ]
 
 
+_SWERVE = typer.main.get_command(app)
+
+
 def _find(words):
     """Return the command that a line names and the words left for it."""
-    command = typer.main.get_command(app)
+    command = _SWERVE
     rest = list(words)
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]
@@ -210,7 +213,7 @@ def test_every_command_and_option_is_in_the_reference():
     sections = {
         heading: text for page in _GENERATED if "commands" in page for heading, text in _text_sections(_GENERATED[page])
     }
-    commands = dict(_commands(typer.main.get_command(app), "swerve"))
+    commands = dict(_commands(_SWERVE, "swerve"))
     assert set(sections) >= commands.keys() - {"swerve"}
     for name, command in commands.items():
         words = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
