@@ -216,7 +216,7 @@ stages:
   - {kind: dpo, steps: 2, batch_size: 4, max_prompts: 128, optimizer: {lr: 1e-4}}
   - {kind: rl, steps: 4, prompts_per_step: 6, samples_per_prompt: 4, optimizer: {lr: 1e-4}, checkpoints: [2]}
 eval: {num_problems: 24, samples_per_problem: 2}
-probe: {min_rollouts: 2, causal: {num_continuations: 4}, cross_sampling: {max_problems: 4}, pivots: {max_rollouts: 2}}
+probe: {min_rollouts: 2, causal: {num_continuations: 4}}
 runtime: {device: cpu, threads: 1, max_rows: 64}
 """
 
