@@ -30,8 +30,12 @@ _STEP_LINES = re.compile(r"skipped|done in|nothing to do")
 
 
 def tables(records: Sequence[Record]) -> Mapping[str, str]:
-    """Return the output of each block of commands."""
-    return {record["name"]: fenced([record["output"]]) for record in records if record["kind"] == "commands"}
+    """Return the output of each block of commands, up to an empty line."""
+    return {
+        record["name"]: fenced([record["output"].partition("\n\n")[0]])
+        for record in records
+        if record["kind"] == "commands"
+    }
 
 
 def blocks(page: str) -> list[tuple[str, str, str]]:
@@ -50,10 +54,10 @@ def run_commands(text: str, work: Path) -> str:
         CalledProcessError: a command fails.
     """
     said = []
-    for line in text.splitlines():
+    for line in text.replace("\\\n", "").splitlines():
         program, *rest = shlex.split(line.removeprefix("$ "))
         command = [sys.executable, *(["-m", "swerve"] if program == "swerve" else []), *rest]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.stderr.write(done.stderr)
