@@ -607,3 +607,9 @@ def test_what_was_interrupted_says_how_to_continue(
         monkeypatch.setattr(place, interrupt)
     said = f"swerve: interrupted; what was written so far is kept{line}\n"
     assert swerve(*command) == (130, "", said)
+
+
+def test_an_interrupted_training_of_a_demo_is_continued_as_a_demo() -> None:
+    line, status = describe_failure(InterruptedRunError("saved", signal_number=15), arguments=["demo", "seed=1"])
+    assert line.endswith("; continue with: swerve demo seed=1 --resume")
+    assert status == 143

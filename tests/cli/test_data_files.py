@@ -131,7 +131,7 @@ def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_wrong_arguments(dump: Path, tmp_path: Path) -> None:
     for changes, message in (
         ({"out": tmp_path / "out.csv"}, r"out.csv must end in .parquet"),
-        ({"task": "maths"}, r"--task 'maths' has no grader; did you mean 'math'\?"),
+        ({"task": "maths"}, r"--task 'maths' is not one of addition, .*; did you mean 'math'\?"),
         ({"dialect": "verl2"}, "--format 'verl2' is not a known layout"),
         ({"fields": ("reply=output",)}, "--field 'reply=output': unknown name 'reply'"),
     ):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, given_settings, with_settings
-from swerve.errors import ConfigError, nearest
+from swerve.cli.options import Fields, Result, check_choice, given_settings, with_settings
+from swerve.errors import ConfigError
 from swerve.notebook import counted
 from swerve.progress import one_line
 from swerve.version import __version__
@@ -87,9 +87,7 @@ def import_responses(
     from swerve.rewards import known_graders
 
     check_output("--out", out, ending=".parquet", read=(file, problems))
-    graders = known_graders()
-    if task is not None and task not in graders:
-        raise ConfigError(f"--task '{task}' has no grader{nearest(task, graders)}; use one of {', '.join(graders)}")
+    check_choice("--task", task, known_graders())
     # Responses with what is known of their problems.
     named = parse_fields(fields or ())
     responses = read_responses(file, fields=named, dialect=dialect)
