@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from studies.pages import Record, first, number, of_kind, percent, points, shown, table, table_of
+from studies.pages import Record, first, number, of_kind, percent, points, table, table_of
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
+from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
 from swerve.report.names import SELECTIONS, SELECTORS
 from swerve.statistics.intervals import mean_interval
 
 _KEPT = ("num_problems", "num_rollouts", "num_reference_wrong", "num_reference_wrong_final_right", "divergences",
-         "recovery", "prediction", "pivots", "cross_sampling")  # fmt: skip
+         "recovery", "claims", "prediction", "pivots", "cross_sampling")  # fmt: skip
 
 
 def keep(folder: Path) -> Iterator[Record]:
@@ -52,10 +53,11 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     return {
         "selectors: models": _models(seeds),
         "selectors: mistakes": _mistakes(seeds),
-        "selectors: recovery": _scores(seeds, recovered, "auc_first", (0.0, 1.0), ("auc", "all wrong tokens, ")),
+        "selectors: claims": _claims(seeds),
+        "selectors: recovery": _scores(recovered, "auc_first", (0.0, 1.0), also="auc"),
         "selectors: swaps": _swaps(seeds),
-        "selectors: dose": _scores(seeds, cross_sampled, "auc"),
-        "selectors: prediction": _scores(seeds, predicted, "spearman", (-1.0, 1.0)),
+        "selectors: dose": _scores(cross_sampled, "auc"),
+        "selectors: prediction": _scores(predicted, "spearman", (-1.0, 1.0)),
         "selectors: pivots": _pivots(seeds),
     }
 
@@ -65,9 +67,20 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
     seeds = of_kind(records, "seed")
     texts = {"selectors: seeds": str(len(seeds))}
     for name in ("spike", "abs_logprob_change", "logprob_drop", "entropy", "first_wrong"):
-        texts[f"selectors: {name}"] = points(_pooled(seeds, name))
-        texts[f"selectors: {name} over JS"] = points(_pooled(seeds, name, over_spike=True, other=False))
+        texts[f"selectors: {name}"] = points(_effect(seeds, name, "alternative"))
+        if name != "spike":
+            texts[f"selectors: {name} over JS"] = points(_effect(seeds, name, "spike"))
+    for score in seeds[0]["recovery"]["selectors"] if seeds else ():
+        name = score["selector"]
+        texts[f"selectors: auc_first of {name}"] = number(_over_seeds(_areas(seeds, name), (0.0, 1.0)))
+    for figure, of in _CLAIMS:
+        for null in NULL_NAMES:
+            texts[f"selectors: {figure} of {of} over {null}"] = _over_null(_claims_of(seeds, figure, of), null)
     return texts
+
+
+def _areas(seeds: Sequence[Record], name: str) -> list[float]:
+    return [first(seed["recovery"]["selectors"], selector=name)["auc_first"]["mean"] for seed in seeds]
 
 
 def _named(names: Mapping[Any, str], key: str) -> str:
@@ -102,66 +115,102 @@ def _mistakes(seeds: Sequence[Record]) -> str:
 
 
 def _scores(
-    seeds: Sequence[Record],
-    found: Sequence[Record],
-    key: str,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-    also: tuple[str, str] | None = None,
+    found: Sequence[Record], key: str, bounds: tuple[float, float] = (-math.inf, math.inf), also: str | None = None
 ) -> str:
-    """Return a row for each score: a figure of every seed, its mean over seeds, and the mean of another figure."""
+    """Return a row for each score: a figure over seeds, its range, and another over seeds."""
     rows = []
     for same in zip(*(record["selectors"] for record in found), strict=True):
-        cells = [shown(score, f"{key}:number") for score in same]
-        means = [number(_over_seeds([score[figure] for score in same], bounds)) for figure in (key, *(also or ())[:1])]
-        rows.append([_named(SELECTORS, same[0]["selector"]), *cells, *means])
-    more = [f"{also[1]}mean over seeds"] if also else []
-    return table(["score", *(f"seed {seed['seed']}" for seed in seeds), "mean over seeds", *more], rows)
+        values = [score[key]["mean"] for score in same if score[key]]
+        row = [_named(SELECTORS, same[0]["selector"]), number(_over_seeds(values, bounds)), _range(values, number)]
+        if also:
+            row.append(number(_over_seeds([score[also]["mean"] for score in same if score[also]], bounds)))
+        rows.append(row)
+    more = ["all wrong tokens, mean over seeds"] if also else []
+    return table(["score", "mean over seeds", "lowest and highest seed", *more], rows)
 
 
-def _over_seeds(estimates: Sequence[Any], bounds: tuple[float, float]) -> Any:
+def _range(values: Sequence[float], show: Callable[[float], str]) -> str:
+    return f"{show(min(values))} to {show(max(values))}" if values else "-"
+
+
+def _over_seeds(means: Sequence[float], bounds: tuple[float, float]) -> Any:
     """Return the mean over seeds with its t interval, within bounds: of another training run."""
-    means = [estimate["mean"] for estimate in estimates if estimate is not None]
     interval = mean_interval(means) if len(means) > 1 else None
     if interval is None:
         return None
     return {"mean": interval.mean, "low": max(bounds[0], interval.low), "high": min(bounds[1], interval.high)}
 
 
-def _pooled(seeds: Sequence[Record], selection: str, *, over_spike: bool = False, other: bool = True) -> Any:
-    """Return the mean effect over the rollouts of all seeds, with its interval over problems within seeds."""
-    effects, clusters = [], []
-    column = 3 if other else 2
+def _effects_of(seeds: Sequence[Record], selection: str, over: str = "own") -> list[float]:
+    """Return each seed's mean effect of a position, over its own token, another one, or the top spike's effect."""
+    column = 3 if over == "alternative" else 2
+    means = []
     for seed in seeds:
         spikes = {row[1]: row[column] for row in seed["effects"]["spike"]}
-        for row in seed["effects"].get(selection, ()):
-            base = spikes.get(row[1]) if over_spike else 0.0
-            if row[column] is not None and base is not None:
-                effects.append(row[column] - base)
-                clusters.append(f"{seed['seed']} {row[0]}")
-    bounds = (-2.0, 2.0) if over_spike else (-1.0, 1.0)
-    estimate = mean_interval(effects, clusters=clusters, bounds=bounds) if effects else None
-    return None if estimate is None else asdict(estimate)
+        effects = [
+            row[column] - (spikes[row[1]] if over == "spike" else 0.0)
+            for row in seed["effects"].get(selection, ())
+            if row[column] is not None and (over != "spike" or spikes.get(row[1]) is not None)
+        ]
+        if effects:
+            means.append(fmean(effects))
+    return means
+
+
+def _effect(seeds: Sequence[Record], selection: str, over: str = "own") -> Any:
+    bound = 2.0 if over == "spike" else 1.0
+    return _over_seeds(_effects_of(seeds, selection, over), (-bound, bound))
 
 
 def _swaps(seeds: Sequence[Record]) -> str:
     rows = []
     for name in SELECTIONS:
-        same = [first(seed["swaps"], selection=name) for seed in seeds]
-        if any(same):
-            changed = [swap["num_different"] / swap["num_positions"] if swap else 0 for swap in same]
-            over_spike = None if name == "spike" else _pooled(seeds, name, over_spike=True, other=False)
+        same = [swap for seed in seeds if (swap := first(seed["swaps"], selection=name))]
+        if same:
+            changed = fmean(swap["num_different"] / swap["num_positions"] for swap in same)
             rows.append(
                 [
                     _named(SELECTIONS, name),
-                    percent(sum(changed) / len(changed), 0),
-                    *(points(swap and swap["effect"]) for swap in same),
-                    points(_pooled(seeds, name, other=False)),
-                    points(_pooled(seeds, name)),
-                    points(over_spike),
+                    percent(changed, 0),
+                    points(_effect(seeds, name)),
+                    _range(_effects_of(seeds, name), lambda value: f"{100 * value:+.1f}"),
+                    points(_effect(seeds, name, "alternative")),
+                    "-" if name == "spike" else points(_effect(seeds, name, "spike")),
                 ]
             )
-    head = ["position", "token differs", *(f"seed {seed['seed']}" for seed in seeds), "all seeds"]
+    head = ["position", "token differs", "mean over seeds", "lowest and highest seed"]
     return table([*head, "over another token", "over the top JS spike"], rows)
+
+
+_CLAIMS = (("auc", "first_wrong"), ("top", "first_wrong"), ("share", "uncertain"), ("share", "style"))
+
+
+def _claims_of(seeds: Sequence[Record], figure: str, of: str) -> list[DivergenceClaim]:
+    claims = [first(seed["claims"], figure=figure, of=of) for seed in seeds]
+    return [DivergenceClaim.model_validate(claim) for claim in claims if claim]
+
+
+def _over_null(claims: Sequence[DivergenceClaim], name: str) -> str:
+    """Return how far a figure is above one of its nulls, in points or of an AUC, with a t interval over seeds."""
+    differences = [
+        null.difference.mean for claim in claims for null in claim.nulls if null.null == name and null.difference
+    ]
+    estimate = _over_seeds(differences, (-1.0, 1.0))
+    if not claims or claims[0].figure != "auc":
+        return points(estimate)
+    return "-" if estimate is None else "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**estimate)
+
+
+def _claims(seeds: Sequence[Record]) -> str:
+    """Return, of figures about where the divergence falls, their means and how far these are above each null."""
+    rows = []
+    for figure, of in _CLAIMS:
+        claims = _claims_of(seeds, figure, of)
+        if claims:
+            show = number if figure == "auc" else percent
+            means = _over_seeds([claim.estimate.mean for claim in claims], (0.0, 1.0))
+            rows.append([claims[0].name, show(means), *(_over_null(claims, name) for name in NULL_NAMES)])
+    return table(["figure", "mean over seeds", *(f"less {name}" for name in NULL_NAMES.values())], rows)
 
 
 def _pivots(seeds: Sequence[Record]) -> str:
