@@ -34,12 +34,16 @@ def keep(folder: Path) -> Iterator[Record]:
 
 
 def _effects(probe: Path) -> dict[str, list[list[Any]]]:
-    """Return, by kind of position, of each rollout: its problem, the token's effect, and that over another token."""
+    """Return, by kind of position, of each rollout: its problem, the token's effect, and that over another token.
+
+    The last is of positions at which the RL model chooses another token than the rollout's own; None at the others.
+    """
     found: dict[str, list[list[Any]]] = {}
     for row, arms in by_arm(probe):
         success = {arm: each["num_successes"] / each["num_continuations"] for arm, each in arms.items()}
         over_own = success["checkpoint"] - success["reference"]
-        over_other = success["checkpoint"] - success["alternative"] if "alternative" in success else None
+        is_other = arms["checkpoint"]["token_id"] != arms["reference"]["token_id"]
+        over_other = success["checkpoint"] - success["alternative"] if is_other and "alternative" in success else None
         found.setdefault(row["selection"], []).append([row["problem_id"], row["sequence_id"], over_own, over_other])
     return found
 
@@ -66,7 +70,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the numbers that sentences quote."""
     seeds = of_kind(records, "seed")
     texts = {"selectors: seeds": str(len(seeds))}
-    for name in ("spike", "abs_logprob_change", "logprob_drop", "entropy", "first_wrong"):
+    for name in ("spike", "matched", "abs_logprob_change", "logprob_drop", "entropy", "first_wrong"):
         texts[f"selectors: {name}"] = points(_effect(seeds, name, "alternative"))
         if name != "spike":
             texts[f"selectors: {name} over JS"] = points(_effect(seeds, name, "spike"))
@@ -179,7 +183,7 @@ def _swaps(seeds: Sequence[Record]) -> str:
                 ]
             )
     head = ["position", "token differs", "mean over seeds", "lowest and highest seed"]
-    return table([*head, "over another token", "over the top JS spike"], rows)
+    return table([*head, "over another token, where it differs", "less the top JS spike"], rows)
 
 
 _CLAIMS = (("auc", "first_wrong"), ("top", "first_wrong"), ("share", "uncertain"), ("share", "style"))

@@ -505,5 +505,7 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
         probe(imported, out=trained)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match="full exists and is no probe of responses; choose another directory"):
+    with pytest.raises(
+        ConfigError, match="full already exists and is not a probe of responses; choose another directory"
+    ):
         probe(imported, out=RunDirectory(tmp_path / "full"))

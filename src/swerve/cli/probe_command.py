@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,16 +72,17 @@ def probe(
         ),
     ] = None,
 ) -> Result | None:
-    """Find the tokens that training changed, and whether they matter.
+    r"""Find the tokens that training changed, and whether they matter.
 
     RUN alone probes its own rollouts. --use-responses probes responses from elsewhere with any models, --select
-    rollouts chosen from samples of two models. RECIPE is a file that says it all and is done step by step; steps that
-    are done are skipped.
+    rollouts chosen from samples of two models. RECIPE is a file that describes a whole probe, which runs step by step;
+    steps that are done are skipped.
 
     Examples:
       swerve probe runs/mine
-      swerve probe --use-responses answers.jsonl --reference models/base --checkpoint models/rl
-      swerve probe --select all --reference-samples a.parquet --final-samples b.parquet --reference A --checkpoint B
+      swerve probe --use-responses answers.jsonl --reference A --checkpoint B
+      swerve probe --select all --reference-samples a.parquet \
+        --final-samples b.parquet --reference A --checkpoint B
     """
     # A change may stand where RUN does; options that are given are keys of a recipe.
     changes = list(overrides or ())
@@ -89,7 +91,7 @@ def probe(
     given = given_settings(context)
     names = [override.text for override in given.values()] + (["--task"] if task else [])
 
-    # A recipe says it all; else files, or the run's own rollouts.
+    # A recipe describes the whole probe; else files, or the run's own rollouts.
     if run is not None and is_probe_recipe(run):
         if names:
             raise ConfigError(f"{names[0]}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
@@ -180,7 +182,8 @@ def _probe_files(run_name: str | None, changes: list[str], task: str | None, giv
     progress, plan = main_progress(), plan_files(recipe, trained)
     summary = probe_in_steps(plan, progress=progress)
     progress.note(f"tables: {plan.path}")
-    return Result(summary, lambda: findings_text(RunDirectory(Path(recipe.out)), summary))
+    report = f"Next: swerve report {shlex.quote(recipe.out)}"
+    return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
 
 
 def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Override]) -> dict[str, Any]:

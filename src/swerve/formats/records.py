@@ -284,7 +284,7 @@ def _parse(text: str, place: str) -> Any:
         # NaN, Infinity and -Infinity, which JSON does not have, are null.
         value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=lambda _: None, parse_float=_finite)
     except json.JSONDecodeError as error:
-        raise ArtifactError(f"{place} is not JSON: {error}") from None
+        raise ArtifactError(f"{place} is not JSON: {error.msg} (character {error.pos + 1})") from None
     except RecursionError:
         raise ArtifactError(f"{place} is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:

@@ -98,7 +98,7 @@ class ProbeRecipe(ProbeSettings):
     problems: str | None = None
     """A file of problems by id, for responses without a prompt of their own."""
     fields: dict[str, str] = Field(default_factory=dict)
-    """What the files call a field: `response` may be `completion`."""
+    """A field by the name that the files give it, such as response=completion."""
     template: Literal["auto", "raw"] = "auto"
     """`auto` puts problems into the tokenizer's chat template, if it has one; `raw` takes their text alone."""
     ends: Literal["none", "eos"] = "none"

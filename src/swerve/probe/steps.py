@@ -112,7 +112,9 @@ def _check_unoccupied(out: RunDirectory) -> None:
         if out.read_provenance().get("status") != PROBED:
             raise ConfigError(f"{out.path} is a run, whose own probe would be lost; choose a directory with --out")
     elif out.path.exists() and not (out.path.is_dir() and not any(out.path.iterdir())):
-        raise ConfigError(f"{out.path} exists and is no probe of responses; choose another directory with --out")
+        raise ConfigError(
+            f"{out.path} already exists and is not a probe of responses; choose another directory with --out"
+        )
 
 
 def _choice_line(compared: Compared, selected: Selected) -> str:
