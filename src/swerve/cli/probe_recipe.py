@@ -75,8 +75,8 @@ def parse_steps(text: str | None) -> tuple[StepName, ...]:
 
 def _sample(recipe: ProbeRecipe, progress: Progress) -> None:
     """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone."""
-    from swerve.config.sampling import SampleSettings
-    from swerve.eval.sampling import SampleJob, run_jobs
+    from swerve.config.sampling import SampleJob, SampleSettings
+    from swerve.eval.sampling import run_jobs
 
     assert recipe.sample is not None
     assert recipe.sample_files is not None, "checked with the recipe"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -71,3 +73,14 @@ class SampleSettings(Sampling, WorkSettings):
     """Settings of sampling: which problems, how, and on which device."""
 
     task: TaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """One file of samples."""
+
+    label: str
+    model: Path | str
+    """Folder, or `owner/name` with an optional `#revision`."""
+    settings: SampleSettings
+    path: Path

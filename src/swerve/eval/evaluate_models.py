@@ -15,11 +15,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import OF_PROSE
-from swerve.config.sampling import SampleSettings
+from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
 from swerve.eval.comparison import check_baseline, compare
 from swerve.eval.foreign_rows import read_rows
-from swerve.eval.sampling import SampleJob, chosen_problems, run_jobs
+from swerve.eval.sampling import chosen_problems, run_jobs
 from swerve.formats.comparison_table import FORMATS
 from swerve.problems import load_family
 from swerve.progress import Progress, SilentProgress

@@ -27,10 +27,9 @@ from swerve.artifacts.samples import (
 )
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig
-from swerve.config.sampling import SampleSettings
+from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
-from swerve.eval.sampling import SampleJob
 from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.positions import limit_said, max_sampled

@@ -6,10 +6,10 @@ Free of torch, which is loaded once models and problems are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from swerve.config.sampling import SampleSettings
+from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
 from swerve.models.hub import local_folder
 from swerve.models.runtime import apply_runtime
@@ -43,17 +43,6 @@ def sample(
     paths = sample_paths(Path(out), list(models))
     run_jobs([SampleJob(label, model, settings, paths[label]) for label, model in models.items()], progress)
     return paths
-
-
-@dataclass(frozen=True, slots=True)
-class SampleJob:
-    """One file of samples."""
-
-    label: str
-    model: Path | str
-    """Folder, or `owner/name` with an optional `#revision`."""
-    settings: SampleSettings
-    path: Path
 
 
 def run_jobs(
