@@ -127,6 +127,7 @@ def check_config(
             "--memory",
             metavar="GB",
             min=0.001,
+            max=1e6,
             help="Memory of another machine's device; the packages of this machine are then not checked.  [default: "
             "this machine's]",
         ),

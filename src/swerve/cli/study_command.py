@@ -41,7 +41,7 @@ def study(
     memory: Annotated[
         float | None,
         typer.Option(
-            "--memory", metavar="GB", min=0.001, help="Run only as many side by side as are predicted to fit."
+            "--memory", metavar="GB", min=0.001, max=1e6, help="Run only as many side by side as are predicted to fit."
         ),
     ] = None,
     only: Annotated[
