@@ -68,6 +68,8 @@ def test_samples_have_a_page_of_their_own(swerve: Swerve, model: str, tmp_path: 
     assert "Over training" not in page  # there is no run
     status, out, err = swerve("report", "both/b.parquet", "both/a.parquet", "--json")
     assert (status, json.loads(out)) == (0, {"report": "both/b-report/index.html"}), err
+    status, _, err = swerve("report", "a-probe", "both")
+    assert (status, "both is samples, which have a page of their own: swerve report both" in err) == (2, True)
 
 
 def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, model: str, tmp_path: Path) -> None:

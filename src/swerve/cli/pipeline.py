@@ -284,6 +284,8 @@ def report(
     if sample_files:
         return _report_samples(Path(source), sample_files, more, given)
     if more:
+        if samples := next((place for place in more if _sample_files(Path(place))), None):
+            raise ConfigError(f"{samples} is samples, which have a page of their own: swerve report {samples}")
         paths = [find_run(place).path for place in (source, *more)]
         others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
         return report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}")
