@@ -73,7 +73,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
                 made[f"{row['measure']} of {row['variant']}"] = _difference("over_seeds")(row)
                 made[f"{row['measure']} of {row['variant']}, problems"] = _difference("over_problems")(row)
             for row in study.get("verdicts", ()):
-                made[f"verdict on {row['variant']}"] = row["words"]
+                made[f"verdict on {row['variant']}"] = row["words"].partition(";")[0]
                 made[f"verdict on {row['variant']}, points"] = points(row["over_seeds"])
             if study.get("gain"):
                 made["gain of the baseline"] = points(study["gain"])

@@ -61,7 +61,7 @@ def expected(baseline, arms):
         elif low > -MARGIN and high < MARGIN:
             verdicts[name] = "equivalent"
         else:
-            verdicts[name] = "refuted" if high < MARGIN else "not shown"
+            verdicts[name] = "refuted" if high < MARGIN or low > -MARGIN else "not shown"
     return verdicts
 
 
@@ -199,7 +199,8 @@ def rates(baseline_means, arm_means, num, tuning=TUNING):
     for _ in range(num):
         shared = 0.03 * draws.standard_normal(8)
         baseline, arm = (shared + simulate(draws, means, tuning) for means in (baseline_means, arm_means))
-        said[judge({"none": baseline, "arm": arm}, tuning=tuning).verdicts[0].verdict] += 1
+        verdict = judge({"none": baseline, "arm": arm}, tuning=tuning).verdicts[0]
+        said["no loss" if verdict.words.startswith("refuted to lose") else verdict.verdict] += 1
     return Counter({name: num_said / num for name, num_said in said.items()})
 
 

@@ -268,8 +268,8 @@ class StudyVerdict(Record):
     variant: str
     verdict: Verdict
     """Of the difference from the baseline: `better` and `worse`: not 0, by Holm's p; `equivalent`: its interval lies
-    within the margin; `refuted`: below it, so that a gain of the margin or more is; `inconclusive`: the comparison
-    itself does not hold."""
+    within the margin; `refuted`: at one end within it, so that a gain (or a loss, as the words say) of the
+    margin or more is; `inconclusive`: the comparison itself does not hold."""
     words: str
     """The same with its margin, or with the reason why it is inconclusive."""
     over_seeds: Estimate | None

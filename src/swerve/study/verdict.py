@@ -21,7 +21,7 @@ class VerdictRule(Model):
     measure: Literal["accuracy", "sampled_accuracy"]
     """The one measure that settings are chosen by and variants judged by."""
     margin: InnerShare = 0.05
-    """The smallest difference that matters: within it is equivalent, and a gain of it or more may be refuted."""
+    """The smallest difference that matters: within it is equivalent; a gain or loss of it or more may be refuted."""
     min_gain: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """What the baseline has to gain from its first evaluation to its last, beside more than 0 over seeds."""
     ceiling: Share = 0.97
@@ -101,9 +101,10 @@ def judge(
         verdict = "better" if interval.mean > 0 else "worse"
         is_small = interval.low > -margin and interval.high < margin
         words = f"{verdict}, by less than {within}" if is_small else verdict
-    elif interval.high < margin:
-        verdict = "equivalent" if interval.low > -margin else "refuted"
-        words = f"equivalent within {within}" if verdict == "equivalent" else f"refuted to gain {within}"
+    elif interval.low > -margin and interval.high < margin:
+        verdict, words = "equivalent", f"equivalent within {within}"
+    elif interval.high < margin or interval.low > -margin:
+        verdict, words = "refuted", f"refuted to {'gain' if interval.high < margin else 'lose'} {within}"
     else:
         verdict, words = "not shown", "not shown to differ"
     return StudyVerdict(variant=variant, verdict=verdict, words=words, over_seeds=interval, p=p)
