@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 from swerve.errors import ConfigError
@@ -34,6 +35,16 @@ def test_a_completion_without_an_answer_counts_as_asked(missing: float | None, e
     reward = trl_reward("math", extraction=["boxed"], missing=missing)
     assert reward(prompts=["?"], completions=[said], answer=["4"]) == [expected]
     assert math(said, "4", extraction=["boxed"], missing=missing) == expected
+
+
+@pytest.mark.parametrize("gold", [None, [], {"text": "4"}])
+def test_a_row_without_a_gold_answer_is_refused(gold: object) -> None:
+    with pytest.raises(ConfigError, match="the gold answer is .*; give a text, a number or a list of these"):
+        trl_reward("math")(prompts=["?"] * 2, completions=["4", "4"], answer=["4", gold])
+
+
+def test_gold_answers_may_be_numbers_of_numpy() -> None:
+    assert trl_reward("math")(prompts=["?"] * 2, completions=["4", "5"], answer=np.array([4, 4])) == [1.0, 0.0]
 
 
 def test_verl_calls_by_name() -> None:

@@ -24,6 +24,10 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    def __str__(self) -> str:
+        """Print as `repr`, which some records keep to a line."""
+        return repr(self)
+
     def _repr_html_(self) -> str:
         """Return the fields as a table, for notebooks; long values are cut."""
         values = ((name, str(getattr(self, name))) for name in type(self).model_fields)

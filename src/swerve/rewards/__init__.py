@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Number
 from typing import Any
 
 from swerve.errors import ConfigError, nearest
@@ -17,6 +18,7 @@ from swerve.types import Problem, Reward
 __all__ = ["grade", "grade_all", "grade_final_answer", "known_graders", "math", "trl_reward", "verl_reward"]
 
 _MAX_CHARS = GraderLimits().max_chars
+_SHOWN_CHARS = 60
 _MAX_CHARS_HERE = 50_000
 """Of a text and its gold answers that are judged in this process: 50 ms of CPU time at most."""
 
@@ -187,11 +189,21 @@ def _last_text(said: Any) -> str:
 def _values(
     grader: str, triples: Sequence[tuple[str, str, Any]], missing: float | None, policies: Mapping[str, Any]
 ) -> list[float | None]:
-    """Return the rewards of (question, text, gold answers)."""
+    """Return the rewards of (question, text, gold answers).
+
+    Raises:
+        ConfigError: a gold answer is missing, or neither a text, a number nor a list of these.
+    """
     chosen = _check_policies(grader, policies)
     pairs = []
     for question, text, gold in triples:
-        first, *others = [gold] if isinstance(gold, str | int | float) else gold
+        golds = [gold] if isinstance(gold, str | Number) else list(() if gold is None else gold)
+        if not golds or isinstance(gold, Mapping):
+            raise ConfigError(
+                f"the gold answer is {gold!r}, of {text[:_SHOWN_CHARS]!r}; give a text, a number or a list of these, "
+                "or leave the row out"
+            )
+        first, *others = golds
         problem = Problem(
             id="",
             family=grader,
