@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,25 @@ def test_failed_runs_are_named_and_the_others_go_on(tmp_path):
         "killed": f"killed by SIGKILL: by somebody, or by the system where memory ran out; see {log}/killed.log",
     }
     assert (tmp_path / "good" / "eval").is_file()
+
+
+def test_no_further_run_starts_once_two_variants_failed_for_one_reason(tmp_path):
+    jobs = jobs_in(tmp_path, "a", "a2", "b", "c")
+    jobs[1] = replace(jobs[1], variant="a")  # a further seed, which says nothing of the others
+    failures = run(jobs, "echo swerve: error: stage one is wrong; exit 1", num_jobs=1)
+    assert not (tmp_path / "a2").exists()
+    assert not (tmp_path / "c").exists()
+    assert [failures[name].partition(";")[0].partition(":")[0] for name in ("a2", "c")] == ["not started"] * 2
+    assert failures["a"].partition("; see ")[0] == failures["b"].partition("; see ")[0]
+
+
+def test_runs_go_on_where_the_reasons_differ_or_one_is_done(tmp_path):
+    failures = run(jobs_in(tmp_path, "a", "b", "c"), "echo swerve: error: $name is wrong; exit 1", num_jobs=1)
+    assert [reason.startswith("not started") for reason in failures.values()] == [False] * 3
+    (tmp_path / "more").mkdir()
+    script = "[ $name = a ] && { touch $step; exit; }; echo swerve: error: wrong; exit 1"
+    failures = run(jobs_in(tmp_path / "more", "a", "b", "c"), script, num_jobs=1)
+    assert [reason.startswith("not started") for reason in failures.values()] == [False] * 2
 
 
 def test_a_collapse_is_a_result(tmp_path):

@@ -25,7 +25,7 @@ from swerve.rollout.torch_engine import TorchEngine
 from swerve.train.checks import check_recipe
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
-from swerve.train.learner import Learner
+from swerve.train.learner import Learner, NotFiniteError
 from swerve.train.loop import train_run
 from tests.builders import Notes, figures
 
@@ -144,8 +144,6 @@ def test_rollouts_hold_the_signal_of_each_token_and_none_where_the_update_left_t
 
 
 def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, monkeypatch):
-    from swerve.train.learner import Learner, NotFiniteError
-
     def fail(*_arguments, **_keys):
         raise NotFiniteError("the loss is not finite")
 
@@ -155,6 +153,19 @@ def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, 
     rows = read_table(RunDirectory(tmp_path / "run").rollouts_path(1), ROLLOUTS_SCHEMA).to_pylist()
     assert len(rows) == 24
     assert all(row["advantages"] is None for row in rows)
+
+
+def test_a_reward_beyond_single_precision_is_named(recipe, tmp_path):
+    rows = [{"question": f"{n} {n} + 1 {n} =", "answer": "0"} for n in range(1, 9)]
+    (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "reward.py").write_text("def reward(problem, text):\n    return 1e300 * (sum(map(ord, text)) % 2)\n")
+    path = recipe({**RL, "prompts_per_step": 4})
+    document = yaml.safe_load(path.read_text())
+    document["task"] = {"kind": "table", "train": str(tmp_path / "problems.jsonl"), "num_heldout": 2}
+    document["task"] |= {"grader": "python", "reward_file": str(tmp_path / "reward.py")}
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(NotFiniteError, match=r"a reward of 1e\+300 is too large .*; scale what the grader returns"):
+        _train(path, tmp_path / "run")
 
 
 class _CopyEngine(TorchEngine):

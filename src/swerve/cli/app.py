@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"{line}\n" if line else "")
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
-            line, status = _interrupted(rest)
+            line, status = _interrupted(rest, KeyboardInterrupt())
             sys.stderr.write(f"{line}\n")
     raise SystemExit(status)
 
@@ -201,13 +201,21 @@ _CONTINUED = {
 """Commands that continue where they were interrupted -> what is added to the same command."""
 
 
-def _interrupted(arguments: Sequence[str]) -> tuple[str, int]:
-    """Return the line and the status of a command that Ctrl-C or SIGTERM stopped."""
+def _interrupted(arguments: Sequence[str], error: BaseException) -> tuple[str, int]:
+    """Return the line and the status of a command that a signal stopped."""
     line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
+    status = 128 + (_signals or [signal.SIGINT])[-1]
+
+    # A training says itself how it is continued; within a demo or a study the whole is continued.
+    if isinstance(error, InterruptedRunError):
+        status = error.exit_status
+        line = line if command == "demo" else f"swerve: {one_line(str(error))}"
+        if command not in ("demo", "study"):
+            return line, status
     if command in _CONTINUED or (command == "grade" and "--out" in arguments):
         again = [*arguments, *(word for word in _CONTINUED.get(command, ()) if word not in arguments)]
         line += f"; continue with: swerve {shlex.join(again)}"
-    return line, 128 + (_signals or [signal.SIGINT])[-1]
+    return line, status
 
 
 def describe_failure(error: BaseException, *, debug: bool = False, arguments: Sequence[str] = ()) -> tuple[str, int]:
@@ -220,6 +228,8 @@ def describe_failure(error: BaseException, *, debug: bool = False, arguments: Se
     ("swerve: error: unknown recipe 'x'", 2)
     >>> describe_failure(KeyboardInterrupt(), arguments=["probe", "runs/x"])[0]
     'swerve: interrupted; what was written so far is kept; continue with: swerve probe runs/x'
+    >>> describe_failure(InterruptedRunError("interrupted; 1 of 2 done", signal_number=2), arguments=["study", "x"])
+    ('swerve: interrupted; 1 of 2 done; continue with: swerve study x', 130)
     """
     line, status = _describe(error, arguments)
     trace = "".join(traceback.format_exception(error)) if debug else ""
@@ -227,11 +237,8 @@ def describe_failure(error: BaseException, *, debug: bool = False, arguments: Se
 
 
 def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _interrupted(arguments)
-    if isinstance(error, InterruptedRunError):
-        is_demo = arguments[:1] == ["demo"]  # which is continued as a whole, not the training alone
-        return _interrupted(arguments)[0] if is_demo else f"swerve: {one_line(str(error))}", error.exit_status
+    if isinstance(error, KeyboardInterrupt | typer.Abort | InterruptedRunError):
+        return _interrupted(arguments, error)
     if isinstance(error, ProblemsError):
         return "swerve: error: " + "\n  ".join(map(one_line, error.lines)), error.exit_status
     if isinstance(error, SwerveError):

@@ -82,7 +82,7 @@ def evaluate(
 
     Examples:
       swerve eval runs/mine
-      swerve eval --model base=Qwen/Qwen2.5-0.5B --model rl=runs/mine:rl-80 --task gsm8k
+      swerve eval --model base=models/base --model rl=mine:rl-80 --task gsm8k
     """
     from swerve.behaviours.diversity import load_embedder
     from swerve.cli.runs import main_progress

@@ -52,8 +52,8 @@ def list_recipes(
         print_json(entries)
         return
     for entry in entries:
-        profiles = f"; profile={'|'.join(entry['profiles'])}" if entry["profiles"] else ""
-        print_text(f"{entry['name']}  (swerve {entry['command']}{profiles})")
+        profiles = f"; profiles {', '.join(entry['profiles'])}" if entry["profiles"] else ""
+        print_text(wrapped(f"{entry['name']}  (swerve {entry['command']}{profiles})"))
         print_text(wrapped(entry["description"], indent="    "))
 
 

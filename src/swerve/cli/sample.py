@@ -71,7 +71,7 @@ def sample(
 
     Examples:
       swerve sample Qwen/Qwen2.5-0.5B --task gsm8k --limit 100 --out base.parquet
-      swerve sample base=models/base rl=runs/mine:rl-80 --task math --num-samples 8 --out samples
+      swerve sample base=models/base rl=mine:rl-80 --task math --num-samples 8
     """
     # Models and keys of the task stand side by side.
     temperatures = parse_temperatures(temperature)

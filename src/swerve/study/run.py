@@ -111,8 +111,7 @@ class _Scheduler:
         for running in self.running:
             running.process.wait()
         raise InterruptedRunError(
-            f"interrupted; {self.num_ended} of {len(self.jobs)} runs are done, the others saved where they were; the "
-            "same command continues",
+            f"interrupted; {self.num_ended} of {len(self.jobs)} runs are done, the others saved where they were",
             signal_number=signal_number,
         )
 
