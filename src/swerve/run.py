@@ -41,7 +41,7 @@ class Run(RunDirectory):
         """Find a run.
 
         Raises:
-            ArtifactError: there is none; the message names the nearest.
+            ArtifactError: no such run; the message names the nearest.
         """
         super().__init__(run.path if isinstance(run, RunDirectory) else find_run(run).path)
 

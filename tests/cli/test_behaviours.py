@@ -250,7 +250,7 @@ def test_several_files_are_compared_over_the_problems_they_share(behaviours, tmp
     assert "  b: words +2.00 [+1.30, +2.70] (n=7, p = 0.031)" in printed
     turned = behaviours(*given, baseline="b")["labels"][0]
     assert turned["differences"]["num_words"]["estimate"]["mean"] == -2.0
-    with pytest.raises(ConfigError, match="--baseline 'c' is none of the models"):
+    with pytest.raises(ConfigError, match="--baseline 'c' is not one of the models"):
         behaviours(*given, baseline="c")
 
 

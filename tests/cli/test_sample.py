@@ -230,7 +230,7 @@ def test_rows_from_elsewhere_stand_in_the_table(swerve: Swerve, model: str, tmp_
     assert swerve("eval", *given[:2], "--rows", "late=openai.jsonl", *given[2:])[0] == 0
     for more, said in {
         ("--rows", "openai.jsonl"): "two rows are called 'openai'; give them names, as in --rows late=openai.jsonl",
-        ("--baseline", "b"): "--baseline 'b' is none of the models",
+        ("--baseline", "b"): "--baseline 'b' is not one of the models",
         ("--rows", "a=gone.jsonl"): "--rows a=gone.jsonl: gone.jsonl does not exist; give a file of responses or "
         "accuracies, or a published table (k_and_k)",
     }.items():

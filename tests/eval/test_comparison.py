@@ -113,7 +113,7 @@ def test_models_are_compared_over_the_problems_that_both_have() -> None:
     assert cells[7].endswith(" (n=4)")
     with pytest.raises(MismatchError, match="'other' and 'base' have no problem in common"):
         compare([BASE, other])
-    with pytest.raises(ConfigError, match="--baseline 'bse' is none of the models; did you mean 'base'"):
+    with pytest.raises(ConfigError, match="--baseline 'bse' is not one of the models; did you mean 'base'"):
         compare([BASE, more], baseline="bse")
 
 

@@ -161,7 +161,7 @@ def given_settings(context: typer.Context) -> dict[str, Override]:
 
 
 def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:
-    """Return of a dotted key its description, its default (None: there is none to show), and its JSON schema."""
+    """Return of a dotted key its description, its default (None: nothing to show), and its JSON schema."""
     from pydantic import TypeAdapter
 
     module, _, name = place.partition(":")

@@ -176,6 +176,7 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, **compared
             from swerve.eval.evaluate_models import compare_checkpoints
 
             return comparison_text(compare_checkpoints(directory, **compared), form)
+        # Without a form asked for: a line for each checkpoint, and the courses and phases of the training.
         from swerve.eval.phases import path_phases, stage_courses
 
         records = read_metrics(directory.metrics_path)
@@ -277,6 +278,7 @@ def report(
     from swerve.cli.runs import main_progress
     from swerve.cli.study_command import report_runs
 
+    # Samples have a page of their own; several runs are compared; one run, probe or study has its page.
     more = [word for word in given if "=" not in word or Path(word).exists()]
     sample_files = _sample_files(Path(source))
     if out is not None and (sample_files or not more):

@@ -56,6 +56,7 @@ def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str
             tables=None,
             final_completions={},
         )
+    # A paragraph for each topic, then the notes.
     paragraphs = []
     for heading, sentences in all_findings(inputs).items():
         paragraphs.append("\n".join([heading, *(wrapped(one_line(line), indent="  ") for line in sentences)]))

@@ -178,7 +178,7 @@ def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:
     if baseline not in (None, *labels):
         known = list(dict.fromkeys(labels))
         raise ConfigError(
-            f"--baseline '{baseline}' is none of the models{nearest(str(baseline), known)}; use {', '.join(known)}"
+            f"--baseline '{baseline}' is not one of the models{nearest(str(baseline), known)}; use {', '.join(known)}"
         )
 
 

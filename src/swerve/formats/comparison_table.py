@@ -134,7 +134,7 @@ def _interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
 
 
 def _p_text(difference: Difference | None) -> str:
-    """Return the adjusted p-value of a difference; empty where there is none."""
+    """Return the adjusted p-value of a difference; empty if it was not tested."""
     if difference is None or difference.p_adjusted is None:
         return ""
     return "<0.001" if difference.p_adjusted < 0.001 else f"{difference.p_adjusted:.3f}"

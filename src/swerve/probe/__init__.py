@@ -102,6 +102,7 @@ def probe(
         result = swerve.probe("owner/base", "owner/rl", [("What is 2 + 2?", "It is 4.")])
         result.to_pandas().nlargest(5, "js")
     """
+    # Of a run, where all that follows are changes of its settings.
     shown = shown_progress(progress)
     rest = [entry for entry in (checkpoints, responses, *overrides) if entry is not None]
     is_wrong_change = responses is None and isinstance(checkpoints, str) and "=" in checkpoints
@@ -110,6 +111,7 @@ def probe(
     if changes or overrides:
         named = [*changes, *map(str, overrides)]
         raise ConfigError(f"{', '.join(named)}: only the settings of a run can be changed; a probe of models has none")
+    # Of two models and responses.
     if responses is None or checkpoints is None:
         raise ConfigError(
             "give swerve.probe(run), or swerve.probe(reference, checkpoint, responses) with texts, pairs or a file"

@@ -174,6 +174,7 @@ def _result(
             f"{states.label} and {ref_states.label} have different tokenizers; only models with the same one can be "
             "compared token by token"
         )
+    # Both heads read the hidden states of the same tokens.
     ids = completion_ids(sequences)
     compared = pair_statistics(
         states.hidden,
@@ -185,6 +186,7 @@ def _result(
         tokens_per_chunk=tokens_per_chunk,
         top_k=top_k,
     )
+    # One row for each completion token, whose columns the table of a run has too.
     lengths = [len(completion) for _, completion in sequences]
     return ProbeResult(
         sequence_ids=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),

@@ -197,6 +197,7 @@ def _values(
     chosen = _check_policies(grader, policies)
     pairs = []
     for question, text, gold in triples:
+        # A row without a gold answer would make right completions wrong.
         golds = [gold] if isinstance(gold, str | Number) else list(() if gold is None else gold)
         if not golds or isinstance(gold, Mapping):
             raise ConfigError(

@@ -185,6 +185,8 @@ class _Scheduler:
         status = running.process.poll()
         if status is None:
             return
+
+        # It has ended: a collapse that stops a training is a result, and the next step follows.
         self.running.remove(running)
         collapsed = running.step == "train" and status == 1 and _status(running.job) == "collapsed"
         if status != 0 and not collapsed:

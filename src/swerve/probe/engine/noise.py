@@ -139,7 +139,7 @@ def measure_noise(
     Args:
         plan: of the probe.
         target: the checkpoint's mean divergence over the tokens of the headline population, nats.
-        store: folder for hidden states and statistics, so that interrupted work goes on; None keeps them in memory.
+        store: folder for hidden states and statistics, so that interrupted work continues; None keeps them in memory.
         world: the processes that share the work.
         progress: told of the tokens done.
 

@@ -38,7 +38,7 @@ def given_sequences(
         ends: eos: the token that ends a turn is added to responses that are texts after a prompt.
 
     Raises:
-        ConfigError: an entry is none of these, or is text and there is no tokenizer.
+        ConfigError: an entry is not one of these, or is text and there is no tokenizer.
         ArtifactError: the file, or an entry, cannot be read as tokens.
     """
     if isinstance(responses, Path) or (isinstance(responses, str) and responses.endswith(_SUFFIXES)):

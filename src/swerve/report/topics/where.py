@@ -118,7 +118,7 @@ def _claim_panel(summary: ProbeSummary) -> Panel | None:
 
 
 def _null_note(summary: ProbeSummary) -> str:
-    """Say what noise the figures are set against, or why there is none."""
+    """Say what noise the figures are set against, or why it was not measured."""
     noise = summary.noise_models
     if noise is None:
         return ""
