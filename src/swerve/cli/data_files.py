@@ -152,8 +152,8 @@ def select(
     check_output("--out", out, ending=".parquet", read=map(Path, sources))
     rejection = load_settings(Rejection, list(given_settings(context).values()))
     files, responses = _responses(sources, parse_fields(fields or ()))
-    kept, counted = keep_right(responses, rejection)
-    counts = asdict(counted)
+    kept, tallied = keep_right(responses, rejection)
+    counts = asdict(tallied)
     lines = _rejected(counts)
     if not kept:
         raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(lines)}")

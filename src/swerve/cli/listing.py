@@ -134,7 +134,9 @@ def check_config(
     ] = None,
     processes: Annotated[
         int,
-        typer.Option("--processes", metavar="N", min=1, help="Processes that torchrun will start, one device each."),
+        typer.Option(
+            "--processes", metavar="N", min=1, max=4096, help="Processes that torchrun will start, one device each."
+        ),
     ] = 1,
 ) -> Result:
     """Check a recipe, and predict its length and its memory.
