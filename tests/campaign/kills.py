@@ -7,6 +7,7 @@ two of them, also of compiled code. A killed write leaves half of what it added.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -138,6 +139,7 @@ def started(command: Callable[[], None], *, log: Path, time_limit: float) -> int
     child = os.fork()
     if not child:
         status = 70
+        gc.freeze()  # to collect a process group of the parent would be to wait for threads that a copy does not have
         try:
             for number, path in enumerate(outputs, start=1):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

@@ -6,7 +6,6 @@ SIGTERM to the other one, as torchrun does.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -146,8 +145,6 @@ def run_on_copies(num: int, command: Callable[[], None], *, folder: Path) -> Non
 
 def _started_ranks(command: Callable[[], None], logs: Sequence[Path], *, store_log: Path) -> list[int]:
     """Start a process that keeps the store, as torchrun does, and copies of this one; return their numbers."""
-    # A copy would wait for ever for the threads of a process group that is still to be collected.
-    gc.collect()
     reader, writer = os.pipe()
     store = started(partial(_keep_store, writer), log=store_log, time_limit=300)
     os.close(writer)
