@@ -31,16 +31,22 @@ _MAX_TILES = 6
 def write_samples_page(
     path: Path, comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig
 ) -> Path:
-    """Write the page of files of samples to `path`; return it. Neither torch nor a model is needed.
-
-    Args:
-        path: the page.
-        comparison: of the models that the samples are of.
-        files: the samples, for examples.
-        options: of the report.
+    """Write the page of files of samples to `path`; return it. See `render_samples`.
 
     Raises:
         DiskFullError: no room.
+    """
+    write_text(path, render_samples(comparison, files, options=options))
+    return path
+
+
+def render_samples(comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig) -> str:
+    """Return the page of files of samples as text. Neither torch nor a model is needed.
+
+    Args:
+        comparison: of the models that the samples are of.
+        files: the samples, for examples.
+        options: of the report.
     """
     # The title names the models where the recipe gives none.
     headlines = comparison.headlines()
@@ -51,7 +57,7 @@ def write_samples_page(
         detail = f"{samples} of {count(row.num_problems)} problems each, {row.decoding}"
         tiles.append(Tile(caption=row.model, value=percent(row.accuracy.mean), detail=detail))
     panels = (*_accuracy_panels(comparison), panel("What do they write?", _examples(files), wide=True))
-    page = fill_template(
+    return fill_template(
         has_run=False,
         title=title,
         run_name=title,
@@ -65,8 +71,6 @@ def write_samples_page(
         summary=None,
         has_viewer=False,
     )
-    write_text(path, page)
-    return path
 
 
 def _sentences(comparison: Comparison) -> Iterator[str]:

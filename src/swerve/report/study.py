@@ -70,8 +70,14 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
     Raises:
         DiskFullError: no room.
     """
-    charts, paths = tuple(_charts(study)), tuple(_paths(study))
     write_figures(study_drawings(study), folder / "figures")
+    write_text(folder / "index.html", render_study(study, options=options))
+    return folder / "index.html"
+
+
+def render_study(study: Study, *, options: ReportConfig) -> str:
+    """Return the whole page of a study as text."""
+    charts, paths = tuple(_charts(study)), tuple(_paths(study))
     title = options.title or study.name
 
     # A section without a panel is left out.
@@ -81,7 +87,7 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         section("training", "Over training", tuple(_training(charts, study)), short="Training"),
         section("runs", "Runs", tuple(_runs(study)), short="Runs"),
     )
-    page = fill_template(
+    return fill_template(
         has_run=False,
         is_study=True,
         title=title,
@@ -97,8 +103,6 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         summary=None,
         has_viewer=False,
     )
-    write_text(folder / "index.html", page)
-    return folder / "index.html"
 
 
 def _tiles(study: Study) -> Iterator[Tile]:
