@@ -140,11 +140,11 @@ def demo(
     run = train_recipe(config, out=path, resume=resume, progress=progress)
     from swerve.eval.heldout import evaluate_run
     from swerve.probe.from_run import probe_run
-    from swerve.report.page import build_report
+    from swerve.report.run_page import write_page
 
     evaluate_run(config, run, progress=progress)
     probe_run(config, run, progress=progress)
-    page = build_report(run, options=config.report)
+    page = write_page(run, options=config.report)
     seconds = time.monotonic() - started
     evaluations = read_evaluations(run)
     measured = {"evaluations": evaluations, "probe": read_summary(run), "seconds": round(seconds, 1)}

@@ -92,7 +92,7 @@ def _sample(recipe: ProbeRecipe, progress: Progress) -> None:
 def _write_report(recipe: ProbeRecipe, out: RunDirectory, steps: Sequence[StepName], progress: Progress) -> None:
     """Write figures and page, unless they are there and of the same summary."""
     from swerve.report.figures import write_run_figures
-    from swerve.report.page import write_page
+    from swerve.report.run_page import write_page
 
     if not {"figures", "report"} & set(steps):
         return

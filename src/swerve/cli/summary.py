@@ -40,8 +40,8 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
 
 def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str:
     """Return what a run, or the summary of a probe of files, shows, topic by topic, and what limits it."""
-    from swerve.report.page import all_findings
     from swerve.report.read import ReportInputs, read_inputs
+    from swerve.report.run_page import all_findings
 
     if summary is None:
         inputs = read_inputs(run, with_tables=False)
@@ -66,11 +66,13 @@ def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str
 
 def headlines_text(run: RunDirectory) -> str:
     """Return the headline numbers of a run, a line each: the first screen of its report."""
-    from swerve.report.page import all_tiles
     from swerve.report.read import read_inputs
+    from swerve.report.story import verdicts
 
-    tiles = all_tiles(read_inputs(run, with_tables=False))
-    return "\n".join(wrapped(one_line(f"{tile.caption}: {tile.value}; {tile.detail}")) for tile in tiles)
+    said = verdicts(read_inputs(run, with_tables=False))
+    return "\n".join(
+        wrapped(one_line(f"{verdict.title} {verdict.text}".replace("**", "").replace("`", ""))) for verdict in said
+    )
 
 
 def demo_text(run: RunDirectory, page: Path, *, seconds: float) -> str:

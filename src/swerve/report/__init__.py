@@ -12,9 +12,8 @@ from swerve.config import ReportConfig
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change, overrides_of
 from swerve.recipes.loader import load_run_config, load_settings
-from swerve.report.page import build_report
 from swerve.report.read import missing_inputs
-from swerve.report.study import write_study_page
+from swerve.report.run_page import write_page
 from swerve.settings import Model
 
 __all__ = ["report"]
@@ -49,6 +48,8 @@ def report(
     study = None if isinstance(run, RunDirectory) else find_study(run)
     if study is not None:
         options = load_settings(_Settings, overrides_of(overrides, changes)).report
+        from swerve.report.study import write_study_page
+
         return write_study_page(read_study(study), study / "report", options=options)
     directory = find_run(run)
     if directory.read_provenance().get("status") == PROBED:
@@ -58,7 +59,7 @@ def report(
     shown = shown_progress(progress)
     for line in missing_inputs(directory):
         shown.note(line)
-    return build_report(directory, options=options)
+    return write_page(directory, options=options)
 
 
 make_callable(__name__)

@@ -80,6 +80,15 @@ def _real(value: float, digits: int, *, plus: bool = False) -> str:
     return f"{sign}{number(abs(value), digits)}"
 
 
+def signed(value: float | None, digits: int = 3) -> str:
+    """Return a difference with its sign.
+
+    >>> signed(0.012), signed(None)
+    ('+0.0120', 'not measured')
+    """
+    return NOT_MEASURED if value is None else _real(value, digits, plus=True)
+
+
 def signed_interval(value: Estimate | None, digits: int = 3) -> str:
     r"""Return a difference with its interval, signs included.
 
@@ -88,7 +97,7 @@ def signed_interval(value: Estimate | None, digits: int = 3) -> str:
     """
     if value is None:
         return NOT_MEASURED
-    mean, low, high = (_real(number, digits, plus=True) for number in (value.mean, value.low, value.high))
+    mean, low, high = (signed(number, digits) for number in (value.mean, value.low, value.high))
     return f"{mean} ({low} to {high})"
 
 

@@ -51,3 +51,6 @@ function probability(value) {
   if (value < 0.001) return "<0.1%";
   return percent(value);
 }
+
+// What Python wrote for the scripts: `csv` by name, and `rollouts` (null without any).
+const pageData = JSON.parse(byId("data").textContent);

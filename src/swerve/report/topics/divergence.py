@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.draw.curves import Chart, Curve, stages
-from swerve.report.draw.figures import COLOURS, GREY, Drawing, numbers, set_title, side_by_side
-from swerve.report.draw.panels import Panel, Table, panel
 from swerve.report.format import SAME, compared, count, listed, number, number_interval, signed_interval
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import FigureSpec, Topic, of_chart, of_probe
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_MANY_TIMES = 30
-"""Means that differ by more are drawn on a logarithmic axis."""
+from swerve.report.rows import NATS, Curves, Dots, Rows, divergence_unit
+from swerve.report.topics.topic import FigureSpec, Topic, along_training, of_probe
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -93,152 +81,80 @@ def floor_note(summary: ProbeSummary) -> str:
     return f"Noise floor (the reference against itself, batched otherwise): {', '.join(means)}."
 
 
-def divergence_table(summary: ProbeSummary) -> Table:
-    """Return each checkpoint's mean divergences from the reference."""
-    return Table(
-        id="divergences",
-        caption="Divergence by checkpoint",
-        note=f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
-        header=("Checkpoint", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
-        rows=tuple((divergence.checkpoint, *_means(divergence)) for divergence in summary.divergences),
-    )
-
-
-def stage_table(summary: ProbeSummary) -> Table:
-    """Return the mean divergences from the reference of each named group of checkpoints."""
-    return Table(
-        id="stages",
-        caption="Divergence by stage",
-        note="As by checkpoint; a token counts with its mean over the stage's checkpoints.",
-        header=("Stage", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
-        rows=tuple((stage.checkpoint, *_means(stage)) for stage in summary.stages),
-    )
-
-
-def pair_panel(summary: ProbeSummary) -> Panel | None:
-    """Return the panel on pairs that are not a checkpoint against the reference."""
-    pairs = (*summary.baseline_pairs, *summary.consecutive_pairs)
-    table = Table(
-        id="pairs",
-        caption="Other pairs of checkpoints",
-        note="The reference against its baseline, from before the stage, and each checkpoint against the one before. "
-        f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
-        header=("Pair", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the second"),
-        rows=tuple((f"{pair.checkpoint} against {pair.reference}", *_means(pair)) for pair in pairs),
-    )
-    return panel("How far did each part of training go?", table, wide=True)
-
-
-def _means(entry: DivergenceMeans) -> tuple[str, ...]:
-    return tuple(
-        number_interval(estimate) for estimate in (*map(entry.of, DIVERGENCE_NAMES), entry.entropy, entry.entropy_ref)
-    )
-
-
-def _charts(inputs: ReportInputs) -> Iterator[Chart]:
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
+    summary = inputs.summary
+    if summary is None:
+        return
     on = "the responses" if inputs.is_imported else "its wrong rollouts"
-    entries, pairs = (
-        ((), ()) if inputs.summary is None else (inputs.summary.divergences, inputs.summary.consecutive_pairs)
-    )
-    yield _chart(inputs, entries, id="mean_kl_progression", title=f"Divergence from the reference on {on}")
-    if pairs:
-        yield _chart(inputs, pairs, id="pairs", title="Divergence of each checkpoint from the one before")
+    note = f"Means over the tokens of the headline population. {floor_note(summary)}".strip()
+    plots = _plots(inputs, summary.divergences)
+    yield _means("mean_kl_progression", f"From {summary.reference}, on {on}", summary.divergences, plots, note=note)
+    stage = "A token counts with its mean over the checkpoints of the stage."
+    yield _means("stages", "By stage", summary.stages, (), note=stage, first="Stage")
+    plots = _plots(inputs, summary.consecutive_pairs)
+    yield _means("pairs", "Each checkpoint against the one before", summary.consecutive_pairs, plots, is_pair=True)
+
+    # What the stage changed beside what the training before it had changed.
+    final = summary.at_final(summary.divergences)
+    if final is not None and summary.baseline_pairs:
+        pairs = (*summary.baseline_pairs, final)
+        dots = tuple(Dots(column=name) for name in DIVERGENCE_NAMES.values())
+        title = "What the stage changed, and what was changed before it"
+        yield _means("baseline_comparison", title, pairs, dots, is_pair=True)
 
 
-def _chart(inputs: ReportInputs, entries: Sequence[DivergenceMeans], *, id: str, title: str) -> Chart:
-    axis = step_axis(inputs, [entry.checkpoint for entry in entries])
-    rows = axis.sort(entries)
-    return Chart(
+def _plots(inputs: ReportInputs, entries: Sequence[DivergenceMeans]) -> tuple[Curves, ...]:
+    """Return the plots over checkpoints: JS, which has a bound, apart from the two KLs."""
+    labels, (js, *kls) = [entry.checkpoint for entry in entries], reversed(DIVERGENCE_NAMES.values())
+    return tuple(along_training(inputs, labels, names) for names in ((js,), kls)) if labels else ()
+
+
+def _means(
+    id: str,
+    title: str,
+    entries: Sequence[DivergenceMeans],
+    plots: tuple[Dots | Curves, ...],
+    *,
+    note: str = "",
+    first: str = "Checkpoint",
+    is_pair: bool = False,
+) -> Rows:
+    """Return mean divergences and entropies, a row for each checkpoint, stage or pair of checkpoints."""
+    units = {name: divergence_unit(key) for key, name in DIVERGENCE_NAMES.items()}
+    return Rows(
         id=id,
         title=title,
-        unit="nats",
-        labels=tuple(row.checkpoint for row in rows),
-        steps=axis.steps,
-        x_title=axis.title,
-        curves=tuple(
-            Curve(name=name, points=tuple(row.of(key) for row in rows)) for key, name in DIVERGENCE_NAMES.items()
+        first=first,
+        columns={**units, "Entropy": NATS, "Entropy of the reference": NATS},
+        rows=tuple(
+            (
+                f"{entry.checkpoint} against {entry.reference}" if is_pair else entry.checkpoint,
+                *map(entry.of, DIVERGENCE_NAMES),
+                entry.entropy,
+                entry.entropy_ref,
+            )
+            for entry in entries
         ),
-        stages=stages(inputs.evaluations) if axis.title == "global step" else (),
-        command="swerve probe RUN",
+        note=note,
+        plots=plots,
     )
-
-
-Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class StepAxis:
-    """Where checkpoints stand on the x axis."""
-
-    places: tuple[int, ...]
-    """Of each checkpoint."""
-    title: str
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The places from left to right."""
-        return tuple(sorted(self.places))
-
-    def sort(self, entries: Sequence[Found]) -> tuple[Found, ...]:
-        """Return the entries of the checkpoints, from left to right."""
-        return tuple(entries[index] for index in sorted(range(len(entries)), key=self.places.__getitem__))
-
-
-def step_axis(inputs: ReportInputs, labels: Sequence[str]) -> StepAxis:
-    """Return where checkpoints stand on the x axis: at their step as far as it is known, else in order."""
-    known = [step for step in map(inputs.step, labels) if step is not None]
-    if len(known) == len(labels):
-        return StepAxis(tuple(known), "global step")
-    own = [int(number[0]) for label in labels if (number := re.search(r"\d+$", label))]
-    if len(set(own)) == len(labels):
-        return StepAxis(tuple(own), "step of the stage")
-    return StepAxis(tuple(range(1, len(labels) + 1)), "checkpoint")
-
-
-def _baseline_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
-    """Yield what the stage changed beside what the training before it had changed."""
-    final = summary.at_final(summary.divergences)
-    if final is None or not summary.baseline_pairs:
-        return
-    pairs = (*summary.baseline_pairs, final)
-    rows = (
-        {"checkpoint": pair.checkpoint, "reference": pair.reference, "divergence": key, **numbers(pair.of(key))}
-        for pair in pairs
-        for key in DIVERGENCE_NAMES
-    )
-    yield Drawing(name="baseline_comparison", draw=partial(_draw_baseline, pairs=pairs), rows=tuple(rows))
-
-
-def _draw_baseline(axes: Axes, *, pairs: Sequence[DivergenceMeans]) -> None:
-    series = {
-        f"{pair.checkpoint} against {pair.reference}": [pair.of(key) for key in DIVERGENCE_NAMES] for pair in pairs
-    }
-    means = [value.mean for values in series.values() for value in values if value is not None]
-    if means and min(means) > 0 and max(means) > _MANY_TIMES * min(means):
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
-    side_by_side(axes, list(DIVERGENCE_NAMES.values()), series, colours=(GREY, *COLOURS))
-    axes.set_ylabel("nats per token")
-    set_title(axes, "What the stage changed, and what was changed before it")
 
 
 TOPIC = Topic(
+    title="How far did each checkpoint go?",
+    note="mean divergences and entropy by checkpoint, stage and pair",
     sentences={"Divergence": of_probe(_sentences)},
-    charts=_charts,
+    rows=_rows,
     figures={
         "mean_kl_progression": FigureSpec(
             shows="Mean divergences of every checkpoint from the reference.",
-            draw=of_chart(_charts, "mean_kl_progression"),
         ),
         "pairs": FigureSpec(
             shows="Mean divergences of every checkpoint from the one before.",
-            draw=of_chart(_charts, "pairs"),
             needs="two or more checkpoints, and swerve probe with consecutive in probe.pairs",
         ),
         "baseline_comparison": FigureSpec(
             shows="What the stage changed beside what the training before it had changed.",
-            draw=of_probe(_baseline_drawings),
             needs="swerve probe RUN probe.baseline=LABEL",
         ),
     },

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart
 from swerve.report.draw.figures import Drawing, chart_drawing
 from swerve.report.draw.panels import Section
 from swerve.report.read import ReportInputs
+from swerve.report.rows import Curves, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,9 @@ class FigureSpec:
 
     shows: str
     """What it shows, a sentence."""
-    draw: Callable[[ReportInputs], Iterable[Drawing]]
-    """Nothing where it was not measured; one for each chosen problem where it is about problems."""
+    draw: Callable[[ReportInputs], Iterable[Drawing]] | None = None
+    """Nothing where it was not measured; one for each chosen problem where it is about problems. None: the plot of the
+    topic's rows of the same name."""
     needs: str = "swerve probe RUN"
     """The command that makes its data, or what a run must have."""
     is_of_problem: bool = False
@@ -44,6 +47,12 @@ class FigureSpec:
 class Topic:
     """One topic of the report; each function takes the run and leaves out what was not measured."""
 
+    title: str = ""
+    """Of its fold on the page, a question."""
+    note: str = ""
+    """What the fold has, in a few words."""
+    rows: Callable[[ReportInputs], Iterable[Rows]] | None = None
+    """Everything that was measured, in order."""
     sentences: Mapping[str, Callable[[ReportInputs], Iterable[str]]] = field(default_factory=dict)
     """By heading among the findings; an empty sentence is left out."""
     tile: Callable[[ReportInputs], Tile] | None = None
@@ -55,6 +64,38 @@ class Topic:
 
 
 Found = TypeVar("Found")
+
+_MANY_TIMES = 20
+"""Steps that differ by more lie on a logarithmic axis."""
+
+
+def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequence[str] = (), **options: Any) -> Curves:
+    """Return how columns are drawn over checkpoints, whose steps must increase.
+
+    They lie at the step of the stage that all are of, at the global step where they are of several, and in order where
+    no step is known.
+    """
+    known = [entry for label in labels if (entry := inputs.evaluation(label)) is not None]
+    own = [int(digits[0]) for label in labels if (digits := re.search(r"\d+$", label))]
+    x: Sequence[int] = range(1, len(labels) + 1)
+    title, ends = "checkpoint", {}
+    if len(known) == len(labels) and known:
+        before = known[0].step
+        if len({entry.stage for entry in known if entry.step > before}) > 1:
+            x, title = [entry.step for entry in known], "global step"
+            ends = {entry.stage: float(entry.step) for entry in known if entry.step}
+        else:
+            start = known[-1].step - known[-1].stage_step
+            x, title = [max(0, entry.step - start) for entry in known], f"{_step_name(known[-1].stage)} step"
+    elif len(own) == len(labels) and own == sorted(set(own)):
+        x, title = own, "step of the stage"
+    positive = [value for value in x if value > 0]
+    is_log = bool(positive) and max(positive) > _MANY_TIMES * min(positive)
+    return Curves(x=tuple(x), x_title=title, columns=tuple(columns), is_log=is_log, ends=ends, **options)
+
+
+def _step_name(stage: str) -> str:
+    return stage.upper() if stage in ("rl", "sft", "dpo") else stage
 
 
 def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[ReportInputs], Iterable[Found]]:

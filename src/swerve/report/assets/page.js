@@ -1,0 +1,122 @@
+"use strict";
+
+// The theme follows the system until the reader chooses.
+function startTheme() {
+  const button = document.getElementById("theme");
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    name();
+  });
+  name();
+}
+
+// The number that a cell begins with, as tables are sorted; null where it is a text.
+function leadingNumber(text) {
+  const found = /^[+\u2212-]?[\d,]*\.?\d+(e[+-]?\d+)?/.exec(text.trim());
+  return found ? Number(found[0].replace("\u2212", "-").replaceAll(",", "")) : null;
+}
+
+// Sort the rows of a table by a column; what was not measured comes last either way.
+function sortTable(table, index, isRising) {
+  const body = table.tBodies[0];
+  const keyed = [...body.rows].map((row) => {
+    const text = row.cells[index].textContent;
+    return { row, number: leadingNumber(text), text };
+  });
+  const direction = isRising ? 1 : -1;
+  keyed.sort((a, b) => {
+    if (a.number !== null && b.number !== null) return direction * (a.number - b.number);
+    if (a.number !== null || b.number !== null) return a.number === null ? 1 : -1;
+    return direction * a.text.localeCompare(b.text, undefined, { numeric: true });
+  });
+  body.append(...keyed.map((one) => one.row));
+}
+
+// Every heading of a table with several rows becomes a button that sorts.
+function startTables() {
+  for (const table of document.querySelectorAll("table:has(tbody tr + tr)")) {
+    [...table.tHead.rows[0].cells].forEach((heading, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...heading.childNodes);
+      heading.append(button);
+      button.addEventListener("click", () => {
+        const isRising = heading.getAttribute("aria-sort") === "descending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        heading.setAttribute("aria-sort", isRising ? "ascending" : "descending");
+        sortTable(table, index, isRising);
+      });
+    });
+  }
+}
+
+// Offer a file for saving.
+function saveFile(name, address) {
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+}
+
+// A plot as a file of its own: its styles are written into it, and its width becomes a number.
+function plotText(plot) {
+  const copy = plot.cloneNode(true), width = 640;
+  const originals = [plot, ...plot.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((element, index) => {
+    const style = getComputedStyle(originals[index]);
+    for (const key of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family"]) {
+      element.style.setProperty(key, style.getPropertyValue(key));
+    }
+    if (element.classList.contains("line")) element.style.setProperty("vector-effect", "non-scaling-stroke");
+  });
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.style.background = getComputedStyle(document.body).backgroundColor;
+  return new XMLSerializer().serializeToString(copy);
+}
+
+// Save a plot as PNG, three times as fine as it is shown.
+function savePng(name, plot) {
+  const image = new Image();
+  image.addEventListener("load", () => {
+    const canvas = document.createElement("canvas");
+    canvas.width = 3 * 640;
+    canvas.height = 3 * plot.height.baseVal.value;
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    saveFile(`${name}.png`, canvas.toDataURL("image/png"));
+  });
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(plotText(plot))}`;
+}
+
+// Beside every plot and table: save it as SVG, PNG and CSV.
+function startSaving(csv) {
+  for (const rows of document.querySelectorAll(".rows")) {
+    const id = rows.dataset.id, plots = [...rows.querySelectorAll(".plot")], bar = document.createElement("div");
+    const named = (index) => (plots.length > 1 ? `${id}-${index + 1}` : id);
+    const offer = (text, save) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.addEventListener("click", save);
+      bar.append(button);
+    };
+    if (plots.length) {
+      offer("SVG", () => plots.forEach((plot, index) => {
+        saveFile(`${named(index)}.svg`, `data:image/svg+xml;charset=utf-8,${encodeURIComponent(plotText(plot))}`);
+      }));
+      offer("PNG", () => plots.forEach((plot, index) => savePng(named(index), plot)));
+    }
+    if (csv[id]) offer("CSV", () => saveFile(`${id}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(csv[id])}`));
+    bar.className = "save";
+    rows.append(bar);
+  }
+}
+
+startTheme();
+startTables();
+startSaving(pageData.csv);

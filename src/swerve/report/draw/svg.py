@@ -1,0 +1,218 @@
+"""Plots of the page as SVG: as wide as their place, with text of one size, and one axis for all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+
+from swerve.estimates import Estimate
+from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
+
+_ROW = 34
+"""Height of a row of a dot plot, in pixels: its name above its line."""
+_CURVES = 150
+_LEFT, _RIGHT = 11.0, 78.0
+"""Where the axes of curves begin and end, in percent of the width; names stand to the right."""
+_LINE = 13
+_MAX_NAME = 64
+
+Place = Callable[[float], float]
+"""Where a number lies, in percent across or in pixels down."""
+
+
+def plots_svg(rows: Rows) -> Iterator[str]:
+    """Yield the plots of rows as SVG elements; none where nothing was measured.
+
+    Places across are in percent of the width, so a plot fits any width without its text changing size.
+    """
+    for plot in rows.plots if rows.measured else ():
+        height, parts = _dots(rows, plot) if isinstance(plot, Dots) else _curves(rows, plot)
+        label = escape(rows.title, quote=True)
+        yield f'<svg class="plot" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(parts)}</svg>'
+
+
+def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
+    """Return round numbers that span a range, at most about `num` steps apart.
+
+    >>> nice_ticks(0, 0.93), nice_ticks(-0.21, 0.6)
+    ([0.0, 0.25, 0.5, 0.75, 1.0], [-0.25, 0.0, 0.25, 0.5, 0.75])
+    """
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / num))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor * num >= span * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(step * index, 12) for index in range(first, max(last, first + 1) + 1)]
+
+
+def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -> list[float]:
+    """Return the ticks of the axis that some cells lie on, inside the bounds of their unit."""
+    ends = [
+        value
+        for cell in cells
+        for value in ((cell.low, cell.high, cell.mean) if isinstance(cell, Estimate) else (cell,))
+        if isinstance(value, int | float) and math.isfinite(value)
+    ]
+    ends += at or ([0.0] if unit.low == 0 else [])
+    if not ends:
+        return [0.0, 1.0]
+    scaled = nice_ticks(min(ends) * unit.scale, max(ends) * unit.scale)
+    ticks = [tick / unit.scale for tick in scaled if unit.low - 1e-9 <= tick / unit.scale <= unit.high + 1e-9]
+    return ticks if len(ticks) > 1 else [min(ends), max(ends)]
+
+
+def tick_text(unit: Unit, value: float) -> str:
+    """Return the number at a tick."""
+    sign = "+" if unit.low < 0 < value and math.isfinite(unit.low) else ""
+    return f"{sign}{value * unit.scale:.4g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    return f'<text x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
+
+
+def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
+    return f'<line x1="{x:.2f}%" y1="{y:g}" x2="{to_x:.2f}%" y2="{to_y:g}" class="{kind}"/>'
+
+
+def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
+    """Return the height and the parts of a plot with a row for each name."""
+    unit = rows.columns[plot.column]
+    nulls = rows.column(plot.null) if plot.null else (None,) * len(rows.rows)
+    drawn = [
+        (str(row[0]), cell, null)
+        for row, cell, null in zip(rows.rows, rows.column(plot.column), nulls, strict=True)
+        if isinstance(cell, Estimate | float | int)
+    ]
+    at: tuple[float, ...] = () if plot.at is None else (plot.at,)
+    ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=at)
+    height = _ROW * len(drawn) + 20
+
+    def place(value: float) -> float:
+        inside = min(max(value, ticks[0]), ticks[-1])
+        return 1 + 98 * (inside - ticks[0]) / (ticks[-1] - ticks[0])
+
+    def parts() -> Iterator[str]:
+        for tick in ticks:
+            x = place(tick)
+            yield _line(x, 0, x, height - 18, "ax")
+            anchor = "start" if x < 3 else "end" if x > 97 else "middle"
+            suffix = f" {unit.axis}" if tick == ticks[-1] else ""
+            yield _text(x, height - 4, f"{tick_text(unit, tick)}{suffix}", anchor=anchor)
+        for value in at:
+            yield _line(place(value), 0, place(value), height - 18, "zero")
+
+        # The name of a row, its value, and below them its interval, that of its null first.
+        for index, (name, cell, null) in enumerate(drawn):
+            y, kind = _ROW * index + 26, "null" if name in plot.greys else "own"
+            yield f'<g class="{kind}">'
+            yield _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
+            yield _text(100, y - 12, unit.text(cell), "value", "end")
+            yield f"<title>{escape(name)}: {escape(unit.text(cell))}</title>"
+            if isinstance(null, Estimate | float | int):
+                yield from _mark(null, y, place, "null")
+            yield from _mark(cell, y, place, kind)
+            yield "</g>"
+
+    return height, parts()
+
+
+def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator[str]:
+    if isinstance(cell, Estimate):
+        yield _line(place(cell.low), y, place(cell.high), y, f"range {kind}")
+    yield f'<circle cx="{place(_mean(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
+
+
+def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
+    """Return the height and the parts of a plot of columns along the rows."""
+    names = plot.columns or tuple(rows.columns)
+    unit = rows.columns[names[0]]
+    cells = [cell for name in names for cell in rows.column(name)]
+    ticks = axis_ticks(unit, [*cells, *plot.levels.values()])
+    top, bottom = 8, _CURVES - 24
+
+    def y(value: float) -> float:
+        inside = min(max(value, ticks[0]), ticks[-1])
+        return round(bottom - (bottom - top) * (inside - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+
+    x = _places(plot)
+
+    def parts() -> Iterator[str]:
+        for tick in ticks:
+            yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
+            yield _text(_LEFT - 1, y(tick) + 4, tick_text(unit, tick), anchor="end")
+        yield from _x_axis(plot, x)
+        for name, level in plot.levels.items():
+            yield _line(_LEFT, y(level.mean), _RIGHT, y(level.mean), "level")
+            yield _text(_RIGHT + 1.5, y(level.mean) + 4, name, "null")
+
+        # Lines are stretched to the width; dots and texts are not.
+        ends: list[float] = []
+        for index, name in enumerate(names):
+            kind = "null" if name in plot.greys else f"own line{index % 4}"
+            known = [
+                (at, cell)
+                for at, cell in zip(x, rows.column(name), strict=True)
+                if isinstance(cell, Estimate | float | int)
+            ]
+            if not known:
+                continue
+            yield f'<g class="{kind}">'
+            yield from _curve(known, y)
+            for at, cell in known if len(known) <= 24 else ():
+                text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
+                dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
+                yield f"{dot}<title>{text}</title></circle>"
+            end = y(_mean(known[-1][1])) + 4
+            while any(abs(end - other) < _LINE for other in ends):
+                end += 3
+            ends.append(end)
+            yield f"{_text(_RIGHT + 1.5, end, name, 'name')}</g>"
+
+    return _CURVES, parts()
+
+
+def _mean(cell: Estimate | float) -> float:
+    return cell.mean if isinstance(cell, Estimate) else cell
+
+
+def _places(plot: Curves) -> list[float]:
+    """Return where rows lie across, in percent of the width."""
+
+    def position(value: float) -> float:
+        return math.log(value) + 1 if plot.is_log and value > 0 else value
+
+    # On a logarithmic axis 0 lies one step left of the first place above it.
+    values = [position(value) for value in plot.x]
+    if plot.is_log and plot.x and plot.x[0] <= 0 < len(values) - 1:
+        values[0] = values[1] - (values[-1] - values[1]) / max(1, len(values) - 2)
+    first, span = min(values), (max(values) - min(values)) or 1.0
+    return [_LEFT + (_RIGHT - _LEFT) * (value - first) / span for value in values]
+
+
+def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
+    """Yield numbers below the axis, as many as there is room for, its title, and where stages end."""
+    last = -math.inf
+    for place, value in zip(x, plot.x, strict=True):
+        text = f"{value:,.4g}"
+        if place - last >= 1.6 * len(text) + 2:
+            yield _text(place, _CURVES - 8, text, anchor="middle")
+            last = place
+    yield _text(_RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4), _CURVES - 8, plot.x_title)
+    for name, end in plot.ends.items():
+        if plot.x[0] < end < plot.x[-1]:
+            place = next(at for at, value in zip(x, plot.x, strict=True) if value >= end)
+            yield _line(place, 8, place, _CURVES - 24, "end")
+            yield _text(place, 7, f"{name} ends", "null", "middle")
+
+
+def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> Iterator[str]:
+    """Yield a line and the band of its intervals, stretched from a plot 100 wide."""
+    line = "L".join(f"{at:.2f} {y(_mean(cell)):g}" for at, cell in known)
+    upper = [f"{at:.2f} {y(cell.high):g}" for at, cell in known if isinstance(cell, Estimate)]
+    lower = [f"{at:.2f} {y(cell.low):g}" for at, cell in known if isinstance(cell, Estimate)]
+    band = f'<path d="M{"L".join([*upper, *reversed(lower)])}Z" class="band"/>' if len(upper) > 1 else ""
+    yield (
+        f'<svg width="100%" height="{_CURVES}" viewBox="0 0 100 {_CURVES}" preserveAspectRatio="none">{band}'
+        f'<path d="M{line}" class="line"/></svg>'
+    )

@@ -1,0 +1,203 @@
+"""What was measured, written once: rows of numbers that become a table, a plot, a figure for papers and a CSV file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from swerve.estimates import Estimate
+from swerve.report.format import (
+    NOT_MEASURED,
+    count,
+    number,
+    number_interval,
+    p_value,
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    signed,
+    signed_interval,
+)
+
+Cell = Estimate | float | int | str | None
+"""A measured number, with its interval or without; a text; None where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """How the numbers of a column are written, and between which bounds they lie."""
+
+    axis: str
+    """What stands at an axis."""
+    value: Callable[[float | None], str]
+    interval: Callable[[Estimate | None], str]
+    low: float = -math.inf
+    high: float = math.inf
+    scale: float = 1.0
+    """What numbers are multiplied by on an axis: 100 for percent."""
+
+    def bounded(self, cell: Cell) -> Cell:
+        """Return an estimate with its interval inside of the bounds; anything else as it is."""
+        if not isinstance(cell, Estimate) or self.low <= cell.low <= cell.high <= self.high:
+            return cell
+        return replace(cell, low=max(self.low, cell.low), high=min(self.high, cell.high))
+
+    def text(self, cell: Cell) -> str:
+        """Return a cell as tables have it.
+
+        >>> SHARE.text(Estimate(mean=0.5, low=0.25, high=0.75)), SHARE.text(0.5), COUNT.text(12000), SHARE.text(None)
+        ('50.0% (25.0 to 75.0)', '50.0%', '12,000', 'not measured')
+        """
+        if isinstance(cell, str):
+            return cell
+        return self.interval(cell) if isinstance(cell, Estimate) else self.value(cell)
+
+
+SHARE = Unit(axis="%", value=percent, interval=percent_interval, low=0, high=1, scale=100)
+POINTS = Unit(
+    axis="percentage points",
+    value=lambda value: NOT_MEASURED if value is None else points(value),
+    interval=points_interval,
+    low=-1,
+    high=1,
+    scale=100,
+)
+NUMBER = Unit(axis="", value=number, interval=number_interval)
+SIGNED = Unit(axis="", value=signed, interval=signed_interval)
+COUNT = Unit(axis="", value=count, interval=number_interval, low=0)
+P_VALUE = Unit(axis="p", value=p_value, interval=number_interval, low=0, high=1)
+TEXT = NUMBER
+"""Of a column of texts."""
+NATS = replace(NUMBER, axis="nats per token", low=0)
+JS = replace(NATS, high=math.log(2))
+NATS_CHANGE = replace(SIGNED, axis="nats per token")
+AUC = replace(NUMBER, axis="area under the ROC curve", low=0, high=1)
+CORRELATION = replace(SIGNED, axis="rank correlation", low=-1, high=1)
+TOKENS = replace(NUMBER, axis="tokens", low=0)
+REWARD = replace(NUMBER, axis="mean reward")
+PER_1000 = replace(NUMBER, axis="per 1,000 tokens", low=0)
+
+
+def divergence_unit(name: str) -> Unit:
+    """Return the unit of a divergence: Jensen and Shannon's has a bound."""
+    return JS if name == "js" else NATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """A plot of one column: a dot with its interval for each row, all on one axis."""
+
+    column: str
+    null: str = ""
+    """Column that each row is to be read against, drawn in grey beside it."""
+    at: float | None = None
+    """Where no effect, or chance, is: a line across all rows."""
+    greys: tuple[str, ...] = ()
+    """Names of the rows that are nulls themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """A plot of columns over the rows, which lie along an axis."""
+
+    x: tuple[float, ...]
+    """Place of each row, increasing."""
+    x_title: str = "RL step"
+    columns: tuple[str, ...] = ()
+    """Which columns are drawn; all by default."""
+    is_log: bool = False
+    """Whether places above 0 lie on a logarithmic axis."""
+    levels: Mapping[str, Estimate] = field(default_factory=dict)
+    """What the curves are to be read against: lines across."""
+    ends: Mapping[str, float] = field(default_factory=dict)
+    """Where stages of training end."""
+    greys: tuple[str, ...] = ()
+    """Columns that are nulls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A table of measured numbers, and how it is drawn.
+
+    >>> rows = Rows(id="a", title="Accuracy", columns={"Greedy": SHARE}, rows=(("rl-80", 0.5), ("rl-90", None)))
+    >>> rows.texts
+    (('rl-80', '50.0%'), ('rl-90', 'not measured'))
+    >>> rows.records[0]
+    {'name': 'rl-80', 'greedy': 0.5}
+    """
+
+    id: str
+    """Name of its table, its plot and its files."""
+    title: str
+    columns: Mapping[str, Unit]
+    rows: tuple[tuple[Cell, ...], ...]
+    """Each with its name first, then a cell for each column."""
+    first: str = ""
+    """Heading of the names."""
+    note: str = ""
+    plots: tuple[Dots | Curves, ...] = ()
+    """Side by side; two where columns lie on other scales."""
+    has_table: bool = True
+    """False where a plot says all: curves of every step of training."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return any(cell is not None for row in self.rows for cell in row[1:])
+
+    @property
+    def kept(self) -> Rows:
+        """The same without the columns that were measured in no row, and with intervals inside of their bounds."""
+        kept = [
+            (index, name, unit)
+            for index, (name, unit) in enumerate(self.columns.items(), start=1)
+            if any(row[index] is not None for row in self.rows)
+        ]
+        rows = (((row[0], *(unit.bounded(row[index]) for index, _, unit in kept))) for row in self.rows)
+        return replace(self, columns={name: unit for _, name, unit in kept}, rows=tuple(rows))
+
+    def column(self, name: str) -> tuple[Cell, ...]:
+        """Return the cells of a column."""
+        index = 1 + list(self.columns).index(name)
+        return tuple(row[index] for row in self.rows)
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The rows as a table shows them."""
+        units = tuple(self.columns.values())
+        return tuple(
+            (str(row[0]), *(unit.text(cell) for unit, cell in zip(units, row[1:], strict=True))) for row in self.rows
+        )
+
+    @property
+    def records(self) -> tuple[Mapping[str, float | str | None], ...]:
+        """The rows as a CSV file has them, an estimate with the ends of its interval."""
+        slugs = [_slug(name) for name in self.columns]
+        with_ends = {
+            slug
+            for slug, name in zip(slugs, self.columns, strict=True)
+            if any(isinstance(cell, Estimate) for cell in self.column(name))
+        }
+        records = []
+        for index, row in enumerate(self.rows):
+            record: dict[str, float | str | None] = {_slug(self.first) or "name": str(row[0])}
+            for plot in self.plots[:1]:
+                if isinstance(plot, Curves):
+                    record[_slug(plot.x_title)] = plot.x[index]
+            for slug, cell in zip(slugs, row[1:], strict=True):
+                record[slug] = cell.mean if isinstance(cell, Estimate) else cell
+                if slug in with_ends:
+                    record |= {f"{slug}_{end}": getattr(cell, end, None) for end in ("low", "high")}
+            records.append(record)
+        return tuple(records)
+
+
+def _slug(name: str) -> str:
+    """Return a heading as the name of a column in a file.
+
+    >>> _slug("Good, of divergence"), _slug("AUC")
+    ('good_of_divergence', 'auc')
+    """
+    return "_".join("".join(letter if letter.isalnum() else " " for letter in name.lower()).split())

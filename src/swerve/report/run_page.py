@@ -1,0 +1,79 @@
+"""The page of a run or a probe, from its artifacts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from swerve.artifacts.files import write_text
+from swerve.artifacts.run import RunDirectory
+from swerve.config import ReportConfig
+from swerve.report.page import Fold, Page, Texts, render
+from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.rollouts import rollout_payload
+from swerve.report.rows import TEXT, Rows
+from swerve.report.story import lead, notes, provenance, sentence, terms, verdicts
+from swerve.report.topics import topics
+
+
+def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
+    """Write `report/index.html` from a run's artifacts; return its path. Neither torch nor a model is needed.
+
+    Raises:
+        ArtifactError: there is nothing to report, or an artifact is damaged.
+        DiskFullError: no room.
+    """
+    path = run.report_path / "index.html"
+    write_text(path, render(run_page(read_inputs(run), options=options)))
+    return path
+
+
+def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
+    """Return what the page of a run says."""
+    facts = provenance(inputs)
+    return Page(
+        title=options.title or inputs.run_name,
+        date=facts.date,
+        sentence=sentence(inputs),
+        lead=lead(inputs),
+        verdicts=tuple(verdicts(inputs)),
+        rollouts=rollout_payload(inputs),
+        folds=(*_folds(inputs), _provenance_fold(inputs)),
+        terms=terms(inputs),
+        provenance=facts.line,
+    )
+
+
+def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
+    """Return what the run shows, a claim per sentence, by heading; headings without any are left out."""
+    groups = ((name, write) for topic in topics() for name, write in topic.sentences.items())
+    findings = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
+    return {name: sentences for name, sentences in findings.items() if sentences}
+
+
+def _folds(inputs: ReportInputs) -> tuple[Fold, ...]:
+    """Return a fold for each topic that something was measured of."""
+    folds = []
+    for topic in topics():
+        parts = [rows.kept for rows in (topic.rows(inputs) if topic.rows else ()) if rows.measured]
+        sentences = [text for write in topic.sentences.values() for text in write(inputs) if text]
+        if parts:
+            id = topic.title.lower().replace(" ", "-").strip("?")
+            folds.append(
+                Fold(id=id, title=topic.title, note=topic.note, sentences=tuple(sentences), parts=tuple(parts))
+            )
+    return tuple(folds)
+
+
+def _provenance_fold(inputs: ReportInputs) -> Fold:
+    """Return everything that a run records about itself."""
+    facts = provenance(inputs)
+    table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
+    config = () if inputs.config_text is None else (Texts(texts=(("Configuration", inputs.config_text),)),)
+    return Fold(
+        id="provenance-of-the-run",
+        title="Provenance",
+        note=facts.line,
+        sentences=notes(inputs),
+        parts=(table, *config),
+    )
