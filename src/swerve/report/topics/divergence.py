@@ -105,7 +105,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
 
 def _plots(inputs: ReportInputs, entries: Sequence[DivergenceMeans]) -> tuple[Curves, ...]:
     """Return the plots over checkpoints: JS, which has a bound, apart from the two KLs."""
-    labels, (js, *kls) = [entry.checkpoint for entry in entries], reversed(DIVERGENCE_NAMES.values())
+    labels, (js, *kls) = [entry.checkpoint for entry in entries], reversed(list(DIVERGENCE_NAMES.values()))
     return tuple(along_training(inputs, labels, names) for names in ((js,), kls)) if labels else ()
 
 
