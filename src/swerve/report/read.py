@@ -119,7 +119,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
     final_completions = {}
     for evaluation in evaluations:
         if with_tables and summary is not None and evaluation.checkpoint == summary.final:
-            responses = _responses(run, evaluation, "text", "extracted")
+            responses = _responses(run, evaluation, "text", "extracted", "correct")
             greedy = [response for response in responses if response.temperature == 0]
             final_completions = {response.problem.id: response for response in greedy}
     inputs = ReportInputs(

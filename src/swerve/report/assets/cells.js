@@ -1,0 +1,143 @@
+"use strict";
+// Reads what rollouts.py stores: the index of all rollouts, and the block of one of them when it is opened.
+
+const MODEL_COLUMNS = ["js", "kl_forward", "kl_reverse", "entropy", "logprob"];
+const NO_WORD = 2 ** 24 - 1;
+const blocks = new Map();
+
+// A promise of one rollout, made once: its texts, and functions that return its numbers.
+function readRollout(number) {
+  if (!blocks.has(number)) {
+    const promise = blockOf(number).then((bytes) => decodeRollout(bytes, pageData.rollouts, number));
+    promise.catch(() => blocks.delete(number)); // what could not be fetched may be asked for again
+    blocks.set(number, promise);
+  }
+  return blocks.get(number);
+}
+
+// The unpacked block: from the page, whose end may not be read yet, else from the server that the page came from.
+async function blockOf(number) {
+  if (!byId(`r${number}`) && document.readyState === "loading") {
+    await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
+  }
+  const node = byId(`r${number}`);
+  if (node) return gunzip(Uint8Array.from(atob(node.textContent), (character) => character.charCodeAt(0)));
+  if (!location.protocol.startsWith("http")) throw new Error("This rollout is not in the file; swerve view opens it.");
+  const response = await fetch(`rollouts/${number}`);
+  if (!response.ok) throw new Error(`The server answers ${response.status}.`);
+  return gunzip(new Uint8Array(await response.arrayBuffer()));
+}
+
+async function gunzip(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Takes arrays of whole numbers off a block, which are stored in planes: first the lowest bytes of all, then the next.
+class PlaneReader {
+  constructor(bytes, offset) {
+    this.bytes = bytes;
+    this.offset = offset;
+  }
+
+  take(count, width) {
+    const values = new Int32Array(count);
+    for (let plane = 0; plane < width; plane += 1) {
+      const start = this.offset + plane * count;
+      for (let i = 0; i < count; i += 1) values[i] |= this.bytes[start + i] << (8 * plane);
+    }
+    this.offset += count * width;
+    return values;
+  }
+}
+
+// Undoes folded differences of rows of `width` numbers: 0, 1, 2, 3, 4 stand for 0, -1, 1, -2, 2.
+function addUp(values, width, rows) {
+  for (let i = 0; i < values.length; i += 1) {
+    const step = (values[i] >>> 1) ^ -(values[i] & 1);
+    values[i] = i % (width * rows) < width ? step : values[i - width] + step;
+  }
+  return values;
+}
+
+// Values of all codes, in nats; NaN for what was not measured or is not finite.
+function valuesOfCodes({ lowest, highest, missing }) {
+  const values = new Float32Array(missing + 1);
+  for (let code = 1; code < missing; code += 1) values[code] = lowest * (highest / lowest) ** ((code - 1) / (missing - 2));
+  values[missing] = NaN;
+  return values;
+}
+
+// Where each marked cell stands among the marked ones; -1 for the others.
+function placesOfMarks(marks) {
+  let count = 0;
+  const places = marks.map((mark) => (mark ? count++ : -1));
+  return { places, count };
+}
+
+function decodeRollout(bytes, index, number) {
+  const textEnd = 4 + new DataView(bytes.buffer).getUint32(0, true);
+  const facts = JSON.parse(new TextDecoder().decode(bytes.subarray(4, textEnd)));
+  const entry = index.rollouts[number];
+  const [length, models, reader] = [entry.length, index.checkpoints.length + 1, new PlaneReader(bytes, textEnd)];
+  const cells = length * models;
+
+  // The order is that of `_Rollouts.encode`.
+  const words = reader.take(length, 3);
+  const categories = reader.take(length, 2);
+  const codes = addUp(reader.take(MODEL_COLUMNS.length * cells, 2), length, models);
+  for (let i = cells; i < 3 * cells; i += 1) codes[i] += codes[i - cells];
+  const ranks = addUp(reader.take(cells, 3), length, models);
+  const { places, count } = placesOfMarks(reader.take(cells, 1));
+  const topWords = reader.take(facts.numTop * count, 3);
+  const topProbs = reader.take(facts.numTop * count, 2);
+
+  const values = valuesOfCodes(index.codes);
+  const isMeasured = (model) => ranks.subarray(model * length, (model + 1) * length).some((rank) => rank > 0);
+
+  // A column of one model, as numbers; null where the model was not measured on this rollout.
+  function columnOf(name, model) {
+    if (!isMeasured(model)) return null;
+    if (name === "rank") return Float32Array.from(ranks.subarray(model * length, (model + 1) * length));
+    const start = MODEL_COLUMNS.indexOf(name) * cells + model * length;
+    const sign = name === "logprob" ? -1 : 1;
+    return Float32Array.from(codes.subarray(start, start + length), (code) => sign * values[code]);
+  }
+
+  const columns = new Map();
+  function column(name, model) {
+    const key = `${name} ${model}`;
+    if (!columns.has(key)) columns.set(key, columnOf(name, model));
+    return columns.get(key);
+  }
+
+  // The most likely tokens of one model at a position, with their probabilities; null where they are not kept.
+  function top(model, position) {
+    const place = places[model * length + position];
+    if (place < 0) return null;
+    const pairs = [];
+    for (let i = place; i < topWords.length && topWords[i] !== NO_WORD; i += count) {
+      pairs.push([index.words[topWords[i]], topProbs[i] / 65535]);
+    }
+    return pairs;
+  }
+
+  return {
+    tokens: facts.tokens,
+    gaps: facts.gaps,
+    words: Array.from(words, (word) => index.words[word]),
+    categories: Array.from(categories, (category) => index.categories[category]),
+    question: entry.question,
+    gold: entry.gold,
+    answer: entry.answer,
+    finalText: facts.finalText,
+    finalAnswer: entry.final_answer,
+    wrong: facts.wrong,
+    firstWrong: entry.wrong,
+    spikes: facts.spikes,
+    swaps: facts.swaps,
+    column: (name, checkpoint) => column(name, checkpoint + 1),
+    ofReference: (name) => column(name, 0),
+    top: (checkpoint, position) => top(checkpoint + 1, position),
+  };
+}
