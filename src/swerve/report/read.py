@@ -115,7 +115,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
             f"{run.path} has nothing to report: no metrics, no evaluation and no probe; "
             f"run swerve train, swerve eval {run.quoted} and swerve probe {run.quoted} first"
         )
-    # The viewer shows what the final checkpoint writes for a problem.
+    # The page shows what the final checkpoint writes for a problem.
     final_completions = {}
     for evaluation in evaluations:
         if with_tables and summary is not None and evaluation.checkpoint == summary.final:

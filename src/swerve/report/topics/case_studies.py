@@ -26,8 +26,8 @@ from swerve.report.draw.figures import (
 )
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ProbeTables, ReportInputs
+from swerve.report.rollouts import RolloutRows, headline_rows
 from swerve.report.topics.topic import FigureSpec, Topic
-from swerve.report.viewer import RolloutRows, headline_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,356 @@
+"""What the page holds of the rollouts, against the tables it comes from."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, read_table
+from swerve.report import rollouts
+from swerve.report.cells import decoded
+from swerve.report.read import ReportInputs
+from swerve.report.rollouts import Payload, outside_spaces, rollout_payload, split_pieces
+
+COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A rollout as the page reads it; in all arrays of models the reference comes first."""
+
+    facts: dict[str, Any]
+    words: list[str]
+    categories: list[str]
+    columns: dict[str, NDArray[Any]]
+    tops: dict[tuple[int, int], list[tuple[str, float]]]
+
+
+def unpacked(payload: Payload, number: int) -> Block:
+    """Read a block as `cells.js` does."""
+    index, data = payload.index, gzip.decompress(payload.encode(number))
+    num_tokens, num_models = index["rollouts"][number]["length"], len(index["checkpoints"]) + 1
+    text_end = 4 + int.from_bytes(data[:4], "little")
+    facts, place = json.loads(data[4:text_end]), text_end
+
+    def take(width: int, *shape: int) -> NDArray[np.int64]:
+        nonlocal place
+        count = int(np.prod(shape))
+        stored = np.frombuffer(data, np.uint8, width * count, place).reshape(width, count).astype(np.int64)
+        place += width * count
+        values: NDArray[np.int64] = (stored << (8 * np.arange(width)[:, None])).sum(axis=0).reshape(shape)
+        return values
+
+    def added(folded: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.cumsum((folded >> 1) ^ -(folded & 1), axis=-2)
+
+    words, categories = take(3, num_tokens), take(2, num_tokens)
+    coded = added(take(2, len(COLUMNS), num_models, num_tokens))
+    coded[:3] = np.cumsum(coded[:3], axis=0)
+    values = decoded(coded)
+    ranks, marks = added(take(3, num_models, num_tokens)), take(1, num_models, num_tokens)
+    marked = np.argwhere(marks).tolist()
+    top_words, probs = take(3, facts["numTop"], len(marked)).T, take(2, facts["numTop"], len(marked)).T
+    assert place == len(data)
+    return Block(
+        facts=facts,
+        words=[index["words"][word] for word in words],
+        categories=[index["categories"][category] for category in categories],
+        columns={**dict(zip(COLUMNS, values, strict=True)), "logprob": -values[4], "rank": ranks},
+        tops={
+            (model, position): [
+                (index["words"][word], prob / 65535)
+                for word, prob in zip(row, shares, strict=True)
+                if word != 2**24 - 1
+            ]
+            for (model, position), row, shares in zip(marked, top_words, probs, strict=True)
+        },
+    )
+
+
+def made(inputs: ReportInputs) -> Payload:
+    payload = rollout_payload(inputs)
+    assert payload is not None
+    return payload
+
+
+@pytest.fixture(scope="module")
+def payload(inputs: ReportInputs) -> Payload:
+    return made(inputs)
+
+
+@pytest.fixture
+def changed(inputs: ReportInputs) -> Callable[..., ReportInputs]:
+    """Return the inputs with other tables: `name=change`, where `change` takes and returns rows, or `name=None`."""
+
+    def change(**changes: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None) -> ReportInputs:
+        tables = inputs.tables
+        assert tables is not None
+        new = {}
+        for name, function in changes.items():
+            table = getattr(tables, name)
+            new[name] = function and pa.Table.from_pylist(function(table.to_pylist()), schema=table.schema)
+        return replace(inputs, tables=replace(tables, **new))
+
+    return change
+
+
+def test_every_number_is_that_of_the_table(run: RunDirectory, payload: Payload) -> None:
+    rows = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    labels = [checkpoint["label"] for checkpoint in payload.index["checkpoints"]]
+    wanted = {
+        (row["sequence_id"], row["checkpoint"], row["position"]): row for row in rows if row["reference"] == "dpo-8"
+    }
+    for number in (3, 11, 13):
+        block = unpacked(payload, number)
+        for model, label in enumerate(labels, start=1):
+            own = [wanted[number, label, position] for position in range(len(block.words))]
+            for name in COLUMNS:
+                np.testing.assert_allclose(
+                    block.columns[name][model], [row[name] for row in own], rtol=0.004, atol=1e-12
+                )
+            assert block.columns["rank"][model].tolist() == [row["rank"] for row in own]
+            assert block.categories == [row["category"] for row in own]
+        for name in ("entropy", "logprob"):
+            np.testing.assert_allclose(block.columns[name][0], [row[f"{name}_ref"] for row in own], rtol=0.004)
+        assert block.columns["rank"][0].tolist() == [row["rank_ref"] for row in own]
+        assert not block.columns["js"][0].any()
+
+
+def test_top_tokens_are_those_of_the_table(run: RunDirectory, payload: Payload) -> None:
+    rows = read_table(run.probe_path / "topk.parquet", TOPK_SCHEMA).to_pylist()
+    models = ["dpo-8", *(checkpoint["label"] for checkpoint in payload.index["checkpoints"])]
+    block = unpacked(payload, 11)
+    wanted = {(models.index(row["checkpoint"]), row["position"]): row for row in rows if row["sequence_id"] == 11}
+    assert block.tops.keys() == wanted.keys()
+    for place, row in wanted.items():
+        assert [word for word, _ in block.tops[place]] == row["tokens"]
+        np.testing.assert_allclose([prob for _, prob in block.tops[place]], row["probs"], atol=1e-5)
+
+
+def test_of_too_many_top_tokens_those_of_two_models_and_at_spikes_stay(
+    inputs: ReportInputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "_MAX_TOPS", 10)
+    payload = made(inputs)
+    block = unpacked(payload, 0)
+    last, tokens = len(payload.index["checkpoints"]), set(range(len(block.words)))
+    at_spikes = {position for lists in block.facts["spikes"].values() for spikes in lists for position in spikes}
+    assert at_spikes
+    for model in range(last + 1):
+        kept = {position for place, position in block.tops if place == model}
+        assert kept == (tokens if model in (0, last) else at_spikes)
+
+
+def test_short_lists_of_top_tokens_stay_short(changed: Any) -> None:
+    def cut(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        names = ("token_ids", "tokens", "probs")
+        return [{**row, **{name: row[name][: row["position"] % 3] for name in names}} for row in rows]
+
+    block = unpacked(made(changed(topk=cut)), 0)
+    assert {position: len(pairs) for (_, position), pairs in block.tops.items()} == {
+        position: position % 3 for position in range(len(block.words))
+    }
+
+
+def test_tokens_are_named_as_the_vocabulary_writes_them(payload: Payload) -> None:
+    block = unpacked(payload, 0)
+    tokens, gaps = block.facts["tokens"], block.facts["gaps"]
+    assert (tokens[:4], gaps[:3], tokens[-1]) == (["9", "+", "7", "+"], ["", " ", " "], "")
+    assert block.words == [*tokens[:-1], "<eos>"]
+
+
+def test_without_top_tokens_a_token_has_its_text_or_its_number(changed: Any) -> None:
+    payload = made(changed(topk=None, spikes=None, interventions=None))
+    block = unpacked(payload, 0)
+    assert block.words[:2] == ["9", " +"]
+    assert block.words[-1].startswith("[")
+    assert (block.tops, block.facts["swaps"]) == ({}, [])
+    assert not any(positions for lists in block.facts["spikes"].values() for positions in lists)
+    assert payload.index["rollouts"][0]["effect"] is None
+    assert payload.index["why"].endswith("this is the one where rl-80 diverges most from dpo-8.")
+
+
+def test_offsets_count_characters_beyond_the_basic_plane(changed: Any) -> None:
+    text = "\N{GOTHIC LETTER AHSA}\N{GOTHIC LETTER BAIRKAN} \N{GRINNING FACE}\N{ZERO WIDTH JOINER}!\u2028</script>"
+
+    def write(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        num = len(rows[0]["token_starts"])
+        cuts = [min(place, len(text)) for place in range(num + 1)]
+        return [{**rows[0], "text": text, "token_starts": cuts[:-1], "token_ends": cuts[1:]}, *rows[1:]]
+
+    facts = unpacked(made(changed(sequences=write)), 0).facts
+    assert "".join(gap + token for gap, token in zip(facts["gaps"], [*facts["tokens"], ""], strict=True)) == text
+    assert facts["tokens"][:2] == ["\N{GOTHIC LETTER AHSA}", "\N{GOTHIC LETTER BAIRKAN}"]
+
+
+def test_spikes_come_by_height(run: RunDirectory, payload: Payload) -> None:
+    rows = read_table(run.probe_path / "spikes.parquet", SPIKES_SCHEMA).to_pylist()
+    spikes = unpacked(payload, 2).facts["spikes"]
+    for name in ("kl_forward", "kl_reverse", "js"):
+        for checkpoint, positions in zip(payload.index["checkpoints"], spikes[name], strict=True):
+            wanted = (2, checkpoint["label"], name, "zscore")
+            of_list = [
+                (row["height"], row["position"])
+                for row in rows
+                if (row["sequence_id"], row["checkpoint"], row["divergence"], row["method"]) == wanted
+            ]
+            assert positions == [position for _, position in sorted(of_list)]
+
+
+def test_the_list_says_where_and_how_high_a_rollout_diverges(run: RunDirectory, payload: Payload) -> None:
+    rows = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    entry = payload.index["rollouts"][4]
+    heights = [
+        row["js"] for row in rows if (row["sequence_id"], row["checkpoint"], row["reference"]) == (4, "rl-80", "dpo-8")
+    ]
+    assert (entry["length"], entry["position"]) == (len(heights), int(np.argmax(heights)))
+    assert entry["peak"] == pytest.approx(max(heights), rel=1e-3)
+    assert entry["token"] == unpacked(payload, 4).facts["tokens"][entry["position"]]
+    spark = np.frombuffer(base64.b64decode(entry["spark"]), np.uint8)
+    assert len(spark) == min(64, len(heights))
+    assert spark.max() == round(255 * (max(heights) / 0.6931) ** 0.5)
+
+
+def test_the_final_checkpoints_own_completion_is_joined_by_problem(payload: Payload) -> None:
+    entry = payload.index["rollouts"][0]
+    assert entry["final_answer"] == entry["gold"]
+    assert entry["answer"] != entry["gold"]
+    assert unpacked(payload, 0).facts["finalText"].endswith(entry["gold"])
+
+
+def test_all_rollouts_up_to_so_many_cells_are_in_the_page(
+    inputs: ReportInputs, payload: Payload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(payload.blobs) == 14
+    assert all(entry["held"] for entry in payload.index["rollouts"])
+    assert base64.b64decode(payload.blobs[5]) == payload.encode(5)
+    cells = [entry["length"] * 8 for entry in payload.index["rollouts"]]
+    for most, num in ((sum(cells[:3]), 3), (sum(cells[:4]) - 1, 3), (1, 1)):
+        monkeypatch.setattr(rollouts, "MAX_CELLS", most)
+        cut = made(inputs)
+        assert [entry["held"] for entry in cut.index["rollouts"]] == [True] * num + [False] * (14 - num)
+        assert cut.blobs == payload.blobs[:num]
+        assert cut.encode(13) == payload.encode(13)
+        assert cut.index["hero"] < num
+
+
+def test_what_is_infinite_or_was_not_measured_has_no_value(changed: Any) -> None:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        assert (rows[0]["checkpoint"], rows[0]["reference"], rows[0]["position"]) == ("rl-5", "dpo-8", 0)
+        rows[0]["kl_reverse"] = float("inf")
+        return [row for row in rows if (row["sequence_id"], row["checkpoint"]) not in {(1, "rl-80"), (2, "rl-5")}]
+
+    payload = made(changed(tokens=change))
+    columns = unpacked(payload, 0).columns
+    assert np.isnan(columns["kl_reverse"][1][0])
+    assert np.isfinite(columns["kl_forward"]).all()
+    assert 0 < payload.index["top"]["kl_reverse"] < 100
+    assert not unpacked(payload, 1).columns["rank"][8].any()
+    assert unpacked(payload, 1).columns["rank"][7].all()
+    assert not unpacked(payload, 2).columns["rank"][1].any()
+    assert unpacked(payload, 2).columns["rank"][0].all()
+    entry = payload.index["rollouts"][1]
+    assert (entry["peak"], entry["position"], entry["token"], set(base64.b64decode(entry["spark"]))) == (
+        *(None, None, None),
+        {0},
+    )
+    json.dumps(payload.index, allow_nan=False)
+
+
+def test_a_checkpoint_that_was_measured_nowhere_is_no_column(changed: Any) -> None:
+    payload = made(changed(tokens=lambda rows: [row for row in rows if row["checkpoint"] != "rl-10"]))
+    assert "rl-10" not in [checkpoint["label"] for checkpoint in payload.index["checkpoints"]]
+    assert unpacked(payload, 0).columns["rank"].all()
+
+
+def test_the_axis_counts_steps_of_the_stage(inputs: ReportInputs, payload: Payload) -> None:
+    assert payload.index["checkpoints"][-1] == {"label": "rl-80", "step": 80, "name": "80"}
+    unknown = made(replace(inputs, evaluations=()))
+    assert unknown.index["checkpoints"][-1] == {"label": "rl-80", "step": 8, "name": "rl-80"}
+
+
+def test_populations_are_named_and_the_headline_one_comes_first(inputs: ReportInputs, changed: Any) -> None:
+    payload = made(changed(sequences=lambda rows: rows[::-1]))
+    assert [population["id"] for population in payload.index["populations"]] == [
+        "reference_wrong_final_right",
+        "reference_right",
+    ]
+    listed = payload.index["rollouts"]
+    assert [entry["population"] for entry in listed] == [0] * 12 + [1] * 2
+    problems = [row["problem_id"] for row in inputs.tables.sequences.to_pylist()]  # type: ignore[union-attr]
+    assert [entry["problem"] for entry in listed] == [*problems[11::-1], *problems[:11:-1]]
+    assert (listed[-1]["source"], listed[-1]["correct"], listed[-1]["wrong"]) == ("dpo-8", True, None)
+    # The block of a rollout is the same wherever it stands.
+    assert unpacked(payload, 0).columns["js"].tolist() == unpacked(made(inputs), 11).columns["js"].tolist()
+
+
+def test_swaps_are_those_of_the_reference_if_there_are_any(payload: Payload, changed: Any) -> None:
+    swaps = unpacked(payload, 1).facts["swaps"]
+    assert [(row["selection"], row["arm"]) for row in swaps] == [
+        (selection, arm)
+        for selection in ("spike", "matched", "random")
+        for arm in ("reference", "checkpoint", "alternative")
+    ]
+    assert {(row["policy"], row["spike"]) for row in swaps} == {("reference", 1)}
+    assert payload.index["rollouts"][1]["effect"] == [swaps[0]["successes"], swaps[1]["successes"], 16]
+    own = made(changed(interventions=lambda rows: [row for row in rows if row["policy"] == "checkpoint"]))
+    assert {row["policy"] for row in unpacked(own, 1).facts["swaps"]} == {"checkpoint"}
+
+
+def test_the_first_rollout_is_the_one_that_a_token_turns_most(changed: Any) -> None:
+    def turn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        best = {"reference": 0, "checkpoint": 16}
+        return [{**row, "num_successes": best.get(row["arm"], 0) if row["sequence_id"] == 7 else 3} for row in rows]
+
+    index = made(changed(interventions=turn)).index
+    assert index["hero"] == 7
+    assert index["why"] == (
+        "Of 12 rollouts (dpo-8 wrong, rl-80 right), this is the one where rl-80's token at the spike changes the "
+        "outcome most; among equals, the one with the largest divergence."
+    )
+
+
+def test_the_first_rollout_is_one_that_can_be_read(inputs: ReportInputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [entry["length"] for entry in made(inputs).index["rollouts"][:12]]
+    assert min(lengths) < max(lengths)
+    monkeypatch.setattr(rollouts, "_READABLE", min(lengths))
+    index = made(inputs).index
+    num = lengths.count(min(lengths))
+    assert lengths[index["hero"]] == min(lengths)
+    assert index["why"].startswith(f"Of {num} rollout{'s' * (num > 1)} (dpo-8 wrong, rl-80 right, at most ")
+    monkeypatch.setattr(rollouts, "_READABLE", 1)
+    assert made(inputs).index["why"].startswith("Of 12 rollouts (dpo-8 wrong, rl-80 right), ")
+
+
+def test_hostile_text_stays_as_it_is(payload: Payload, synthetic: Any) -> None:
+    block = unpacked(payload, 11)
+    assert block.words[: len(synthetic.HOSTILE_TOKENS)] == list(synthetic.HOSTILE_TOKENS)
+
+
+def test_without_a_probe_there_is_nothing_to_show(inputs: ReportInputs) -> None:
+    assert rollout_payload(replace(inputs, summary=None)) is None
+
+
+@given(st.text(max_size=30), st.data())
+def test_pieces_join_to_the_text(text: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=0, max_size=12)))
+    starts, ends = cuts[0::2], cuts[1::2]
+    tokens, gaps = split_pieces(text, starts[: len(ends)], ends)
+    assert len(gaps) == len(tokens) + 1
+    assert "".join(gap + token for gap, token in zip(gaps, [*tokens, ""], strict=True)) == text
+    assert tokens == [text[start:end] for start, end in zip(starts, ends, strict=False)]
+    shown, moved = outside_spaces(tokens, gaps)
+    assert "".join(gap + token for gap, token in zip(moved, [*shown, ""], strict=True)) == text
+    assert all(not token.startswith(" ") or token.isspace() for token in shown)
