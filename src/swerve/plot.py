@@ -1,20 +1,21 @@
 """The figures of a run or a probe, drawn on matplotlib axes; `swerve report --figures` writes the same as files.
 
-Every function takes a run (its path, its name under `runs/`, or a `Run`), or what `read_inputs` read of it.
-matplotlib is imported when something is drawn.
+Every function takes a run (its path, its name under `runs/`, or a `Run`), or what `read_inputs` read of it, and
+returns the axes of its panels. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.study import Study, find_study, read_study
-from swerve.errors import ArtifactError
-from swerve.report.draw.figures import draw_panels
-from swerve.report.figures import figure_specs
+from swerve.errors import ArtifactError, ConfigError
+from swerve.report.draw.paper import Drawing, draw, draw_figure, figure_of
+from swerve.report.figures import drawings, figure_specs
 from swerve.report.read import ReportInputs, read_inputs
 
 if TYPE_CHECKING:
@@ -51,65 +52,60 @@ Source = str | Path | RunDirectory | ReportInputs
 
 
 class PlotFunction(Protocol):
-    """Draws a figure of one panel, on `ax` or on axes of its own; `problem` chooses that of a figure about one."""
+    """Draws a figure on `ax`, which is as many axes as it has panels, or on axes of its own; `problem` chooses one."""
 
-    def __call__(self, source: Source, ax: Axes | None = None, *, problem: str | None = None) -> Axes:
+    def __call__(
+        self, source: Source, ax: Axes | Sequence[Axes] | None = None, *, problem: str | None = None
+    ) -> tuple[Axes, ...]:
         """Draw the figure; return its axes."""
 
 
-class SheetFunction(Protocol):
-    """Draws a figure of several panels; `problem` chooses that of a figure about one."""
+def _draw(drawing: Drawing, ax: Axes | Sequence[Axes] | None) -> tuple[Axes, ...]:
+    """Draw a figure on axes of a user's, or on those of a new figure."""
+    if ax is None:
+        from matplotlib import pyplot
 
-    def __call__(self, source: Source, *, problem: str | None = None) -> tuple[Axes, ...]:
-        """Draw the figure; return the axes of its panels."""
-
-
-def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tuple[Axes, ...]:
-    from matplotlib import pyplot
-
-    inputs = source if isinstance(source, ReportInputs) else read_inputs(find_run(source))
-    if problem is not None:
-        inputs = replace(inputs, problems=(problem,))
-    spec = figure_specs()[name]
-    drawing = next(iter(spec.draw(inputs)), None)
-    if drawing is None:
-        needs = spec.needs if isinstance(source, ReportInputs) else spec.needs.replace("RUN", find_run(source).quoted)
-        raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {needs}")
-    return draw_panels(drawing, pyplot.figure, ax)
-
-
-_Function = TypeVar("_Function", PlotFunction, SheetFunction)
-
-
-def _named(draw: _Function, name: str) -> _Function:
-    """Return a function under the name of its figure, with a line of documentation."""
-    function: Any = draw
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Draw the figure `{name}` of a run (path, name or `Run`), or of one `problem`; return its axes."
-    return draw
+        return draw_figure(drawing, pyplot.figure)
+    axes = tuple(ax) if isinstance(ax, Iterable) else (ax,)
+    if len(axes) != len(drawing.panels):
+        raise ConfigError(f"{drawing.name} has {len(drawing.panels)} panels; {len(axes)} axes were given")
+    for panel, own in zip(drawing.panels, axes, strict=True):
+        draw((panel,), (own,), own.get_position().width * figure_of(own).get_size_inches()[0])
+    if len(axes) == 1:
+        axes[0].set_title(drawing.title)
+    return axes
 
 
 def _plot(name: str) -> PlotFunction:
-    def draw(source: Source, ax: Axes | None = None, *, problem: str | None = None) -> Axes:
-        return _draw(name, source, ax, problem)[0]
+    """Return the function of a figure."""
 
-    return _named(draw, name)
+    def plot(
+        source: Source, ax: Axes | Sequence[Axes] | None = None, *, problem: str | None = None
+    ) -> tuple[Axes, ...]:
+        inputs = source if isinstance(source, ReportInputs) else read_inputs(find_run(source))
+        if problem is not None:
+            inputs = replace(inputs, problems=(problem,))
+        measured = drawings(inputs, (name,)).get(name)
+        if measured is None:
+            needs = figure_specs()[name].needs
+            needs = needs if isinstance(source, ReportInputs) else needs.replace("RUN", find_run(source).quoted)
+            raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {needs}")
+        return _draw(measured[0], ax)
 
-
-def _sheet(name: str) -> SheetFunction:
-    def draw(source: Source, *, problem: str | None = None) -> tuple[Axes, ...]:
-        return _draw(name, source, None, problem)
-
-    return _named(draw, name)
+    plot.__name__ = plot.__qualname__ = name
+    plot.__doc__ = (
+        f"Draw the figure `{name}` of a run (path, name or `Run`), or of one `problem`; return the axes of its panels."
+    )
+    return plot
 
 
 accuracy = _plot("accuracy")
 accuracy_by_difficulty = _plot("accuracy_by_difficulty")
 baseline_comparison = _plot("baseline_comparison")
-case_study = _sheet("case_study")
+case_study = _plot("case_study")
 category_kl_breakdown = _plot("category_kl_breakdown")
 causal = _plot("causal")
-dose_response = _sheet("dose_response")
+dose_response = _plot("dose_response")
 entropy = _plot("entropy")
 entropy_reduction = _plot("entropy_reduction")
 length = _plot("length")
@@ -123,9 +119,9 @@ reward = _plot("reward")
 sampling = _plot("sampling")
 spike_density_comparison = _plot("spike_density_comparison")
 spikes = _plot("spikes")
-summary_dashboard = _sheet("summary_dashboard")
+summary_dashboard = _plot("summary_dashboard")
 token_heat_map = _plot("token_heat_map")
-training_curves = _sheet("training_curves")
+training_curves = _plot("training_curves")
 
 
 def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes:
@@ -140,6 +136,7 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     """
     from matplotlib import pyplot
 
+    from swerve.report.draw.figures import draw_panels
     from swerve.report.study import study_drawings
 
     study = source if isinstance(source, Study) else read_study(find_study(source) or Path(source))

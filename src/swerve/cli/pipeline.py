@@ -20,6 +20,7 @@ from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, neare
 if TYPE_CHECKING:
     from swerve.config import Config
     from swerve.progress import Progress
+    from swerve.report.draw.paper import Look
 
 
 def train(
@@ -259,21 +260,29 @@ def report(
     formats: Annotated[
         str | None, typer.Option("--format", metavar="png,pdf,svg", help="With --figures.  [default: all three]")
     ] = None,
+    width: Annotated[
+        str | None,
+        typer.Option("--width", metavar="column|text", help="With --figures: 3.25 or 6.75 inches.  [default: text]"),
+    ] = None,
+    no_titles: Annotated[bool, typer.Option("--no-titles", help="With --figures: without titles above them.")] = False,
 ) -> Result:
-    """Write one offline page, with figures, of runs, probes or samples.
+    """Write one offline page of runs, probes or samples, or figures for a paper.
 
     Several runs are compared. A study's page is written again from its record.
 
     Examples:
       swerve report runs/mine
       swerve report runs/a runs/b --out compared
-      swerve report runs/mine --figures accuracy,divergence --format pdf
+      swerve report runs/mine --figures accuracy,causal --width column --format pdf
     """
     given = rest or ()
     if figures:
-        return _write_figures(source, given, problems=problem or (), formats=formats)
-    if problem or formats:
-        raise ConfigError("--problem and --format are of figures; add --figures")
+        from swerve.report.draw.paper import FORMATS, Look
+
+        look = Look(formats=_words(formats or "") or tuple(FORMATS), width=width or "text", has_titles=not no_titles)
+        return _write_figures(source, given, problems=problem or (), look=look)
+    if problem or formats or width or no_titles:
+        raise ConfigError("--problem, --format, --width and --no-titles are of figures; add --figures")
     from swerve.artifacts.run import find_run
     from swerve.cli.runs import main_progress
     from swerve.cli.study_command import report_runs
@@ -297,11 +306,15 @@ def report(
     return Result({"report": str(page)}, f"Report: {page}")
 
 
-def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None) -> Result:
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], look: Look) -> Result:
     """Write figures of a run or a probe, all or those that are named, and print their paths.
 
     Raises:
-        ConfigError: there is no such figure, format or problem.
+        ConfigError: there is no such figure or problem.
         ArtifactError: none of them could be drawn.
     """
     if _sample_files(Path(name)):
@@ -309,11 +322,10 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], f
     from swerve.artifacts.run import find_run
     from swerve.artifacts.study import find_study, read_study
     from swerve.cli.runs import main_progress
-    from swerve.report.draw.figures import FORMATS
     from swerve.report.figures import missing_lines, write_run_figures
 
-    words = [tuple(word for text in texts for word in text.split(",") if word) for texts in (rest, [formats or ""])]
-    names, chosen = words[0] if words[0] != ("all",) else (), words[1] or tuple(FORMATS)
+    names = tuple(word for text in rest for word in _words(text))
+    names = () if names == ("all",) else names
 
     # A study has figures of its own.
     study = find_study(name)
@@ -322,12 +334,12 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], f
             raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
         from swerve.report.study import write_study_figures
 
-        paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=chosen)
+        paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=look.formats)
         return Result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)))
 
     # Figures whose numbers were not measured are named, each with what would measure them.
     run = find_run(name)
-    written = write_run_figures(run, names, problems=problems, formats=chosen)
+    written = write_run_figures(run, names, look, problems=problems)
     lines = missing_lines(written.missing, run)
     if not written.figures:
         raise ArtifactError("; ".join(lines))

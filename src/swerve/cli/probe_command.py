@@ -68,7 +68,7 @@ def probe(
         typer.Option(
             "--steps",
             metavar="STEP[,STEP]...",
-            help="With RECIPE, only these: prepare, sample, divergence, analysis, figures, report.  [default: all]",
+            help="With RECIPE, only these: prepare, sample, divergence, analysis, report.  [default: all]",
         ),
     ] = None,
 ) -> Result | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     paths = {name: str(resolve_model(f"{name}={recipe.models[name]}").path) for name in recipe.used}
     recipe, progress = recipe.model_copy(update={"models": paths}), main_progress()
 
-    if {*chosen} - {"figures", "report"}:
+    if chosen != ("report",):
         check_files(recipe)
     if recipe.sample is not None and "sample" in chosen:
         _sample(recipe, progress)
@@ -47,13 +47,13 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     if not is_main_process():
         return None
 
-    # Figures and page are written from what is there.
+    # The page is written from what is there.
     out = RunDirectory(Path(recipe.out))
-    _write_report(recipe, out, chosen, progress)
+    if "report" in chosen:
+        _write_report(recipe, out, progress)
     summary = read_summary(out)
-    written = {"figures": out.report_path / "figures", "report": out.report_path / "index.html"}
-    lines = [findings_text(out)] if summary and not set(chosen) <= written.keys() else []
-    lines += [f"{step.capitalize()}: {written[step]}" for step in chosen if step in written]
+    lines = [findings_text(out)] if summary and chosen != ("report",) else []
+    lines += [f"Report: {_page(out)}"] if "report" in chosen else []
     return Result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]))
 
 
@@ -89,25 +89,21 @@ def _sample(recipe: ProbeRecipe, progress: Progress) -> None:
         progress.note(f"sample {name}: {'skipped, it is done' if was_there else 'done'}")
 
 
-def _write_report(recipe: ProbeRecipe, out: RunDirectory, steps: Sequence[StepName], progress: Progress) -> None:
-    """Write figures and page, unless they are there and of the same summary."""
-    from swerve.report.figures import write_run_figures
+def _page(out: RunDirectory) -> Path:
+    return out.report_path / "index.html"
+
+
+def _write_report(recipe: ProbeRecipe, out: RunDirectory, progress: Progress) -> None:
+    """Write the page, unless it is there and of the same summary."""
     from swerve.report.run_page import write_page
 
-    if not {"figures", "report"} & set(steps):
-        return
-    # Both depend on the summary and on what the page is asked to show.
+    # It depends on the summary and on what the page is asked to show.
     summary = out.probe_path / "summary.json"
     if not summary.is_file():
-        raise ConfigError(f"{summary} does not exist: figures and report need the step analysis; add it to --steps")
+        raise ConfigError(f"{summary} does not exist: the report needs the step analysis; add it to --steps")
     key = digest_of(__version__, sha256_file(summary), recipe.report.model_dump(mode="json"))
     done = steps_done(out.probe_path)
-    writers: dict[StepName, tuple[Path, Callable[[], object]]] = {
-        "figures": (out.report_path / "figures", lambda: write_run_figures(out)),
-        "report": (out.report_path / "index.html", lambda: write_page(out, options=recipe.report)),
-    }
-    for step, (there, write) in writers.items():
-        if step in steps and there.exists() and done.get(step) == key:
-            progress.note(f"{step}: skipped, it is done")
-        elif step in steps:
-            do_step(done, step, key, write, progress)
+    if _page(out).is_file() and done.get("report") == key:
+        progress.note("report: skipped, it is done")
+    else:
+        do_step(done, "report", key, lambda: write_page(out, options=recipe.report), progress)

@@ -16,7 +16,7 @@ from swerve.problems import TaskConfig
 from swerve.seeds import derive_seed
 from swerve.settings import Model, PositiveInt
 
-StepName = Literal["prepare", "sample", "divergence", "analysis", "figures", "report"]
+StepName = Literal["prepare", "sample", "divergence", "analysis", "report"]
 STEPS: tuple[StepName, ...] = get_args(StepName)
 """In their order."""
 

@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
-from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import FORMATS, write_figures
+from swerve.report.draw.paper import DEFAULT_LOOK, FORMATS, Drawing, Look, rows_drawing, write_figures
+from swerve.report.draw.paper import check_names as check_names
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.topics import topics
 from swerve.report.topics.topic import FigureSpec
@@ -29,55 +29,51 @@ def figure_specs() -> dict[str, FigureSpec]:
     return {name: spec for topic in topics() for name, spec in topic.figures.items()}
 
 
-def check_names(what: str, given: Iterable[str], allowed: Collection[str]) -> None:
-    """Check that names are known.
-
-    Raises:
-        ConfigError: one is not; the message names the nearest.
-    """
-    for name in given:
-        if name not in allowed:
-            raise ConfigError(f"{what}: there is no '{name}'{nearest(name, allowed)} ({', '.join(allowed)})")
+def drawings(inputs: ReportInputs, names: Collection[str]) -> dict[str, tuple[Drawing, ...]]:
+    """Return the figures of these names whose numbers were measured."""
+    drawn: dict[str, tuple[Drawing, ...]] = {}
+    for topic in topics():
+        specs = {name: spec for name, spec in topic.figures.items() if name in names}
+        of_rows = [name for name, spec in specs.items() if spec.draw is None]
+        rows = {rows.id: rows for rows in topic.rows(inputs)} if topic.rows is not None and of_rows else {}
+        for name, spec in specs.items():
+            made = map(rows_drawing, [rows[name]] if name in rows else []) if spec.draw is None else spec.draw(inputs)
+            drawn[name] = tuple(drawing for drawing in made if drawing.panels)
+    return {name: made for name, made in drawn.items() if made}
 
 
 def write_run_figures(
     run: RunDirectory,
     names: Collection[str] = (),
+    look: Look = DEFAULT_LOOK,
     *,
     problems: Iterable[str] = (),
-    formats: Collection[str] = tuple(FORMATS),
 ) -> WrittenFigures:
     """Write figures of a run or a probe into `report/figures/`, each with its numbers as CSV, from artifacts alone.
 
     Args:
         run: the run or the probe's directory.
         names: which; all by default. Their files of an earlier report are replaced; with all, any other are removed.
+        look: their formats, their width, and whether they have titles.
         problems: ids of the problems that figures about problems are of; by default those where a swap does most.
-        formats: of `png`, `pdf` and `svg`.
 
     Raises:
-        ConfigError: there is no such figure, format or problem.
+        ConfigError: there is no such figure or problem.
         ArtifactError: there is nothing to report, or an artifact is damaged.
         DiskFullError: no room.
     """
-    check_names("--figures", names, figure_specs())
-    check_names("--format", formats, FORMATS)
+    specs = figure_specs()
+    check_names("--figures", names, specs)
     inputs = replace(read_inputs(run), problems=tuple(problems))
-    return write_all_figures(inputs, run.report_path / "figures", names, formats=formats)
-
-
-def write_all_figures(
-    inputs: ReportInputs, directory: Path, names: Collection[str] = (), *, formats: Collection[str] = tuple(FORMATS)
-) -> WrittenFigures:
-    """Write the figures whose numbers were measured; see `write_run_figures`."""
-    specs = {name: spec for name, spec in figure_specs().items() if not names or name in names}
-    drawings = {name: list(spec.draw(inputs)) for name, spec in specs.items()}
-    written = write_figures(chain.from_iterable(drawings.values()), directory, formats)
+    specs = {name: spec for name, spec in specs.items() if not names or name in names}
+    drawn = drawings(inputs, specs)
+    directory = run.report_path / "figures"
+    written = write_figures(chain.from_iterable(drawn.values()), directory, look)
     for suffix in (*FORMATS, "csv"):
         for path in directory.glob(f"*.{suffix}"):
             if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's
                 path.unlink()
-    missing = {name: _needs(spec, inputs) for name, spec in specs.items() if not drawings[name]}
+    missing = {name: _needs(spec, inputs) for name, spec in specs.items() if name not in drawn}
     return WrittenFigures(figures=written, missing=missing)
 
 

@@ -116,6 +116,20 @@ class Curves:
     greys: tuple[str, ...] = ()
     """Columns that are nulls."""
 
+    @property
+    def places(self) -> tuple[float, ...]:
+        """Where the rows lie along the axis, from 0 to 1.
+
+        >>> Curves(x=(0, 1, 10, 100), is_log=True).places
+        (0.0, 0.333..., 0.666..., 1.0)
+        """
+        values = [math.log(value) + 1 if self.is_log and value > 0 else value for value in self.x]
+        # On a logarithmic axis 0 lies one step left of the first place above it.
+        if self.is_log and self.x[0] <= 0 < len(values) - 1:
+            values[0] = values[1] - (values[-1] - values[1]) / max(1, len(values) - 2)
+        first, span = min(values, default=0.0), (max(values, default=0.0) - min(values, default=0.0)) or 1.0
+        return tuple((value - first) / span for value in values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:

@@ -120,7 +120,7 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
 def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator[str]:
     if isinstance(cell, Estimate):
         yield _line(place(cell.low), y, place(cell.high), y, f"range {kind}")
-    yield f'<circle cx="{place(_mean(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
+    yield f'<circle cx="{place(mean_of(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
 
 
 def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
@@ -135,7 +135,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
         inside = min(max(value, ticks[0]), ticks[-1])
         return round(bottom - (bottom - top) * (inside - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
-    x = _places(plot)
+    x = [_LEFT + (_RIGHT - _LEFT) * place for place in plot.places]
 
     def parts() -> Iterator[str]:
         for tick in ticks:
@@ -161,9 +161,9 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             yield from _curve(known, y)
             for at, cell in known if len(known) <= 24 else ():
                 text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
-                dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
+                dot = f'<circle cx="{at:.2f}%" cy="{y(mean_of(cell)):g}" r="3" class="dot">'
                 yield f"{dot}<title>{text}</title></circle>"
-            end = y(_mean(known[-1][1])) + 4
+            end = y(mean_of(known[-1][1])) + 4
             while any(abs(end - other) < _LINE for other in ends):
                 end += 3
             ends.append(end)
@@ -172,22 +172,9 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
     return _CURVES, parts()
 
 
-def _mean(cell: Estimate | float) -> float:
+def mean_of(cell: Estimate | float) -> float:
+    """Return the number of a cell, whether it has an interval or not."""
     return cell.mean if isinstance(cell, Estimate) else cell
-
-
-def _places(plot: Curves) -> list[float]:
-    """Return where rows lie across, in percent of the width."""
-
-    def position(value: float) -> float:
-        return math.log(value) + 1 if plot.is_log and value > 0 else value
-
-    # On a logarithmic axis 0 lies one step left of the first place above it.
-    values = [position(value) for value in plot.x]
-    if plot.is_log and plot.x and plot.x[0] <= 0 < len(values) - 1:
-        values[0] = values[1] - (values[-1] - values[1]) / max(1, len(values) - 2)
-    first, span = min(values), (max(values) - min(values)) or 1.0
-    return [_LEFT + (_RIGHT - _LEFT) * (value - first) / span for value in values]
 
 
 def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
@@ -208,7 +195,7 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
 
 def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> Iterator[str]:
     """Yield a line and the band of its intervals, stretched from a plot 100 wide."""
-    line = "L".join(f"{at:.2f} {y(_mean(cell)):g}" for at, cell in known)
+    line = "L".join(f"{at:.2f} {y(mean_of(cell)):g}" for at, cell in known)
     upper = [f"{at:.2f} {y(cell.high):g}" for at, cell in known if isinstance(cell, Estimate)]
     lower = [f"{at:.2f} {y(cell.low):g}" for at, cell in known if isinstance(cell, Estimate)]
     band = f'<path d="M{"L".join([*upper, *reversed(lower)])}Z" class="band"/>' if len(upper) > 1 else ""

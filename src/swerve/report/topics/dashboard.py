@@ -1,52 +1,41 @@
-"""Dashboard: the main figures of a run on one sheet."""
+"""The main figures on one sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import replace
 
-from swerve.report.draw.figures import Drawing, grid_of
+from swerve.report.draw.paper import Drawing
+from swerve.report.figures import drawings
 from swerve.report.read import ReportInputs
-from swerve.report.topics import topics
 from swerve.report.topics.topic import FigureSpec, Topic
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _MAIN = (
+    "accuracy",
     "mean_kl_progression",
     "spike_density_comparison",
     "category_kl_breakdown",
     "entropy_reduction",
-    "accuracy",
     "causal",
     "baseline_comparison",
     "spikes",
     "recovery",
     "null_spikes",
 )
-"""Those of one panel, in order: the first six that were measured are drawn."""
+"""Those whose first panel is shown, in order: the first six that were measured."""
 _NUM_PANELS = 6
 
 
 def _drawings(inputs: ReportInputs) -> Iterator[Drawing]:
-    specs = {name: spec for topic in topics() for name, spec in topic.figures.items()}
-    drawings = [drawing for name in _MAIN for drawing in specs[name].draw(inputs)][:_NUM_PANELS]
-    if len(drawings) > 1:
-        columns = min(3, len(drawings))
+    measured = drawings(inputs, _MAIN)
+    shown = [drawing for name in _MAIN for drawing in measured.get(name, ())][:_NUM_PANELS]
+    if len(shown) > 1:
         yield Drawing(
             name="summary_dashboard",
-            draw=partial(_draw, drawings=drawings),
-            rows=tuple({"figure": drawing.name, **row} for drawing in drawings for row in drawing.rows),
-            panels=grid_of(len(drawings), columns),
-            size=(5.6 * columns, 3.4 if len(drawings) <= columns else 6.8),
+            title="",
+            panels=tuple(replace(drawing.panels[0], title=drawing.title) for drawing in shown),
+            records=tuple({"figure": drawing.name, **record} for drawing in shown for record in drawing.records),
         )
-
-
-def _draw(*panels: Axes, drawings: Sequence[Drawing]) -> None:
-    for axes, drawing in zip(panels, drawings, strict=True):
-        drawing.draw(axes)
 
 
 TOPIC = Topic(

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart
-from swerve.report.draw.figures import Drawing, chart_drawing
+from swerve.report.draw.figures import chart_drawing
 from swerve.report.draw.panels import Section
+from swerve.report.draw.paper import Drawing
 from swerve.report.read import ReportInputs
 from swerve.report.rows import Curves, Rows
 
@@ -35,8 +36,8 @@ class FigureSpec:
     shows: str
     """What it shows, a sentence."""
     draw: Callable[[ReportInputs], Iterable[Drawing]] | None = None
-    """Nothing where it was not measured; one for each chosen problem where it is about problems. None: the plot of the
-    topic's rows of the same name."""
+    """For what is not rows: nothing where it was not measured, one for each chosen problem where it is about problems.
+    None: the plots of the topic's rows whose id is its name."""
     needs: str = "swerve probe RUN"
     """The command that makes its data, or what a run must have."""
     is_of_problem: bool = False
@@ -103,6 +104,6 @@ def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[Repo
     return lambda inputs: () if inputs.summary is None else write(inputs.summary)
 
 
-def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Drawing]]:
+def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Any]]:
     """Return what draws one of the page's charts as a figure."""
     return lambda inputs: (chart_drawing(chart) for chart in charts(inputs) if chart.id == id and chart.measured)

@@ -1,0 +1,482 @@
+"""Figures for papers: rows of numbers drawn as wide as a column or as the text of a page, and their files."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swerve.artifacts.files import atomic_path, write_text
+from swerve.errors import ConfigError, nearest
+from swerve.estimates import Estimate
+from swerve.formats.text_tables import csv_text
+from swerve.report.draw.svg import axis_ticks, mean_of, tick_text
+from swerve.report.rows import Curves, Dots, Rows, Unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+WIDTHS: Mapping[str, float] = {"column": 3.25, "text": 6.75}
+"""Of figures, in inches: of a column, and of the text of a page in two columns."""
+FORMATS: Mapping[str, Mapping[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "ModDate": None},
+    "svg": {"Date": None},
+}
+"""File formats, with the metadata that would make two files of the same figure differ."""
+COLOURS = ("#b8430f", "#0b62a8", "#16805d", "#7c3aad", "#7a6400", "#a8125e", "#00788c", "#4b4540")
+"""The first is the hue of what training did; they differ to any colour vision, and so do markers and lines."""
+HUE, GREY, PALE = COLOURS[0], "#7d766d", "#cfc9c0"
+FONT = "DejaVu Sans"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")
+_DPI = 300
+_TEXT = 7.0
+"""Size of all text, in points."""
+_LETTER = 0.062
+"""Width of a letter of that size, in inches."""
+_LINE = 0.145
+_MAX_LABEL = 60
+_MANY = 24
+"""Points of a curve from which it has no markers."""
+_STYLE: dict[Any, Any] = {
+    "font.size": _TEXT,
+    "font.family": FONT,
+    "axes.labelsize": _TEXT,
+    "axes.titlesize": _TEXT,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "figure.titlesize": 8.0,
+    "figure.titleweight": "bold",
+    "xtick.labelsize": _TEXT,
+    "ytick.labelsize": _TEXT,
+    "legend.fontsize": _TEXT,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#9d968c",
+    "axes.linewidth": 0.6,
+    "grid.color": "#e5e1d9",
+    "grid.linewidth": 0.5,
+    "xtick.major.size": 2.0,
+    "ytick.major.size": 2.0,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.2,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "swerve",
+}
+
+Record = Mapping[str, str | int | float | bool | None]
+
+
+def check_names(what: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Check that names are known.
+
+    Raises:
+        ConfigError: one is not; the message names the nearest.
+    """
+    for name in given:
+        if name not in allowed:
+            raise ConfigError(f"{what}: there is no '{name}'{nearest(name, allowed)} ({', '.join(allowed)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How figures are written.
+
+    Raises:
+        ConfigError: there is no such format or width.
+    """
+
+    formats: tuple[str, ...] = tuple(FORMATS)
+    width: str = "text"
+    has_titles: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        check_names("--format", self.formats, FORMATS)
+        check_names("--width", (self.width,), WIDTHS)
+
+
+DEFAULT_LOOK = Look()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """The axes of a figure that one thing is drawn on."""
+
+    draw: Callable[[Axes, float], None]
+    """Draws it; given the width of the panel in inches."""
+    height: Callable[[float], float]
+    """In inches with its labels, by its width."""
+    title: str = ""
+    is_wide: bool = False
+    """Whether it takes the whole width of a figure."""
+    is_aligned: bool = True
+    """Whether its left end is that of the panels above and below."""
+    names: tuple[str, ...] = ()
+    """Of its rows, which panels beside each other share."""
+    key: tuple[str, ...] = ()
+    """What its legend names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure that can be drawn, at any width."""
+
+    name: str
+    """Of its files."""
+    title: str
+    panels: tuple[Panel, ...]
+    records: tuple[Record, ...]
+    """The numbers as the artifacts have them, a line of the CSV each."""
+
+
+def rows_drawing(rows: Rows) -> Drawing:
+    """Return the figure of rows: a panel for each of their plots."""
+    kept = rows.kept
+    panels = tuple(panel for plot in kept.plots if (panel := _panel(kept, plot)) is not None)
+    return Drawing(name=rows.id, title=rows.title, panels=panels, records=kept.records)
+
+
+def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
+    """Draw panels on as many axes, each so many inches wide."""
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE):
+        for panel, own in zip(panels, axes, strict=True):
+            panel.draw(own, width)
+            _set_legend(own, panel, width)
+            if panel.title:
+                own.set_title(_wrapped(panel.title, width))
+
+
+def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
+    """Draw a figure and return its panels; `make` makes a matplotlib figure, given size, resolution and layout."""
+    from matplotlib import rc_context
+
+    # Panels stand below each other in a column, else side by side; a legend and a title make room for themselves.
+    inches, grid = WIDTHS[look.width], _grid(drawing.panels, is_narrow=look.width == "column")
+    heights = [max(_height(panel, inches / len(line)) for panel in line) for line in grid]
+    title = _wrapped(drawing.title, inches, size=8.0) if look.has_titles else ""
+    room = 0.17 * (1 + title.count("\n")) if title else 0.0
+    with rc_context(_STYLE):
+        figure = make(figsize=(inches, sum(heights) + room), dpi=_DPI, layout="constrained")
+        if title:
+            figure.suptitle(title, x=0.008, ha="left")
+        panels = []
+        for line, axes in zip(grid, _lines_of_axes(figure, grid, heights), strict=True):
+            draw(line, axes, inches / len(line))
+            for one, left, right in zip(axes[1:], line, line[1:], strict=False):
+                one.tick_params(labelleft=not right.names or left.names != right.names)
+            panels += axes
+    return tuple(panels)
+
+
+def _lines_of_axes(figure: Figure, grid: Sequence[Sequence[Panel]], heights: Sequence[float]) -> list[list[Axes]]:
+    """Return axes for each line of panels; lines of as many panels are aligned with each other."""
+    blocks = [
+        list(block) for _, block in groupby(range(len(grid)), lambda row: (len(grid[row]), grid[row][0].is_aligned))
+    ]
+    sizes = [[heights[row] for row in block] for block in blocks]
+    outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, sizes)))
+    lines = []
+    for place, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+        columns = len(grid[block[0]])
+        inner = outer[place].subgridspec(len(block), columns, height_ratios=size)
+        lines += [[figure.add_subplot(inner[row, column]) for column in range(columns)] for row in range(len(block))]
+    return lines
+
+
+def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEFAULT_LOOK) -> tuple[Path, ...]:
+    """Write every figure, and its numbers as `.csv`; the same bytes every time.
+
+    Raises:
+        DiskFullError: no room.
+    """
+    # The object interface with its own canvas: pyplot would keep state and may look for a display.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    canvases = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
+    paths = []
+    for drawing in drawings:
+        figure = figure_of(draw_figure(drawing, Figure, look)[0])
+        FigureCanvasAgg(figure)
+        with rc_context(_STYLE):
+            # Panels and labels are placed once; `savefig` would do so for each format, and draw each twice.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            _thin_ticks(figure)
+            for suffix in look.formats:
+                path = directory / f"{drawing.name}.{suffix}"
+                figure.dpi = _DPI
+                with atomic_path(path) as temporary:
+                    write = getattr(canvases[suffix](figure), f"print_{suffix}")
+                    write(temporary, metadata=FORMATS[suffix])
+                paths.append(path)
+        paths.append(directory / f"{drawing.name}.csv")
+        write_text(paths[-1], csv_text(drawing.records))
+    return tuple(paths)
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that a panel is of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
+    r"""Return `text` as matplotlib can draw it on one line: not read as a formula, its middle left out if it is long.
+
+    Control characters are escaped as Python does, and a character that the font lacks (Chinese, most emoji) is a box.
+
+    >>> label_text("$x$\n"), label_text("na\u00efve \u6570"), label_text("abcdef", limit=4)
+    ('\\$x\\$\\n', 'naïve □', 'ab…f')
+    """
+    shown = []
+    for character in _cut(text, 4 * limit):
+        if not character.isprintable():
+            shown.append(repr(character)[1:-1])
+        else:
+            shown.append(character if ord(character) in _glyphs(font) else "\N{WHITE SQUARE}")
+    return _cut("".join(shown), limit).replace("$", r"\$")
+
+
+def set_labels(axes: Axes, width: float, *, x: str = "", y: str = "") -> None:
+    """Name the axes of a panel, on several lines where a name is long."""
+    axes.set_xlabel(_wrapped(x, 0.75 * width))
+    axes.set_ylabel(_wrapped(y, 1.5))
+
+
+def name_rows(axes: Axes, names: Sequence[str], width: float) -> range:
+    """Name the rows of a panel with its numbers on the x axis, the first one on top; return their places."""
+    places = range(len(names))
+    axes.set_yticks(places, [_wrapped(name, _name_width(width)) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    return places
+
+
+def rows_height(names: Sequence[str], width: float) -> float:
+    """Return the height of a panel of named rows."""
+    lines = max((_wrapped(name, _name_width(width)).count("\n") + 1 for name in names), default=1)
+    return 0.45 + (0.08 + 0.13 * lines) * len(names)
+
+
+def _name_width(width: float) -> float:
+    return min(0.48 * width, 2.2)
+
+
+def _cut(text: str, limit: int) -> str:
+    tail = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _wrapped(text: str, width: float, *, size: float = _TEXT) -> str:
+    """Return a text on lines that are at most so many inches wide, three at most."""
+    letters = max(8, int(width * _TEXT / (_LETTER * size)))
+    lines = textwrap.wrap(_cut(text, 3 * letters - 12), letters, break_on_hyphens=False)
+    return "\n".join(map(label_text, lines))
+
+
+def colour_map() -> Colormap:
+    """Return the shades from nothing to the highest divergence: of one hue, from white."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("divergence", ["#ffffff", "#f6bc98", HUE, "#5a1c04"])
+
+
+@cache
+def _glyphs(font: str) -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(font)).get_charmap())
+
+
+def _grid(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
+    """Return the panels by line: one in a column, else two, or three that share the names of their rows."""
+    lines: list[list[Panel]] = []
+    for panel in panels:
+        line = lines[-1] if lines else []
+        shares = bool(panel.names) and all(other.names == panel.names for other in line)
+        has_room = len(line) < (3 if shares else 2) and not any(other.is_wide for other in (*line, panel))
+        if line and has_room and not is_narrow:
+            line.append(panel)
+        else:
+            lines.append([panel])
+    return lines
+
+
+def _height(panel: Panel, width: float) -> float:
+    key = math.ceil(len(panel.key) / _key_columns(panel.key, width)) if panel.key else 0
+    title = 1 + _wrapped(panel.title, width).count("\n") if panel.title else 0
+    return panel.height(width) + _LINE * (key + title)
+
+
+def _key_columns(names: Sequence[str], width: float) -> int:
+    each = _LETTER * max(len(label_text(name)) for name in names) + 0.42
+    return max(1, min(len(names), int(width / each)))
+
+
+def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
+    """Put the legend above a panel, where it covers nothing."""
+    if panel.key:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, width), borderaxespad=0.2,
+            columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+        )  # fmt: skip
+
+
+def _thin_ticks(figure: Figure) -> None:
+    """Hide the numbers of ticks that would touch the one before."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            last = None
+            for label in axis.get_ticklabels():
+                box = label.get_window_extent().expanded(1.1, 1.0)
+                if last is not None and box.overlaps(last):
+                    label.set_visible(False)
+                elif label.get_text():
+                    last = box
+
+
+def _panel(rows: Rows, plot: Dots | Curves) -> Panel | None:
+    """Return the panel of a plot; None where nothing of it was measured."""
+    if isinstance(plot, Dots):
+        if plot.column not in rows.columns:
+            return None
+        has_null = plot.null in rows.columns
+        names = tuple(
+            str(row[0])
+            for row, cell in zip(rows.rows, rows.column(plot.column), strict=True)
+            if isinstance(cell, Estimate | float | int)
+        )
+        return Panel(
+            draw=partial(_draw_dots, rows=rows, plot=plot, names=names),
+            height=partial(rows_height, names),
+            names=names,
+            key=(plot.column, plot.null) if has_null else (),
+        )
+    columns = tuple(name for name in plot.columns or rows.columns if name in rows.columns)
+    if not columns:
+        return None
+    key = (*columns, *plot.levels) if len(columns) + len(plot.levels) > 1 else ()
+    return Panel(draw=partial(_draw_curves, rows=rows, plot=plot, columns=columns), height=lambda width: 1.75, key=key)
+
+
+def _axis_title(column: str, unit: Unit) -> str:
+    return f"{column} ({unit.axis})" if unit.axis else column
+
+
+def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots, names: Sequence[str]) -> None:
+    """Draw the dots of a column with their intervals, what each is to be read against in grey below it."""
+    unit = rows.columns[plot.column]
+    places = dict(zip(names, name_rows(axes, names, width), strict=True))
+    columns = [(plot.column, 0.0)] if plot.null not in rows.columns else [(plot.column, -0.14), (plot.null, 0.14)]
+    for name, shift in columns:
+        for row, cell in zip(rows.rows, rows.column(name), strict=True):
+            if str(row[0]) in places and isinstance(cell, Estimate | float | int):
+                is_null = name == plot.null or row[0] in plot.greys
+                look = {"color": GREY if is_null else HUE, "fmt": "s" if is_null else "o", "label": label_text(name)}
+                error_bars(axes, [places[str(row[0])] + shift], [cell], unit, is_across=True, **look)
+
+    # All rows have one axis, with a line where no effect, or chance, is.
+    at = () if plot.at is None else (plot.at,)
+    ticks = axis_ticks(unit, [cell for name, _ in columns for cell in rows.column(name)], at=at)
+    axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    axes.set_xlim(*_limits(ticks, unit))
+    for value in at:
+        axes.axvline(value * unit.scale, color=GREY, linewidth=0.8, zorder=0)
+    set_labels(axes, width, x=_axis_title(plot.column, unit))
+
+
+def _limits(ticks: Sequence[float], unit: Unit) -> tuple[float, float]:
+    """Return the ends of an axis: those of its ticks with room for a dot."""
+    low, high = ticks[0] * unit.scale, ticks[-1] * unit.scale
+    return low - 0.03 * (high - low), high + 0.03 * (high - low)
+
+
+def error_bars(
+    axes: Axes, places: Sequence[float], cells: Sequence[Estimate | float], unit: Unit, *, is_across: bool, **look: Any
+) -> None:
+    """Draw numbers with their intervals, those that have one; `is_across`: the numbers are on the x axis."""
+    means = [mean_of(cell) * unit.scale for cell in cells]
+    ends = [(cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell) for cell in cells]
+    errors = [
+        [max(0.0, mean - low * unit.scale) for mean, (low, _) in zip(means, ends, strict=True)],
+        [max(0.0, high * unit.scale - mean) for mean, (_, high) in zip(means, ends, strict=True)],
+    ]
+    style: dict[str, Any] = {"markersize": 3.5, "elinewidth": 1.2, "linestyle": "none", **look}
+    if is_across:
+        axes.errorbar(means, places, xerr=errors, **style)
+    else:
+        axes.errorbar(places, means, yerr=errors, **style)
+
+
+def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves, columns: Sequence[str]) -> None:
+    """Draw columns along the rows: lines with bands, and grey levels to read them against."""
+    unit, places = rows.columns[columns[0]], plot.places
+    own = [name for name in columns if name not in plot.greys]
+    for index, name in enumerate(columns):
+        known = [
+            (place, cell)
+            for place, cell in zip(places, rows.column(name), strict=True)
+            if isinstance(cell, Estimate | float | int)
+        ]
+        x, means = [place for place, _ in known], [mean_of(cell) * unit.scale for _, cell in known]
+        colour = GREY if name in plot.greys else COLOURS[own.index(name) % len(COLOURS)]
+        axes.plot(
+            x, means, color=colour, linestyle=LINES[index % len(LINES)], label=label_text(name),
+            marker=MARKERS[index % len(MARKERS)] if len(known) <= _MANY else None,
+        )  # fmt: skip
+        band = [(place, cell) for place, cell in known if isinstance(cell, Estimate)]
+        low, high = ([getattr(cell, end) * unit.scale for _, cell in band] for end in ("low", "high"))
+        axes.fill_between([place for place, _ in band], low, high, color=colour, alpha=0.15, linewidth=0)
+    for index, (name, level) in enumerate(plot.levels.items()):
+        dashes = (0, ((2, 3), (6, 2))[index % 2])
+        axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=label_text(name))
+        axes.axhspan(level.low * unit.scale, level.high * unit.scale, color=GREY, alpha=0.1, linewidth=0)
+
+    ticks = axis_ticks(unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
+    axes.set_yticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    axes.set_ylim(*_limits(ticks, unit))
+    _set_steps(axes, plot, width)
+    title = unit.axis if len(columns) > 1 and unit.axis else _axis_title(columns[0], unit)
+    set_labels(axes, width, x=plot.x_title, y=title)
+
+
+def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
+    """Name the places along the axis that there is room for, and where stages of training end."""
+    shown: list[tuple[float, str]] = []
+    for place, x in zip(plot.places, plot.x, strict=True):
+        text = f"{x:,.4g}"
+        if not shown or (place - shown[-1][0]) * 0.75 * width > _LETTER * (len(text) + 1.5):
+            shown.append((place, text))
+    axes.set_xticks([place for place, _ in shown], [text for _, text in shown])
+    axes.set_xlim(-0.03, 1.03)
+    for name, end in plot.ends.items():
+        if plot.x[0] < end < plot.x[-1]:
+            place = next(place for place, x in zip(plot.places, plot.x, strict=True) if x >= end)
+            axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
+            axes.text(
+                place, 0.98, f" {label_text(name, limit=16)} ends", transform=axes.get_xaxis_transform(), color=GREY,
+                va="top",
+            )  # fmt: skip
