@@ -29,9 +29,14 @@ function token(text) {
   return element("code", {}, visible(text));
 }
 
-// White space that a reader could not see otherwise.
+// A short text with what a reader could not see or be misled by: white space, and characters that turn its direction.
 function visible(text) {
-  return text === "" ? "(empty)" : text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+  const seen = text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+  return seen.replace(/[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu, (character) => `[U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`) || "(empty)";
+}
+
+function quoted(text) {
+  return `“${visible(text)}”`;
 }
 
 function nats(value) {
@@ -44,6 +49,12 @@ function nats(value) {
 
 function percent(value) {
   return `${(100 * value).toFixed(1)}%`;
+}
+
+// A probability as a reader takes it in: a decimal only near 0 and 1.
+function chance(value) {
+  if (value < 0.001) return "<0.1%";
+  return value > 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value >= 0.1 && value < 0.99 ? 0 : 1)}%`;
 }
 
 function probability(value) {

@@ -1,0 +1,198 @@
+"use strict";
+// The rollouts of a page: what its two readers share, the address that leads back to what is shown, and the keys.
+const SECONDS_A_CHECKPOINT = 0.7;
+
+class Rollouts {
+  constructor(index) {
+    this.index = index;
+    this.checkpoint = index.checkpoints.length - 1;
+    this.divergence = index.divergences[0][0];
+    this.scale = "sqrt";
+    this.timer = null;
+    this.hero = new Reader(byId("hero"), this);
+    this.panel = new Reader(byId("panel"), this);
+    this.readers = [this.hero, this.panel];
+    this.active = this.hero;
+    this.list = new RolloutList(this);
+    byId("previous").addEventListener("click", () => this.step(-1));
+    byId("next").addEventListener("click", () => this.step(1));
+    byId("close").addEventListener("click", () => this.close());
+    byId("copy").addEventListener("click", () => this.copy());
+    window.addEventListener("hashchange", () => this.follow());
+    document.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  // The first screen comes first; the list's reader opens where the address says, else at the first row.
+  async start() {
+    this.setCheckpointOf(this.address().get("c"));
+    await this.hero.open(this.index.hero);
+    performance.mark("first");
+    if (!(await this.follow())) await this.panel.open(this.list.neighbour(0) ?? 0);
+    this.list.reveal();
+    performance.mark("loaded");
+  }
+
+  // Shared by the readers
+
+  setCheckpoint(checkpoint, isPlaying = false) {
+    if (!isPlaying) this.stop();
+    this.checkpoint = Math.max(0, Math.min(this.index.checkpoints.length - 1, checkpoint));
+    for (const reader of this.readers) reader.repaint();
+    this.keepAddress();
+  }
+
+  setCheckpointOf(label) {
+    const place = this.index.checkpoints.findIndex((checkpoint) => checkpoint.label === label);
+    if (place >= 0) this.checkpoint = place;
+  }
+
+  // `name` is "divergence" or "scale".
+  setShade(name, value) {
+    this[name] = value;
+    for (const reader of this.readers) reader.repaint();
+  }
+
+  play() {
+    if (this.timer !== null) return this.stop();
+    const last = this.index.checkpoints.length - 1;
+    this.timer = window.setInterval(() => {
+      if (this.checkpoint === last) this.stop();
+      else this.setCheckpoint(this.checkpoint + 1, true);
+    }, 1000 * SECONDS_A_CHECKPOINT);
+    return this.setCheckpoint(this.checkpoint === last ? 0 : this.checkpoint + 1, true);
+  }
+
+  stop() {
+    window.clearInterval(this.timer);
+    this.timer = null;
+    for (const reader of this.readers) reader.showPlaying();
+  }
+
+  activate(reader) {
+    this.active = reader;
+  }
+
+  moved(reader) {
+    this.active = reader;
+    this.keepAddress();
+  }
+
+  // The reader that keys speak to: the last one used, or the one on the screen where that one is not.
+  current() {
+    const isOnScreen = ({ root }) => {
+      const { top, bottom, height } = root.getBoundingClientRect();
+      return height > 0 && bottom > 0 && top < window.innerHeight;
+    };
+    if (isOnScreen(this.active)) return this.active;
+    return this.readers.find(isOnScreen) || null;
+  }
+
+  // The list's reader
+
+  async open(number, token = null) {
+    if (number === null || number === undefined) return;
+    this.active = this.panel;
+    byId("dock").classList.add("open");
+    await this.panel.open(number, token);
+    this.list.reveal();
+    byId("which").textContent = `Rollout ${number}`;
+    this.keepAddress();
+  }
+
+  step(distance) {
+    byId("list").scrollIntoView({ block: "nearest" });
+    return this.open(this.list.neighbour(distance));
+  }
+
+  close() {
+    byId("dock").classList.remove("open");
+    byId("list").focus({ preventScroll: true });
+  }
+
+  // The address: #r=12&c=rl-80&t=37
+
+  address() {
+    return new URLSearchParams(window.location.hash.slice(1));
+  }
+
+  // Written a moment after a change: browsers allow few changes of the address in a short time.
+  keepAddress() {
+    window.clearTimeout(this.writing);
+    this.writing = window.setTimeout(() => this.writeAddress(), 150);
+  }
+
+  writeAddress() {
+    window.clearTimeout(this.writing);
+    const { number, token } = this.active;
+    if (number === null) return;
+    const address = new URLSearchParams({ r: number, c: this.index.checkpoints[this.checkpoint].label, t: token });
+    window.history.replaceState(null, "", `#${address}`);
+  }
+
+  // Open what the address says, if it says a rollout of this page.
+  async follow() {
+    const address = this.address();
+    const number = Number.parseInt(address.get("r"), 10);
+    if (!this.index.rollouts[number]) return false;
+    this.setCheckpointOf(address.get("c"));
+    this.hero.repaint();
+    await this.open(number, Number.parseInt(address.get("t"), 10));
+    byId("dock").parentNode.scrollIntoView({ block: "start" });
+    return true;
+  }
+
+  async copy() {
+    this.writeAddress();
+    const button = byId("copy");
+    const before = button.textContent;
+    button.textContent = (await copyText(window.location.href)) ? "Copied" : "Copy it from the address bar";
+    window.setTimeout(() => {
+      button.textContent = before;
+    }, 1800);
+  }
+
+  // Keys
+
+  press(event) {
+    const { target } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (target.closest("input:not([type=range]), select, textarea") && event.key !== "Escape") return;
+    const reader = this.current();
+    const isFree = !target.closest("button, summary, a, input, [tabindex]:not(.tokens)");
+    const keys = {
+      j: () => this.step(1),
+      k: () => this.step(-1),
+      "/": () => byId("find").focus(),
+      Escape: () => (target === byId("find") ? target.blur() : this.close()),
+      ...(reader && {
+        n: () => reader.spike(1),
+        p: () => reader.spike(-1),
+        "[": () => this.setCheckpoint(this.checkpoint - 1),
+        "]": () => this.setCheckpoint(this.checkpoint + 1),
+      }),
+      ...(reader && isFree && {
+        " ": () => this.play(),
+        ArrowLeft: () => reader.pin(reader.token - 1),
+        ArrowRight: () => reader.pin(reader.token + 1),
+      }),
+    };
+    if (!Object.hasOwn(keys, event.key)) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+}
+
+// Whether a text could be copied: where there is no clipboard, by way of a field.
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = element("textarea", { class: "unseen", readonly: true }, text);
+    document.body.append(field);
+    field.select();
+    const isCopied = document.execCommand("copy");
+    field.remove();
+    return isCopied;
+  }
+}

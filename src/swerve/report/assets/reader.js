@@ -1,0 +1,511 @@
+"use strict";
+// One rollout: its tokens, shaded by how far training moved each, and what both models would write at one of them.
+// It stands twice on a page, on the first screen and beside the list; `page` (links.js) is what the two share.
+const SHADES = 15;
+const LOG_DECADES = 4;
+const LEAST_BLOCK = 100;
+const MOST_BLOCK = 400;
+const LONG_ROLLOUT = 150;
+const MOST_DOTS = 40;
+const PLAY = "M4 2l10 6-10 6z";
+const PAUSE = "M3 2h4v12H3zM9 2h4v12H9z";
+const SPACE_AT_START = /^\s/;
+const SPACE_AT_END = /\s$/;
+// Characters that turn the direction of the text after them.
+const TURNS = /[\u202a-\u202e\u2066-\u2069]/;
+
+// The shade of a divergence: 0 is none, SHADES as far as the scale goes.
+function shade(value, top, scale) {
+  if (!(value > 0)) return 0;
+  const share = Math.min(1, value / top);
+  return Math.round(SHADES * (scale === "log" ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : Math.sqrt(share)));
+}
+
+// The gaps as they are shown: a text without lines whose steps end in " ; " gets a line for each step.
+function shownGaps({ tokens, gaps }) {
+  if (tokens.concat(gaps).some((text) => text.includes("\n"))) return gaps;
+  return gaps.map((gap, k) => (gap === " " && tokens[k - 1] === ";" && gaps[k - 1] === " " && tokens[k] ? "\n" : gap));
+}
+
+// Ranges of 100 to 400 tokens that end at the end of a line where one ends there; gap k + 1 belongs to token k.
+function cutBlocks(tokens, gaps) {
+  const blocks = [];
+  let first = 0;
+  for (let end = 1; end <= tokens.length; end += 1) {
+    const size = end - first;
+    const endsLine = (tokens[end - 1] + gaps[end]).endsWith("\n");
+    if (end === tokens.length || size >= MOST_BLOCK || (size >= LEAST_BLOCK && endsLine)) {
+      blocks.push({ first, end, node: null, isBuilt: false, isSeen: false });
+      first = end;
+    }
+  }
+  return blocks;
+}
+
+// What one model would write at a token: rows that are made once and then only change.
+class TopTokens {
+  constructor(kind) {
+    this.title = element("b");
+    this.role = element("span");
+    this.rows = [];
+    this.node = element("div", { class: `model ${kind}` }, element("h4", {}, this.title, " ", this.role));
+  }
+
+  show(name, role, top, written) {
+    this.title.textContent = name;
+    this.role.textContent = role;
+    while (this.rows.length < top.length) this.addRow();
+    this.rows.forEach((row, k) => {
+      row.node.hidden = k >= top.length;
+      if (row.node.hidden) return;
+      const [word, probability] = top[k];
+      row.node.classList.toggle("written", word === written);
+      row.word.textContent = visible(word);
+      row.word.title = visible(word);
+      row.meter.style.setProperty("width", `${100 * probability}%`);
+      row.share.textContent = chance(probability);
+    });
+  }
+
+  addRow() {
+    const row = { word: element("span", { class: "word mono" }), meter: element("i"), share: element("span", { class: "share num" }) };
+    row.node = element("div", { class: "top" }, row.word, element("span", { class: "meter" }, row.meter), row.share);
+    this.rows.push(row);
+    this.node.append(row.node);
+  }
+}
+
+class Reader {
+  constructor(root, page) {
+    this.root = root;
+    this.page = page;
+    this.number = null;
+    this.rollout = null;
+    this.request = 0;
+    this.token = 0;
+    this.blocks = [];
+    this.tokens = this.part("tokens");
+    this.models = [new TopTokens("before"), new TopTokens("after")];
+    fill(this.part("models"), this.models.map((model) => model.node));
+    this.observer = new IntersectionObserver((entries) => this.see(entries), { root: this.tokens, rootMargin: "400px 0px" });
+    this.buildFilm();
+    this.bind();
+  }
+
+  part(name) {
+    return this.root.querySelector(`.${name}`);
+  }
+
+  // The checkpoints: a bar each, and the slider under them.
+
+  buildFilm() {
+    const { checkpoints } = this.page.index;
+    const every = Math.ceil(checkpoints.length / 12);
+    this.bars = checkpoints.map((checkpoint, k) => {
+      const isNamed = (checkpoints.length - 1 - k) % every === 0;
+      const bar = element("i");
+      const button = element("button", { type: "button", tabindex: -1, "aria-label": checkpoint.name, title: checkpoint.name }, element("span", { class: "column" }, bar), element("span", { class: "num" }, isNamed ? String(checkpoint.step) : "\u00a0"));
+      button.addEventListener("click", () => this.page.setCheckpoint(k));
+      return { button, bar };
+    });
+    fill(this.part("bars"), this.bars.map(({ button }) => button));
+    this.slider = this.root.querySelector("input[type=range]");
+    this.slider.max = String(checkpoints.length - 1);
+    this.part("strip").style.setProperty("--bars", String(checkpoints.length));
+    this.part("film").hidden = checkpoints.length < 2;
+  }
+
+  bind() {
+    this.slider.addEventListener("input", () => this.page.setCheckpoint(Number(this.slider.value)));
+    this.part("play").addEventListener("click", () => this.page.play());
+    this.tokens.addEventListener("pointerover", (event) => this.preview(this.positionOf(event.target)));
+    this.tokens.addEventListener("pointerleave", () => this.preview(null));
+    this.tokens.addEventListener("click", (event) => this.pin(this.positionOf(event.target)));
+    this.tokens.addEventListener("keydown", (event) => this.press(event));
+    for (const kind of ["pointerdown", "focusin"]) this.root.addEventListener(kind, () => this.page.activate(this));
+    for (const [name, key] of [["divergence", "divergence"], ["curve", "scale"]]) {
+      const select = this.part(name);
+      if (select) select.addEventListener("change", () => this.page.setShade(key, select.value));
+    }
+    const divergence = this.part("divergence");
+    if (divergence) fill(divergence, this.page.index.divergences.map(([key, name]) => element("option", { value: key }, name)));
+    this.part("own").addEventListener("toggle", () => this.showOwn());
+  }
+
+  // Another rollout
+
+  async open(number, token = null) {
+    this.request += 1;
+    const { request } = this;
+    let rollout = null;
+    try {
+      rollout = await readRollout(number);
+    } catch {
+      // It is neither in this page nor behind it.
+    }
+    if (request !== this.request) return;
+    this.number = number;
+    this.rollout = rollout;
+    this.entry = this.page.index.rollouts[number];
+    this.showFacts();
+    const isClosed = rollout === null;
+    this.part("closed").hidden = !isClosed;
+    this.part("closed").textContent = isClosed ? "The tokens of this rollout are not in this file, which holds the first million numbers of the run. The command swerve view opens all of them." : "";
+    this.part("halves").hidden = isClosed;
+    if (isClosed) return;
+    const wanted = token === null || Number.isNaN(token) ? this.entry.position : token;
+    this.token = Math.max(0, Math.min(rollout.tokens.length - 1, wanted));
+    this.wrong = new Map(rollout.wrong);
+    this.buildTokens();
+    this.showSwaps();
+    this.part("own").open = false;
+    this.part("own").hidden = !rollout.finalText || this.entry.source === this.page.index.final;
+    this.part("own").querySelector("summary").textContent = `What ${this.page.index.final} writes itself`;
+    this.part("key-wrong").hidden = this.wrong.size === 0;
+    this.repaint();
+    this.centre();
+    requestAnimationFrame(() => this.centre());
+  }
+
+  // The problem and the answers, wrong ones struck through.
+  showFacts() {
+    const { entry, rollout, page } = this;
+    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text === null || text === "" ? "no answer" : text));
+    const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, entry.question || entry.problem)))];
+    if (entry.correct !== null || entry.answer) facts.push(answer(entry.source, entry.answer, entry.correct === false));
+    const own = rollout ? rollout.finalAnswer : entry.final_answer;
+    if (own && entry.source !== page.index.final) facts.push(answer(page.index.final, own, false));
+    if (entry.gold && entry.gold !== entry.answer && entry.gold !== own) facts.push(answer("right answer", entry.gold, false));
+    fill(this.part("facts"), facts);
+  }
+
+  buildTokens() {
+    const { tokens, words } = this.rollout;
+    this.gaps = shownGaps(this.rollout);
+    this.spans = new Array(tokens.length);
+    this.marks = tokens.map((text, k) => this.markOf(text || words[k], k));
+    this.observer.disconnect();
+    this.blocks = cutBlocks(tokens, this.gaps);
+    const columns = Math.max(20, Math.floor((this.tokens.clientWidth || 400) / 9));
+    for (const block of this.blocks) {
+      const text = this.textOf(block);
+      const lines = text.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / columns)), 0);
+      block.node = element("div", { class: "block", dir: "auto" }, text);
+      block.node.style.setProperty("contain-intrinsic-block-size", `auto ${Math.round(1.8 * lines)}em`);
+    }
+    this.tokens.classList.toggle("long", tokens.length > LONG_ROLLOUT);
+    fill(this.tokens, this.blocks.map(({ node }) => node));
+    for (const { node } of this.blocks) this.observer.observe(node);
+  }
+
+  textOf({ first, end }) {
+    const { tokens } = this.rollout;
+    let text = first === 0 ? this.gaps[0] : "";
+    for (let k = first; k < end; k += 1) text += tokens[k] + this.gaps[k + 1];
+    return text;
+  }
+
+  // The classes of a token that stay: where its box may reach into spaces, wrong steps, and texts that need care.
+  markOf(text, k) {
+    const before = this.gaps[k] || (k > 0 ? this.rollout.tokens[k - 1] : " ");
+    const after = this.gaps[k + 1] || this.rollout.tokens[k + 1] || " ";
+    const marks = ["k"];
+    if (SPACE_AT_END.test(before) && !SPACE_AT_START.test(text)) marks.push("begins");
+    if (SPACE_AT_START.test(after) && !SPACE_AT_END.test(text)) marks.push("ends");
+    if (this.rollout.tokens[k] === "") marks.push("special");
+    if (this.wrong.has(k)) marks.push("wrong");
+    if (text.includes("\n") && text.trim() === "") marks.push("newline");
+    if (TURNS.test(text)) marks.push("turns");
+    return marks.join(" ");
+  }
+
+  // Spans of a block are made when it is first seen.
+  build(block) {
+    if (block.isBuilt) return;
+    block.isBuilt = true;
+    const { tokens, words } = this.rollout;
+    const nodes = block.first === 0 ? [this.gaps[0]] : [];
+    for (let k = block.first; k < block.end; k += 1) {
+      this.spans[k] = element("span", { id: `${this.root.id}-${k}`, role: "option", "data-at": k }, tokens[k] || words[k]);
+      nodes.push(this.spans[k], this.gaps[k + 1]);
+    }
+    fill(block.node, nodes);
+  }
+
+  blockOf(position) {
+    return this.blocks.find((block) => position < block.end);
+  }
+
+  spanOf(position) {
+    this.build(this.blockOf(position));
+    return this.spans[position];
+  }
+
+  positionOf(target) {
+    const span = target.closest("[data-at]");
+    return span ? Number(span.dataset.at) : null;
+  }
+
+  see(entries) {
+    for (const entry of entries) {
+      const block = this.blocks.find(({ node }) => node === entry.target);
+      if (!block) continue;
+      block.isSeen = entry.isIntersecting;
+      if (block.isSeen) this.paint(block);
+    }
+  }
+
+  // Colours
+
+  column(checkpoint) {
+    return this.rollout.column(this.page.divergence, checkpoint);
+  }
+
+  top() {
+    return this.page.index.top[this.page.divergence];
+  }
+
+  paint(block) {
+    this.build(block);
+    const values = this.column(this.page.checkpoint);
+    const top = this.top();
+    for (let k = block.first; k < block.end; k += 1) {
+      const span = this.spans[k];
+      const name = `${this.marks[k]} q${values ? shade(values[k], top, this.page.scale) : 0}${k === this.token ? " on" : ""}`;
+      if (span.className !== name) span.className = name;
+    }
+  }
+
+  // After a change of checkpoint, divergence or scale: what is on the screen and nothing else.
+  repaint() {
+    const { page } = this;
+    this.slider.value = String(page.checkpoint);
+    this.slider.setAttribute("aria-valuetext", page.index.checkpoints[page.checkpoint].name);
+    this.showPlaying();
+    for (const [name, value] of [["divergence", page.divergence], ["curve", page.scale]]) if (this.part(name)) this.part(name).value = value;
+    this.part("least").textContent = page.scale === "log" ? "a ten-thousandth" : "not at all";
+    this.part("most").textContent = page.divergence === "js" ? "as far as can be" : "the most in this run";
+    if (!this.rollout) return;
+    this.blockOf(this.token).isSeen = true;
+    for (const block of this.blocks) if (block.isSeen) this.paint(block);
+    this.show(this.token);
+  }
+
+  showPlaying() {
+    const isPlaying = this.page.timer !== null;
+    this.part("play").setAttribute("aria-pressed", String(isPlaying));
+    this.part("play").querySelector("path").setAttribute("d", isPlaying ? PAUSE : PLAY);
+  }
+
+  // Choosing a token: pointing at one shows it, a click or a key pins it.
+
+  preview(position) {
+    if (!this.rollout) return;
+    this.hovered = position;
+    this.show(position === null ? this.token : position);
+  }
+
+  pin(position) {
+    if (position === null || !this.rollout) return;
+    const before = this.spans[this.token];
+    if (before) before.classList.remove("on");
+    this.token = Math.max(0, Math.min(this.rollout.tokens.length - 1, position));
+    const span = this.spanOf(this.token);
+    this.paint(this.blockOf(this.token));
+    span.scrollIntoView({ block: "nearest" });
+    this.show(this.token);
+    this.part("unseen").textContent = `${this.part("numbers").textContent} ${this.part("wanted").textContent}`;
+    this.page.moved(this);
+  }
+
+  press(event) {
+    const last = this.rollout ? this.rollout.tokens.length - 1 : 0;
+    const moves = { ArrowUp: () => this.pin(this.beside(-1)), ArrowDown: () => this.pin(this.beside(1)), Home: () => this.pin(0), End: () => this.pin(last), Enter: () => this.pin(this.hovered ?? this.token) };
+    if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    moves[event.key]();
+  }
+
+  // The token above or below the pinned one, or null on the first and last line.
+  beside(direction) {
+    const from = this.spanOf(this.token).getBoundingClientRect();
+    let [best, distance, line] = [null, Infinity, null];
+    for (let k = this.token + direction; k >= 0 && k < this.rollout.tokens.length; k += direction) {
+      const box = this.spanOf(k).getBoundingClientRect();
+      if (Math.abs(box.top - from.top) < from.height / 2) continue;
+      if (line !== null && Math.abs(box.top - line) > from.height / 2) break;
+      line = box.top;
+      if (Math.abs(box.left - from.left) < distance) [best, distance] = [k, Math.abs(box.left - from.left)];
+    }
+    return best;
+  }
+
+  // The next spike of the text in a direction, from the end to the start again.
+  spike(direction) {
+    if (!this.rollout) return;
+    const known = (this.rollout.spikes[this.page.divergence] || [])[this.page.checkpoint] || [];
+    const places = [...(known.length ? known : [this.entry.position])].sort((a, b) => direction * (a - b));
+    this.pin(places.find((place) => direction * (place - this.token) > 0) ?? places[0]);
+  }
+
+  // The pinned token in the middle of the box, whose lines scroll in it; the page stays where it is.
+  centre() {
+    const box = this.tokens.getBoundingClientRect();
+    const place = this.spanOf(this.token).getBoundingClientRect();
+    if (place.top < box.top + 20 || place.bottom > box.bottom - 20) this.tokens.scrollTop += place.top - box.top - box.height / 2;
+  }
+
+  // What is known of one token.
+
+  show(position) {
+    const { rollout, page } = this;
+    const { checkpoints, reference } = page.index;
+    const label = checkpoints[page.checkpoint].label;
+    const written = rollout.words[position];
+    this.tokens.setAttribute("aria-activedescendant", `${this.root.id}-${this.token}`);
+    const [before, after] = [rollout.top(-1, position), rollout.top(page.checkpoint, position)];
+    this.part("models").hidden = !before && !after;
+    if (before || after) {
+      this.models[0].show(reference, "before", before || [], written);
+      this.models[1].show(label, "after", after || [], written);
+    }
+    this.showBefore(position, before || after);
+    const wanted = this.wrong.get(position);
+    this.part("wanted").textContent = wanted === undefined ? "" : `${position === rollout.firstWrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
+    this.part("numbers").textContent = this.numbers(position, label);
+    this.showFilm(position);
+  }
+
+  // The end of the text that both models read.
+  showBefore(position, isKnown) {
+    const { tokens, gaps } = this.rollout;
+    let text = "";
+    let first = position;
+    while (first > 0 && text.length < 18) {
+      first -= 1;
+      text = tokens[first] + gaps[first + 1] + text;
+    }
+    const [place, words] = this.part("after").children;
+    this.part("after").hidden = !isKnown;
+    place.textContent = position ? "after" : "first";
+    words.textContent = (first > 0 ? "… " : "") + visible(text.trim());
+  }
+
+  numbers(position, label) {
+    const { rollout, page } = this;
+    const pair = (name, format) => {
+      const values = [rollout.ofReference(name), rollout.column(name, page.checkpoint)];
+      return values.map((column) => (column ? format(column[position]) : "not measured")).join(" → ");
+    };
+    const category = (rollout.categories[position] || "").replace(/_/g, " ");
+    const place = `Token ${position + 1} of ${rollout.tokens.length}${category ? `, ${category}` : ""}${this.spikeName(position)}.`;
+    return `${quoted(rollout.words[position])}: probability ${pair("logprob", (value) => chance(Math.exp(value)))}, rank ${pair("rank", String)}, entropy ${pair("entropy", nats)} nats (${page.index.reference} → ${label}). ${place}`;
+  }
+
+  spikeName(position) {
+    const spikes = (this.rollout.spikes[this.page.divergence] || [])[this.page.checkpoint] || [];
+    const place = spikes.indexOf(position);
+    return place < 0 ? "" : `, spike ${place + 1} of ${spikes.length} from the highest`;
+  }
+
+  // Bars: the divergence of this token at every checkpoint.
+  showFilm(position) {
+    const { page } = this;
+    const top = this.top();
+    this.bars.forEach(({ button, bar }, k) => {
+      const values = this.column(k);
+      const value = values ? values[position] : 0;
+      bar.style.setProperty("height", `${100 * Math.max(0.03, Math.sqrt(Math.min(1, value / top)))}%`);
+      bar.className = `q${Math.max(2, shade(value, top, page.scale))}`;
+      button.classList.toggle("on", k === page.checkpoint);
+    });
+    const values = this.column(page.checkpoint);
+    const name = page.index.divergences.find(([key]) => key === page.divergence)[1];
+    const [checkpoint, rest] = this.part("now").children;
+    checkpoint.textContent = page.index.checkpoints[page.checkpoint].name;
+    const limit = page.divergence === "js" ? ` of at most ${top.toFixed(2)}` : "";
+    rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(values[position])}${limit} nats.` : ": not measured.";
+  }
+
+  // The causal test: one token forced, the rest written many times.
+
+  showSwaps() {
+    const { swaps } = this.rollout;
+    const places = new Map();
+    for (const swap of swaps) {
+      const key = `${swap.selection} ${swap.position} ${swap.policy}`;
+      places.set(key, [...(places.get(key) || []), swap]);
+    }
+    const tests = [...places.values()].filter((arms) => this.arm(arms, "reference") && this.arm(arms, "checkpoint"));
+    const main = tests.find(([swap]) => swap.selection === "spike") || tests[0];
+    const others = tests.filter((arms) => arms !== main).map((arms) => this.control(arms));
+    const isMissing = !main && this.page.index.rollouts.some((rollout) => rollout.effect);
+    fill(this.part("swap"), [
+      main ? element("h3", {}, "Is this token the cause?") : null,
+      ...(main ? [this.swapSentence(main), this.swapDots(main)] : []),
+      ...others,
+      isMissing ? element("p", { class: "soft" }, "No token of this rollout was swapped.") : null,
+    ]);
+  }
+
+  arm(arms, name) {
+    return arms.find((swap) => swap.arm === name);
+  }
+
+  writer(swap) {
+    return swap.policy === "checkpoint" ? this.page.index.final : this.page.index.reference;
+  }
+
+  swapSentence(arms) {
+    const [own, changed, third] = ["reference", "checkpoint", "alternative"].map((name) => this.arm(arms, name));
+    const place = element("button", { type: "button", class: "link" }, `token ${own.position + 1}`);
+    place.addEventListener("click", () => this.pin(own.position));
+    const claim = element("b", {}, `Write ${quoted(changed.token)} instead of ${quoted(own.token)} and ${this.writer(own)} finishes right ${changed.successes} times out of ${changed.num}, not ${own.successes}.`);
+    const gain = changed.successes - own.successes;
+    let rest = "";
+    if (third && gain > 0 && Math.abs(third.successes / third.num - changed.successes / changed.num) <= 1 / 16) rest = ` ${quoted(third.token)}, which neither model would write, does as much: what counts is to leave ${quoted(own.token)}.`;
+    else if (third) rest = ` ${quoted(third.token)}, which neither model would write, gives ${third.successes} of ${third.num}.`;
+    return element("p", {}, claim, rest, " At ", place, ".");
+  }
+
+  swapDots(arms) {
+    const names = { reference: "as it was", checkpoint: `from ${this.page.index.final}`, alternative: "from neither" };
+    const rows = Object.entries(names).flatMap(([name, text]) => {
+      const swap = this.arm(arms, name);
+      if (!swap) return [];
+      return [element("span", {}, element("b", { class: "mono" }, visible(swap.token)), ` ${text}`), this.dots(swap, name === "checkpoint"), element("span", { class: "num" }, `${swap.successes} of ${swap.num}`)];
+    });
+    return element("div", { class: "dots" }, ...rows);
+  }
+
+  // A dot for each continuation, full where its answer is right; a bar where there are many.
+  dots({ num, successes }, isOurs) {
+    const full = isOurs ? "ours" : "null";
+    const height = 12;
+    const width = 12 * Math.min(num, MOST_DOTS);
+    const marks = num <= MOST_DOTS
+      ? Array.from({ length: num }, (_, k) => svg("circle", { cx: 6 + 12 * k, cy: 6, r: 4.3, class: k < successes ? full : "none" }))
+      : [svg("rect", { width, height, rx: 3, class: "none" }), svg("rect", { width: (width * successes) / num, height, rx: 3, class: full })];
+    return svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "xMinYMid meet", "aria-hidden": "true" }, ...marks);
+  }
+
+  // The same swap at another token, in a line.
+  control(arms) {
+    const [own, changed] = [this.arm(arms, "reference"), this.arm(arms, "checkpoint")];
+    const names = { matched: "At a token like it", random: "At a random token", spike: "At the spike" };
+    const place = element("button", { type: "button", class: "link" }, `token ${own.position + 1}`);
+    place.addEventListener("click", () => this.pin(own.position));
+    return element("p", { class: "control num" }, `${names[own.selection] || own.selection}, `, place, `, ${quoted(changed.token)} instead of ${quoted(own.token)}: ${own.successes} → ${changed.successes} of ${changed.num}${own.policy === "checkpoint" ? `, written by ${this.page.index.final}` : ""}.`);
+  }
+
+  // What the final checkpoint writes for the same problem, grey as far as it is the same text; made when it is opened.
+  showOwn() {
+    if (!this.part("own").open || !this.rollout) return;
+    const own = this.rollout.finalText;
+    const text = this.rollout.tokens.map((token, k) => this.rollout.gaps[k] + token).join("");
+    let same = 0;
+    while (same < own.length && own[same] === text[same]) same += 1;
+    while (same > 0 && same < own.length && !SPACE_AT_END.test(own[same - 1])) same -= 1;
+    fill(this.part("text"), [element("span", { class: "soft" }, own.slice(0, same)), own.slice(same)]);
+  }
+}
