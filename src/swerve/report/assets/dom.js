@@ -25,18 +25,15 @@ function byId(id) {
   return document.getElementById(id);
 }
 
-function token(text) {
-  return element("code", {}, visible(text));
-}
-
 // A short text with what a reader could not see or be misled by: white space, and characters that turn its direction.
 function visible(text) {
   const seen = text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
   return seen.replace(/[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu, (character) => `[U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`) || "(empty)";
 }
 
+// The same inside a sentence, whose direction it must not turn.
 function quoted(text) {
-  return `“${visible(text)}”`;
+  return `“\u2068${visible(text)}\u2069”`;
 }
 
 function nats(value) {
@@ -47,20 +44,10 @@ function nats(value) {
   return value.toFixed(size < 0.1 ? 4 : size < 10 ? 3 : 2).replace("-", "−");
 }
 
-function percent(value) {
-  return `${(100 * value).toFixed(1)}%`;
-}
-
 // A probability as a reader takes it in: a decimal only near 0 and 1.
 function chance(value) {
   if (value < 0.001) return "<0.1%";
   return value > 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value >= 0.1 && value < 0.99 ? 0 : 1)}%`;
-}
-
-function probability(value) {
-  if (value === null || value === undefined) return "–";
-  if (value < 0.001) return "<0.1%";
-  return percent(value);
 }
 
 // What Python wrote for the scripts: `csv` by name, and `rollouts` (null without any).

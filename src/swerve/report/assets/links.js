@@ -6,7 +6,7 @@ class Rollouts {
   constructor(index) {
     this.index = index;
     this.checkpoint = index.checkpoints.length - 1;
-    this.divergence = index.divergences[0][0];
+    this.divergence = index.divergence;
     this.scale = "sqrt";
     this.timer = null;
     this.hero = new Reader(byId("hero"), this);
@@ -27,8 +27,7 @@ class Rollouts {
     this.setCheckpointOf(this.address().get("c"));
     await this.hero.open(this.index.hero);
     performance.mark("first");
-    if (!(await this.follow())) await this.panel.open(this.list.neighbour(0) ?? 0);
-    this.list.reveal();
+    if (!(await this.follow())) await this.show(this.list.neighbour(0));
     performance.mark("loaded");
   }
 
@@ -89,14 +88,18 @@ class Rollouts {
 
   // The list's reader
 
-  async open(number, token = null) {
+  async open(number, token) {
     if (number === null || number === undefined) return;
     this.active = this.panel;
     byId("dock").classList.add("open");
-    await this.panel.open(number, token);
-    this.list.reveal();
-    byId("which").textContent = `Rollout ${number}`;
+    await this.show(number, token);
     this.keepAddress();
+  }
+
+  async show(number, token) {
+    await this.panel.open(number, token);
+    byId("which").textContent = `Rollout ${number}`;
+    this.list.reveal();
   }
 
   step(distance) {
@@ -136,7 +139,8 @@ class Rollouts {
     if (!this.index.rollouts[number]) return false;
     this.setCheckpointOf(address.get("c"));
     this.hero.repaint();
-    await this.open(number, Number.parseInt(address.get("t"), 10));
+    const token = Number.parseInt(address.get("t"), 10);
+    await this.open(number, Number.isNaN(token) ? undefined : token);
     byId("dock").parentNode.scrollIntoView({ block: "start" });
     return true;
   }
@@ -196,3 +200,5 @@ async function copyText(text) {
     return isCopied;
   }
 }
+
+if (pageData.rollouts) new Rollouts(pageData.rollouts).start();

@@ -17,10 +17,10 @@ const OUTCOMES = [
 
 // A value sorts, a cell shows; `starts` is the direction of the first click; a column without values is left out.
 const COLUMNS = [
-  { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", {}, rollout.question || rollout.problem) },
+  { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", { class: "clamped" }, rollout.question || rollout.problem) },
   { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, rollout.answer) : "none") },
-  { name: "Divergence", kind: "spark", starts: 1, value: (rollout) => rollout.position / rollout.length, cell: (rollout) => sparkline(rollout.spark) },
-  { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => nats(rollout.peak) },
+  { name: "Divergence", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
+  { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(rollout.peak)) },
   { name: "Repair", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
   { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.length, cell: (rollout) => String(rollout.length) },
   { name: "Outcome", kind: "outcome", starts: 1, value: (rollout) => (rollout.correct === null ? null : Number(rollout.correct)), cell: (rollout) => (rollout.correct === null ? "not graded" : rollout.correct ? "right" : "wrong") },
@@ -34,7 +34,7 @@ function sparkline(text) {
   heights.forEach((height, k) => {
     if (height > 4) path += `M${((k + 0.5) * width).toFixed(1)} 24v${(-height / 11).toFixed(1)}`;
   });
-  return svg("svg", { viewBox: "0 0 128 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("path", { class: "ground", d: "M0 23.5h128" }), svg("path", { class: "strokes", d: path, "stroke-width": Math.max(1.5, width).toFixed(1) }));
+  return svg("svg", { viewBox: "0 0 128 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("path", { class: "ground", d: "M0 23.5h128" }), svg("path", { class: "strokes", d: path, "stroke-width": (0.7 * Math.max(2, width)).toFixed(1) }));
 }
 
 function withoutSpaces(text) {
@@ -129,12 +129,12 @@ class RolloutList {
     const first = Math.max(0, Math.floor(this.box.scrollTop / ROW) - SPARE_ROWS);
     const last = Math.min(count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / ROW) + SPARE_ROWS);
     const space = (rows) => {
-      const cell = element("td", { colspan: this.columns.length });
+      const cell = element("td");
       cell.style.setProperty("height", `${rows * ROW}px`);
       return element("tr", { class: "space", "aria-hidden": "true" }, cell);
     };
     const rows = this.shown.slice(first, last).map(({ number }, k) => this.row(number, first + k));
-    const nothing = count === 0 ? element("tr", {}, element("td", { colspan: this.columns.length, class: "soft" }, "No rollout fits.")) : null;
+    const nothing = count === 0 ? element("tr", { class: "nothing" }, element("td", { class: "soft" }, "No rollout fits.")) : null;
     fill(byId("rows"), [space(first), ...rows, nothing, space(count - last)]);
     this.box.querySelector("table").setAttribute("aria-rowcount", String(count + 1));
   }

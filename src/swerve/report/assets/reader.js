@@ -7,6 +7,8 @@ const LEAST_BLOCK = 100;
 const MOST_BLOCK = 400;
 const LONG_ROLLOUT = 150;
 const MOST_DOTS = 40;
+// For so many frames lines that come into view may still move the ones below.
+const FRAMES = 5;
 const PLAY = "M4 2l10 6-10 6z";
 const PAUSE = "M3 2h4v12H3zM9 2h4v12H9z";
 const SPACE_AT_START = /^\s/;
@@ -79,13 +81,15 @@ class Reader {
   constructor(root, page) {
     this.root = root;
     this.page = page;
+    // The first screen has the half of it that is read at first.
+    this.isWhole = root.querySelector(".own") !== null;
     this.number = null;
     this.rollout = null;
     this.request = 0;
     this.token = 0;
     this.blocks = [];
     this.tokens = this.part("tokens");
-    this.models = [new TopTokens("before"), new TopTokens("after")];
+    this.models = [new TopTokens("base"), new TopTokens("trained")];
     fill(this.part("models"), this.models.map((model) => model.node));
     this.observer = new IntersectionObserver((entries) => this.see(entries), { root: this.tokens, rootMargin: "400px 0px" });
     this.buildFilm();
@@ -104,7 +108,7 @@ class Reader {
     this.bars = checkpoints.map((checkpoint, k) => {
       const isNamed = (checkpoints.length - 1 - k) % every === 0;
       const bar = element("i");
-      const button = element("button", { type: "button", tabindex: -1, "aria-label": checkpoint.name, title: checkpoint.name }, element("span", { class: "column" }, bar), element("span", { class: "num" }, isNamed ? String(checkpoint.step) : "\u00a0"));
+      const button = element("button", { type: "button", tabindex: -1, "aria-label": checkpoint.label, title: checkpoint.label }, element("span", { class: "column" }, bar), element("span", { class: "num" }, isNamed ? checkpoint.name : "\u00a0"));
       button.addEventListener("click", () => this.page.setCheckpoint(k));
       return { button, bar };
     });
@@ -123,18 +127,17 @@ class Reader {
     this.tokens.addEventListener("click", (event) => this.pin(this.positionOf(event.target)));
     this.tokens.addEventListener("keydown", (event) => this.press(event));
     for (const kind of ["pointerdown", "focusin"]) this.root.addEventListener(kind, () => this.page.activate(this));
+    if (!this.isWhole) return;
     for (const [name, key] of [["divergence", "divergence"], ["curve", "scale"]]) {
-      const select = this.part(name);
-      if (select) select.addEventListener("change", () => this.page.setShade(key, select.value));
+      this.part(name).addEventListener("change", (event) => this.page.setShade(key, event.target.value));
     }
-    const divergence = this.part("divergence");
-    if (divergence) fill(divergence, this.page.index.divergences.map(([key, name]) => element("option", { value: key }, name)));
+    fill(this.part("divergence"), this.page.index.divergences.map(([key, name]) => element("option", { value: key }, name)));
     this.part("own").addEventListener("toggle", () => this.showOwn());
   }
 
   // Another rollout
 
-  async open(number, token = null) {
+  async open(number, token) {
     this.request += 1;
     const { request } = this;
     let rollout = null;
@@ -148,23 +151,22 @@ class Reader {
     this.rollout = rollout;
     this.entry = this.page.index.rollouts[number];
     this.showFacts();
-    const isClosed = rollout === null;
-    this.part("closed").hidden = !isClosed;
-    this.part("closed").textContent = isClosed ? "The tokens of this rollout are not in this file, which holds the first million numbers of the run. The command swerve view opens all of them." : "";
-    this.part("halves").hidden = isClosed;
-    if (isClosed) return;
-    const wanted = token === null || Number.isNaN(token) ? this.entry.position : token;
-    this.token = Math.max(0, Math.min(rollout.tokens.length - 1, wanted));
+    this.part("halves").hidden = rollout === null;
+    this.part("closed").hidden = rollout !== null;
+    if (rollout !== null) this.openTokens(token);
+  }
+
+  openTokens(token) {
+    const { rollout, entry, page } = this;
     this.wrong = new Map(rollout.wrong);
+    this.token = Math.max(0, Math.min(rollout.tokens.length - 1, token ?? entry.position ?? 0));
     this.buildTokens();
     this.showSwaps();
-    this.part("own").open = false;
-    this.part("own").hidden = !rollout.finalText || this.entry.source === this.page.index.final;
-    this.part("own").querySelector("summary").textContent = `What ${this.page.index.final} writes itself`;
     this.part("key-wrong").hidden = this.wrong.size === 0;
+    if (this.isWhole) this.offerOwn();
+    else this.part("why").textContent = page.index.why;
     this.repaint();
-    this.centre();
-    requestAnimationFrame(() => this.centre());
+    this.centre(FRAMES);
   }
 
   // The problem and the answers, wrong ones struck through.
@@ -194,6 +196,7 @@ class Reader {
       block.node.style.setProperty("contain-intrinsic-block-size", `auto ${Math.round(1.8 * lines)}em`);
     }
     this.tokens.classList.toggle("long", tokens.length > LONG_ROLLOUT);
+    this.tokens.classList.toggle("many", this.blocks.length > 1);
     fill(this.tokens, this.blocks.map(({ node }) => node));
     for (const { node } of this.blocks) this.observer.observe(node);
   }
@@ -265,6 +268,11 @@ class Reader {
     return this.page.index.top[this.page.divergence];
   }
 
+  // Whether the scale ends where the divergence does; else it ends at the largest value of the run.
+  isBounded() {
+    return this.page.divergence === "js" && this.top() > 0.69;
+  }
+
   paint(block) {
     this.build(block);
     const values = this.column(this.page.checkpoint);
@@ -280,11 +288,11 @@ class Reader {
   repaint() {
     const { page } = this;
     this.slider.value = String(page.checkpoint);
-    this.slider.setAttribute("aria-valuetext", page.index.checkpoints[page.checkpoint].name);
+    this.slider.setAttribute("aria-valuetext", page.index.checkpoints[page.checkpoint].label);
     this.showPlaying();
-    for (const [name, value] of [["divergence", page.divergence], ["curve", page.scale]]) if (this.part(name)) this.part(name).value = value;
+    if (this.isWhole) [this.part("divergence").value, this.part("curve").value] = [page.divergence, page.scale];
     this.part("least").textContent = page.scale === "log" ? "a ten-thousandth" : "not at all";
-    this.part("most").textContent = page.divergence === "js" ? "as far as can be" : "the most in this run";
+    this.part("most").textContent = this.isBounded() ? "as far as can be" : "the most in this run";
     if (!this.rollout) return;
     this.blockOf(this.token).isSeen = true;
     for (const block of this.blocks) if (block.isSeen) this.paint(block);
@@ -314,7 +322,7 @@ class Reader {
     this.paint(this.blockOf(this.token));
     span.scrollIntoView({ block: "nearest" });
     this.show(this.token);
-    this.part("unseen").textContent = `${this.part("numbers").textContent} ${this.part("wanted").textContent}`;
+    this.part("unseen").textContent = `${this.numbers(this.token)} ${this.part("wanted").textContent}`;
     this.page.moved(this);
   }
 
@@ -349,10 +357,11 @@ class Reader {
   }
 
   // The pinned token in the middle of the box, whose lines scroll in it; the page stays where it is.
-  centre() {
+  centre(frames) {
     const box = this.tokens.getBoundingClientRect();
     const place = this.spanOf(this.token).getBoundingClientRect();
     if (place.top < box.top + 20 || place.bottom > box.bottom - 20) this.tokens.scrollTop += place.top - box.top - box.height / 2;
+    if (frames > 0) requestAnimationFrame(() => this.centre(frames - 1));
   }
 
   // What is known of one token.
@@ -372,7 +381,7 @@ class Reader {
     this.showBefore(position, before || after);
     const wanted = this.wrong.get(position);
     this.part("wanted").textContent = wanted === undefined ? "" : `${position === rollout.firstWrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
-    this.part("numbers").textContent = this.numbers(position, label);
+    if (this.isWhole) this.part("numbers").textContent = this.numbers(position);
     this.showFilm(position);
   }
 
@@ -391,8 +400,9 @@ class Reader {
     words.textContent = (first > 0 ? "… " : "") + visible(text.trim());
   }
 
-  numbers(position, label) {
+  numbers(position) {
     const { rollout, page } = this;
+    const { label } = page.index.checkpoints[page.checkpoint];
     const pair = (name, format) => {
       const values = [rollout.ofReference(name), rollout.column(name, page.checkpoint)];
       return values.map((column) => (column ? format(column[position]) : "not measured")).join(" → ");
@@ -422,8 +432,8 @@ class Reader {
     const values = this.column(page.checkpoint);
     const name = page.index.divergences.find(([key]) => key === page.divergence)[1];
     const [checkpoint, rest] = this.part("now").children;
-    checkpoint.textContent = page.index.checkpoints[page.checkpoint].name;
-    const limit = page.divergence === "js" ? ` of at most ${top.toFixed(2)}` : "";
+    checkpoint.textContent = page.index.checkpoints[page.checkpoint].label;
+    const limit = this.isBounded() ? ` of at most ${top.toFixed(2)}` : "";
     rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(values[position])}${limit} nats.` : ": not measured.";
   }
 
@@ -438,8 +448,8 @@ class Reader {
     }
     const tests = [...places.values()].filter((arms) => this.arm(arms, "reference") && this.arm(arms, "checkpoint"));
     const main = tests.find(([swap]) => swap.selection === "spike") || tests[0];
-    const others = tests.filter((arms) => arms !== main).map((arms) => this.control(arms));
-    const isMissing = !main && this.page.index.rollouts.some((rollout) => rollout.effect);
+    const others = this.isWhole ? tests.filter((arms) => arms !== main).map((arms) => this.control(arms)) : [];
+    const isMissing = this.isWhole && !main && this.page.index.rollouts.some((rollout) => rollout.effect);
     fill(this.part("swap"), [
       main ? element("h3", {}, "Is this token the cause?") : null,
       ...(main ? [this.swapSentence(main), this.swapDots(main)] : []),
@@ -496,6 +506,13 @@ class Reader {
     const place = element("button", { type: "button", class: "link" }, `token ${own.position + 1}`);
     place.addEventListener("click", () => this.pin(own.position));
     return element("p", { class: "control num" }, `${names[own.selection] || own.selection}, `, place, `, ${quoted(changed.token)} instead of ${quoted(own.token)}: ${own.successes} → ${changed.successes} of ${changed.num}${own.policy === "checkpoint" ? `, written by ${this.page.index.final}` : ""}.`);
+  }
+
+  offerOwn() {
+    const { final } = this.page.index;
+    this.part("own").open = false;
+    this.part("own").hidden = !this.rollout.finalText || this.entry.source === final;
+    this.part("own").querySelector("summary").textContent = `What ${final} writes itself`;
   }
 
   // What the final checkpoint writes for the same problem, grey as far as it is the same text; made when it is opened.
