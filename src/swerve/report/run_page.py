@@ -10,6 +10,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
 from swerve.report.page import Fold, Page, Texts, render
 from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
 from swerve.report.story import lead, notes, provenance, sentence, terms, verdicts
 from swerve.report.topics import topics
@@ -36,7 +37,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         sentence=sentence(inputs),
         lead=lead(inputs),
         verdicts=tuple(verdicts(inputs)),
-        rollouts=None,
+        rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), _provenance_fold(inputs)),
         terms=terms(inputs),
         provenance=facts.line,
