@@ -13,10 +13,10 @@ from typing import Any
 
 from studies.pages import ROOT, Record, entries, first, number, percent, points, shown, size, table, table_of
 from studies.runs import kept_summary
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
+from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.study import MEASURES, Study, read_study
-from swerve.report.format import null_words
+from swerve.report import format as written
 from swerve.report.study import trends_table
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
@@ -245,6 +245,14 @@ def _probe_tables(summary: Record) -> dict[str, str]:
             ("of these", "num_different"),
         ),
     }
+
+
+def null_words(claim: DivergenceClaim, null: NullFigure) -> str:
+    """Return what a figure is under one null; of noise models from the lowest to the highest, too."""
+    text = written.number if claim.figure == "auc" else written.percent
+    if null.low is None or null.high is None:
+        return text(null.value)
+    return f"{text(null.value)} ({text(null.low).rstrip('%')} to {text(null.high).rstrip('%')})"
 
 
 def _claims(summary: Record) -> str:

@@ -25,8 +25,8 @@ from swerve.eval.comparison import compare, model_scores
 from swerve.eval.responses import mean_entropies, response_batches
 from swerve.probe.execute import execute
 from swerve.progress import SilentProgress
-from swerve.report.run_page import all_findings
 from swerve.report.read import read_inputs
+from swerve.report.run_page import all_findings
 from swerve.statistics import mean_interval
 
 _ENDING = 0.01

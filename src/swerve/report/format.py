@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.artifacts.probe_claims import DivergenceClaim, NullFigure
+from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean, rounded
 
 NOT_MEASURED = "not measured"
@@ -142,27 +142,21 @@ def points_interval(value: Estimate | None) -> str:
 
 
 def claim_words(claim: DivergenceClaim) -> str:
-    """Return a figure about where the divergence falls, what its nulls are, and which of them it is above and below.
+    """Return a figure about where the divergence falls, which of its nulls it is above and below, and what those are.
 
+    >>> from swerve.artifacts.probe_claims import NullFigure
     >>> chance = NullFigure(null="chance", value=0.04, difference=Estimate(mean=0.86, low=0.8, high=0.9))
     >>> rate = Estimate(mean=0.9, low=0.85, high=0.94)
     >>> claim_words(DivergenceClaim(figure="top", of="first_wrong", estimate=rate, nulls=(chance,)))
-    '90.0% (85.0 to 94.0; chance 4.0%): more than chance'
+    '90.0% (85.0 to 94.0), more than chance (4.0%)'
     """
-    nulls = ", ".join(f"{null.null} {null_words(claim, null)}" for null in claim.nulls)
-    value = number_interval(claim.estimate) if claim.figure == "auc" else percent_interval(claim.estimate)
-    return f"{value[:-1]}; {nulls}): {claim.verdict}"
-
-
-def null_words(claim: DivergenceClaim, null: NullFigure) -> str:
-    """Return what a figure is under one null; of noise models from the lowest to the highest, too."""
-    text = number if claim.figure == "auc" else percent
-    ends = (
-        ""
-        if null.low is None or null.high is None
-        else f" ({text(null.low).rstrip('%')} to {text(null.high).rstrip('%')})"
-    )
-    return text(null.value) + ends
+    text, interval = (number, number_interval) if claim.figure == "auc" else (percent, percent_interval)
+    parts = [interval(claim.estimate)]
+    for side, word in ((1, "more than"), (-1, "less than"), (0, SAME)):
+        nulls = [null for null in claim.nulls if null.side == side]
+        if nulls:
+            parts.append(f"{word} {listed([f'{NULL_NAMES[null.null]} ({text(null.value)})' for null in nulls])}")
+    return ", ".join(parts)
 
 
 def count(value: float | None) -> str:

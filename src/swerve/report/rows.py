@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from swerve.estimates import Estimate
@@ -163,14 +163,26 @@ class Rows:
 
     @property
     def kept(self) -> Rows:
-        """The same without the columns that were measured in no row, and with intervals inside of their bounds."""
+        """The same without columns and rows that nothing was measured of, with intervals inside of their bounds.
+
+        A plot in which nothing differs is left out as well.
+        """
+        places = [index for index, row in enumerate(self.rows) if any(cell is not None for cell in row[1:])]
         kept = [
             (index, name, unit)
             for index, (name, unit) in enumerate(self.columns.items(), start=1)
             if any(row[index] is not None for row in self.rows)
         ]
-        rows = (((row[0], *(unit.bounded(row[index]) for index, _, unit in kept))) for row in self.rows)
-        return replace(self, columns={name: unit for _, name, unit in kept}, rows=tuple(rows))
+        rows = tuple(
+            (self.rows[place][0], *(unit.bounded(self.rows[place][index]) for index, _, unit in kept))
+            for place in places
+        )
+        shown = replace(self, columns={name: unit for _, name, unit in kept}, rows=rows)
+        plots = (
+            _kept_dots(plot, shown) if isinstance(plot, Dots) else _kept_curves(plot, shown, places)
+            for plot in self.plots
+        )
+        return replace(shown, plots=tuple(plot for plot in plots if plot is not None))
 
     def column(self, name: str) -> tuple[Cell, ...]:
         """Return the cells of a column."""
@@ -206,6 +218,26 @@ class Rows:
                     record |= {f"{slug}_{end}": getattr(cell, end, None) for end in ("low", "high")}
             records.append(record)
         return tuple(records)
+
+
+def _kept_dots(plot: Dots, rows: Rows) -> Dots | None:
+    """Return a plot of dots without a null that was not measured; None without anything to draw."""
+    if plot.column not in rows.columns:
+        return None
+    return plot if plot.null in rows.columns else replace(plot, null="")
+
+
+def _kept_curves(plot: Curves, rows: Rows, places: Sequence[int]) -> Curves | None:
+    """Return a plot of the columns that were measured, each once; None where none of them changes along the rows."""
+    drawn: dict[str, tuple[float | str | None, ...]] = {}
+    for name in plot.columns or rows.columns:
+        if name in rows.columns:
+            means = tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in rows.column(name))
+            if means not in drawn.values():
+                drawn[name] = means
+    if all(len({*means} - {None}) < 2 for name, means in drawn.items() if name not in plot.greys):
+        return None
+    return replace(plot, columns=tuple(drawn), x=tuple(plot.x[index] for index in places))
 
 
 def _slug(name: str) -> str:

@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 from swerve.artifacts.probe_claims import NULL_NAMES
-from swerve.artifacts.probe_findings import CategoryShare, EntropyChange, RankClass
+from swerve.artifacts.probe_findings import EntropyChange, RankClass
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate, SkewedMean
-from swerve.report.draw.curves import Chart, Curve
-from swerve.report.draw.figures import Drawing, chart_drawing, numbers, set_title, shades, side_by_side
-from swerve.report.draw.panels import Absent, Bar, BarPlot, Panel, Section, Table, measured_columns, panel, section
-from swerve.report.format import (
-    NOT_MEASURED,
-    claim_words,
-    count,
-    listed,
-    null_words,
-    number,
-    number_interval,
-    percent,
-    percent_interval,
-    points_interval,
-    signed_interval,
-)
+from swerve.estimates import Estimate
+from swerve.report.format import claim_words, count, listed, number, percent_interval
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.topics.divergence import step_axis
-from swerve.report.topics.topic import FigureSpec, Topic, of_probe
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from swerve.report.rows import COUNT, NATS, NATS_CHANGE, SHARE, TEXT, Cell, Dots, Rows, divergence_unit
+from swerve.report.topics.topic import FigureSpec, Topic, along_training, null_cells, of_probe
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
+_MAX_CURVES = 4
+"""More cannot be told apart."""
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _null_note(summary)
-    yield from (_falls(summary, of) for of in ("third", "style", "uncertain", "good"))
+    for of in ("third", "style", "uncertain", "good"):
+        claim = summary.claim("share", of)
+        yield "" if claim is None else f"{claim.name}: {claim_words(claim)}."
     yield _categories(summary)
     yield _ranks(summary)
-
-
-def _falls(summary: ProbeSummary, of: str) -> str:
-    claim = summary.claim("share", of)
-    return "" if claim is None else f"{claim.name}: {claim_words(claim)}."
 
 
 def _categories(summary: ProbeSummary) -> str:
@@ -76,47 +56,6 @@ def _ranks(summary: ProbeSummary) -> str:
     return ""
 
 
-def _section(inputs: ReportInputs) -> Section | None:
-    summary, title = inputs.summary, "Where does training change the text?"
-    if summary is None:
-        return section("where", title, [_category_panel(None)], short="Where")
-    panels = [
-        _claim_panel(summary),
-        _category_panel(summary),
-        panel("Early or late, style or reasoning?", _region_table(summary), _style_table(summary)),
-        panel(
-            "Would the other model have written the token?",
-            _rank_table(summary),
-            note="Ranks of the tokens that stand there: 1 unshifted, 2 or 3 marginal, beyond 3 shifted.",
-        ),
-        _entropy_panel(summary),
-    ]
-    return section("where", title, panels, short="Where")
-
-
-def _claim_panel(summary: ProbeSummary) -> Panel | None:
-    """Return every figure about where the divergence falls, beside its nulls."""
-    rows = tuple(
-        (
-            claim.name,
-            number_interval(claim.estimate) if claim.figure == "auc" else percent_interval(claim.estimate),
-            *(null_words(claim, nulls[name]) if name in nulls else NOT_MEASURED for name in NULL_NAMES),
-            *(", ".join(null.null for null in claim.nulls if null.side == side) for side in (1, -1)),
-            "yes" if claim.stands else "no",
-        )
-        for claim in summary.claims
-        for nulls in ({null.null: null for null in claim.nulls},)
-    )
-    header = ("Figure", summary.final, "Chance", "Entropy", "Noise", "Above", "Below", "Stands")
-    return panel(
-        "Where does the divergence fall, and where would it without training?",
-        Table(id="claims", caption="Figures against their nulls", header=header, rows=rows),
-        note="A figure stands where it is above all nulls, or below all: no interval of a paired difference holds 0. "
-        f"Entropy: that of {summary.reference} in the place of the divergence. {_null_note(summary)}".strip(),
-        wide=True,
-    )
-
-
 def _null_note(summary: ProbeSummary) -> str:
     """Say what noise the figures are set against, or why it was not measured."""
     noise = summary.noise_models
@@ -125,288 +64,182 @@ def _null_note(summary: ProbeSummary) -> str:
     if not noise.scales:
         return f"Noise of the same size was not measured: {noise.not_measured}."
     return (
-        f"To go as far from {summary.reference} as {summary.final}, random directions need "
-        f"{number(min(noise.scales))} to {number(max(noise.scales))} times the norm of what training changed; "
-        f"{count(len(noise.scales))} such models, of a mean {divergence_name(summary)} of "
-        f"{number(min(noise.means))} to {number(max(noise.means))}, are the matched noise."
+        f"Matched noise is {count(len(noise.scales))} models that are as far from {summary.reference} as "
+        f"{summary.final} in random directions (mean {divergence_name(summary)} {number(min(noise.means))} to "
+        f"{number(max(noise.means))}), for which they need {number(min(noise.scales))} to {number(max(noise.scales))} "
+        "times the norm of what training changed."
     )
 
 
-def _category_panel(summary: ProbeSummary | None) -> Panel | None:
-    title, categories = "Which tokens carry the divergence?", [] if summary is None else _final_categories(summary)
-    plot = BarPlot(rows=_bars(categories), key=("fraction of divergence", "fraction of tokens"))
-    return panel(
-        title,
-        plot if plot.measured else Absent(what="Token categories", command="swerve probe RUN"),
-        None if summary is None else _category_table(summary, categories),
-    )
-
-
-def _final_categories(summary: ProbeSummary) -> list[CategoryShare]:
-    categories = [category for category in summary.categories if category.checkpoint == summary.final]
-    return sorted(categories, key=lambda category: -(category.share_divergence or 0.0))
-
-
-def _bars(categories: list[CategoryShare]) -> tuple[Bar, ...]:
-    """Return each category's fraction of the divergence and of the tokens."""
-    return tuple(
-        Bar(
-            name=category.category.replace("_", " "),
-            first=round(100 * category.share_divergence, 2),
-            second=round(100 * category.share_tokens, 2),
-            label=f"{percent(category.share_divergence)} of divergence, {percent(category.share_tokens)} of tokens",
-        )
-        for category in categories
-        if category.share_divergence is not None
-    )
-
-
-def _category_table(summary: ProbeSummary, categories: list[CategoryShare]) -> Table:
-    rows = tuple(
-        (
-            category.category.replace("_", " "),
-            count(category.num_tokens),
-            percent(category.share_tokens),
-            percent(category.share_divergence),
-            count(category.num_spikes),
-            percent(category.spike_rate),
-            percent(category.base_rate),
-        )
-        for category in categories
-    )
-    return Table(
-        id="categories",
-        caption=f"Token categories at {summary.final}",
-        note=f"Divergence and spikes by {divergence_name(summary)}; the base rate is that of all tokens.",
-        header=("Category", "Tokens", "Of tokens", "Of divergence", "Spikes", "Spike rate", "Base rate"),
-        rows=rows,
-    )
-
-
-def _region_table(summary: ProbeSummary) -> Table:
-    key = summary.divergence
-    rows = tuple(
-        (
-            REGIONS[region.region],
-            percent(region.share_tokens),
-            percent_interval(region.share_divergence.get(key)),
-            number_interval(region.mean.get(key)),
-            percent(region.spike_rate.get(key)),
-            percent(region.base_rate.get(key)),
-        )
-        for region in summary.regions
-        if region.checkpoint == summary.final
-    )
-    return Table(
-        id="regions",
-        caption=f"Thirds of the rollouts at {summary.final}",
-        note=f"By {divergence_name(summary)}; means in nats per token.",
-        header=("Third", "Tokens", "Divergence", "Mean", "Spike rate", "Base rate"),
-        rows=rows,
-    )
-
-
-def _style_table(summary: ProbeSummary) -> Table:
-    rows = tuple(
-        (
-            style.checkpoint,
-            count(style.num_style_tokens),
-            percent_interval(style.share_tokens),
-            percent_interval(style.share_divergence),
-            points_interval(style.excess),
-        )
-        for style in summary.style
-    )
-    return Table(
-        id="style",
-        caption="Style against reasoning, by checkpoint",
-        note="Style is mark-up, punctuation, white space and discourse words. The excess is the fraction of the "
-        "divergence minus that of the tokens, in points.",
-        header=("Checkpoint", "Style tokens", "Of tokens", "Of divergence", "Excess"),
-        rows=rows,
-        folded=True,
-    )
-
-
-def _rank_table(summary: ProbeSummary) -> Table:
+def _place_rows(summary: ProbeSummary) -> Rows:
+    """Return every share of the divergence beside what chance, entropy and noise put there."""
+    claims = [claim for claim in summary.claims if claim.figure == "share"]
+    nulls = {key: f"{name[0].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
     rows = []
+    for claim in claims:
+        cells = null_cells(claim)
+        place = claim.name.removeprefix("Divergence on ").removeprefix("the ").removeprefix("category ")
+        rows.append((f"{place[0].upper()}{place[1:]}", claim.estimate, *map(cells.get, nulls), claim.verdict))
+    has_noise = any(null.null == "noise" for claim in claims for null in claim.nulls)
+    return Rows(
+        id="places",
+        title="Where the divergence falls, and where it would without training",
+        first="Tokens",
+        columns={summary.final: SHARE, **dict.fromkeys(nulls.values(), SHARE), "Verdict": TEXT},
+        rows=tuple(rows),
+        note=f"Share of the summed {divergence_name(summary)}. Chance is the share of the tokens; the reference's "
+        "entropy stands in the place of the divergence; of noise models the mean with the lowest and highest. A share "
+        "says something of training where it is above all of them, or below all.",
+        plots=(Dots(column=summary.final, null=nulls["noise" if has_noise else "chance"]),),
+    )
+
+
+def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    """Return the mean forward KL of every category of tokens along training, the largest share at the end first."""
+    final = [category for category in summary.categories if category.checkpoint == summary.final]
+    final.sort(key=lambda category: -(category.share_divergence or 0.0))
+    names = dict.fromkeys(category.category for category in (*final, *summary.categories))
+    means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
+    labels = list(dict.fromkeys(category.checkpoint for category in summary.categories))
+    columns = {name: name.replace("_", " ").capitalize() for name in names}
+    drawn = tuple(columns.values())[:_MAX_CURVES]
+    return Rows(
+        id="category_kl_breakdown",
+        title="Mean forward KL by category of the token",
+        first="Checkpoint",
+        columns=dict.fromkeys(columns.values(), NATS),
+        rows=tuple((label, *(means.get((label, name)) for name in columns)) for label in labels),
+        plots=(along_training(inputs, labels, drawn),),
+    )
+
+
+def _part_rows(summary: ProbeSummary) -> Rows:
+    """Return the mean divergence and the entropy of each third and category at the final checkpoint."""
+    key = summary.divergence
+    means: dict[str, Estimate | None] = {}
+    means |= {each.region: each.mean.get(key) for each in summary.regions if each.checkpoint == summary.final}
+    means |= {each.category: each.mean.get(key) for each in summary.categories if each.checkpoint == summary.final}
+    changes: dict[str, EntropyChange] = {}
+    for entropy in () if summary.entropy is None else summary.entropy.means:
+        if entropy.checkpoint == summary.final:
+            changes |= {each.region: each for each in entropy.regions}
+            changes |= {each.category: each for each in entropy.categories}
+    names: dict[str, str] = {region: f"{name} third" for region, name in REGIONS.items()}
+    return Rows(
+        id="parts",
+        title=f"Thirds and categories at {summary.final}",
+        first="Tokens",
+        columns={
+            f"Mean {divergence_name(summary)}": divergence_unit(key),
+            "Entropy": NATS,
+            "Change of entropy": NATS_CHANGE,
+        },
+        rows=tuple(
+            (
+                names.get(part, part).replace("_", " ").capitalize(),
+                means.get(part),
+                changes[part].entropy if part in changes else None,
+                changes[part].change if part in changes else None,
+            )
+            for part in dict.fromkeys((*means, *changes))
+        ),
+        plots=(Dots(column="Change of entropy", at=0),),
+    )
+
+
+def _share_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    """Return how much of the divergence falls on style and on uncertain tokens, by checkpoint."""
+    styles = {style.checkpoint: (style.share_divergence, style.share_tokens) for style in summary.style}
+    forks = {
+        forking.checkpoint: (
+            forking.share_divergence.get(summary.divergence),
+            forking.share_tokens,
+            forking.spikes[summary.divergence].share if summary.divergence in forking.spikes else None,
+            forking.wrong_steps.share,
+        )
+        for forking in (() if summary.entropy is None else summary.entropy.forking)
+    }
+    labels = list(dict.fromkeys((*styles, *forks)))
+    style = "Divergence on style", "Style tokens"
+    fork = "Divergence on uncertain", "Uncertain tokens"
+    others = "Spikes on uncertain", "Wrong steps on uncertain"
+    return Rows(
+        id="style",
+        title="Style and uncertain tokens, by checkpoint",
+        first="Checkpoint",
+        columns=dict.fromkeys((*style, *fork, *others), SHARE),
+        rows=tuple((label, *styles.get(label, (None,) * 2), *forks.get(label, (None,) * 4)) for label in labels),
+        note="Style is mark-up, punctuation, white space and discourse words; uncertain is the fifth of the tokens at "
+        f"which {summary.reference} is least certain. Grey: their share of the tokens.",
+        plots=tuple(along_training(inputs, labels, names, greys=names[1:]) for names in (style, fork)),
+    )
+
+
+def _rank_rows(summary: ProbeSummary) -> Rows:
+    rows: list[tuple[Cell, ...]] = []
     for shift in summary.rank_shift:
         for model, ranks in ((shift.checkpoint, shift.rank), (summary.reference, shift.rank_ref)):
             text = "its own text" if shift.source == model else f"text of {shift.source}"
-            cells = (percent_interval(ranks[name].share if name in ranks else None) for name in _CLASSES)
-            rows.append((f"{model} on {text}", count(shift.num_tokens), *cells))
-    header = ("Rank under", "Tokens", *(name.capitalize() for name in _CLASSES))
-    return Table(id="ranks", caption="Rank shifts", header=header, rows=tuple(rows))
-
-
-def _entropy_panel(summary: ProbeSummary) -> Panel | None:
-    return panel(
-        "Did the model become more certain, and where does it fork?",
-        _entropy_table(summary),
-        _forking_table(summary),
-        _entropy_places(summary),
-        note="Forking tokens are the fifth of the tokens at which the reference is least certain.",
-    )
-
-
-def _entropy_table(summary: ProbeSummary) -> Table:
-    rows = tuple(
-        (
-            mean.checkpoint,
-            number_interval(mean.entropy),
-            signed_interval(mean.change),
-            percent_interval(mean.share_argmax_changed),
-        )
-        for mean in (() if summary.entropy is None else summary.entropy.means)
-    )
-    return Table(
-        id="entropy",
-        caption="Entropy on these rollouts, by checkpoint",
-        note="Nats per token; the change is against the reference on the same tokens.",
-        header=("Checkpoint", "Entropy", "Change", "Top token changed"),
-        rows=rows,
-    )
-
-
-def _forking_table(summary: ProbeSummary) -> Table:
-    rows = []
-
-    # What falls on the tokens at which the reference is least certain.
-    for forking in () if summary.entropy is None else summary.entropy.forking:
-        spikes = forking.spikes.get(summary.divergence)
-        rows.append(
-            (
-                forking.checkpoint,
-                percent(forking.share_tokens),
-                percent_interval(forking.share_divergence.get(summary.divergence)),
-                percent_interval(None if spikes is None else spikes.share),
-                percent_interval(forking.wrong_steps.share),
-            )
-        )
-    return measured_columns(
-        Table(
-            id="forking",
-            caption="What falls on forking tokens, by checkpoint",
-            header=("Checkpoint", "Of tokens", "Of divergence", "Of spikes", "Of wrong steps"),
-            rows=tuple(rows),
-            folded=True,
-        )
-    )
-
-
-def _entropy_places(summary: ProbeSummary) -> Table:
-    entry = None if summary.entropy is None else summary.at_final(summary.entropy.means)
-    places: list[tuple[str, EntropyChange]] = []
-    if entry is not None:
-        places += [(f"third {REGIONS[region.region]}", region) for region in entry.regions]
-        places += [(f"category {category.category.replace('_', ' ')}", category) for category in entry.categories]
-    return Table(
-        id="entropy-places",
-        caption=f"Entropy at {summary.final}, by third and category",
-        header=("Where", "Entropy", "Change"),
-        rows=tuple(
-            (name, number_interval(entropy.entropy), signed_interval(entropy.change)) for name, entropy in places
-        ),
-        folded=True,
-    )
-
-
-def _category_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
-    """Yield the mean forward KL of every category at every checkpoint, the largest category at the end first."""
-    means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
-    if not any(means.values()):
-        return
-
-    # Categories that the final checkpoint lacks come last.
-    categories = [category.category for category in _final_categories(summary)]
-    categories += dict.fromkeys(category for _, category in means if category not in categories)
-    labels = list(dict.fromkeys(label for label, _ in means))
-    rows = (
-        {
-            "checkpoint": category.checkpoint,
-            "category": category.category,
-            "num_tokens": category.num_tokens,
-            "share_tokens": category.share_tokens,
-            "share_divergence": category.share_divergence,
-            **{f"{key}_{part}": value for key, mean in category.mean.items() for part, value in numbers(mean).items()},
-        }
-        for category in summary.categories
-    )
-    series = {label: [means.get((label, category)) for category in categories] for label in labels}
-    yield Drawing(
-        name="category_kl_breakdown",
-        draw=partial(_draw_categories, categories=categories, series=series),
+            shares = (ranks[name].share if name in ranks else None for name in _CLASSES)
+            rows.append((f"{model} on {text}", *shares, shift.num_tokens))
+    return Rows(
+        id="ranks",
+        title="Would the other model have written the token?",
+        first="Rank under",
+        columns={"First choice": SHARE, "Second or third": SHARE, "Lower": SHARE, "Tokens": COUNT},
         rows=tuple(rows),
-        size=(min(16.0, max(6.0, 2.5 + 0.1 * len(categories) * (2 + len(labels)))), 3.4),
     )
 
 
-def _draw_categories(
-    axes: Axes, *, categories: Sequence[str], series: Mapping[str, Sequence[SkewedMean | None]]
-) -> None:
-    side_by_side(axes, [category.replace("_", " ") for category in categories], series, colours=shades(len(series)))
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("nats per token")
-    set_title(axes, "Mean forward KL by category of the token")
-
-
-def _entropy_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
-    """Yield how much entropy each checkpoint lost against the reference, on the same tokens, in all and by third."""
-    summary = inputs.summary
-    means = () if summary is None or summary.entropy is None else summary.entropy.means
-    parts: list[dict[str, EntropyChange]] = [
-        {"all tokens": mean, **{f"{REGIONS[region.region]} third": region for region in mean.regions}} for mean in means
-    ]
-
-    # A curve for all tokens and one for each third.
-    axis = step_axis(inputs, [mean.checkpoint for mean in means])
-    names = dict.fromkeys(name for each in parts for name in each)
-    chart = Chart(
+def _entropy_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    """Return how much entropy each checkpoint lost against the reference, on the same tokens, in all and by third."""
+    means = () if summary.entropy is None else summary.entropy.means
+    thirds = {f"{name.capitalize()} third": region for region, name in REGIONS.items()}
+    rows: list[tuple[Cell, ...]] = []
+    for mean in means:
+        parts = {part.region: _lost(part) for part in mean.regions}
+        lost = (parts.get(region) for region in thirds.values())
+        rows.append((mean.checkpoint, _lost(mean), *lost, mean.entropy, mean.share_argmax_changed))
+    columns = dict.fromkeys(("All tokens", *thirds), NATS_CHANGE)
+    return Rows(
         id="entropy_reduction",
-        title="Entropy lost against the reference, on the same tokens",
-        unit="nats",
-        labels=axis.sort([mean.checkpoint for mean in means]),
-        steps=axis.steps,
-        x_title=axis.title,
-        curves=tuple(
-            Curve(name=name, points=axis.sort([_reduction(each.get(name)) for each in parts])) for name in names
-        ),
-        stages=(),
+        title=f"Entropy lost against {summary.reference}, on the same tokens",
+        first="Checkpoint",
+        columns={**columns, "Entropy": NATS, "Top token changed": SHARE},
+        rows=tuple(rows),
+        plots=(along_training(inputs, [mean.checkpoint for mean in means], tuple(columns)),),
     )
 
-    # The same numbers as a table.
-    rows = (
-        {
-            "checkpoint": mean.checkpoint,
-            "tokens": name,
-            "entropy": None if part.entropy is None else part.entropy.mean,
-            "entropy_ref": None if part.entropy_ref is None else part.entropy_ref.mean,
-            **{f"reduction_{key}": value for key, value in numbers(_reduction(part)).items()},
-        }
-        for mean, each in zip(means, parts, strict=True)
-        for name, part in each.items()
-    )
-    if chart.measured:
-        yield chart_drawing(chart, rows=rows)
 
-
-def _reduction(part: EntropyChange | None) -> Estimate | None:
+def _lost(part: EntropyChange) -> Estimate | None:
     """Return the reference's entropy minus the checkpoint's."""
-    if part is None or part.change is None:
-        return None
-    return Estimate(mean=-part.change.mean, low=-part.change.high, high=-part.change.low)
+    change = part.change
+    return None if change is None else Estimate(mean=-change.mean, low=-change.high, high=-change.low)
+
+
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
+    summary = inputs.summary
+    if summary is None:
+        return
+    yield _place_rows(summary)
+    yield _category_rows(inputs, summary)
+    yield _part_rows(summary)
+    yield _share_rows(inputs, summary)
+    yield _rank_rows(summary)
+    yield _entropy_rows(inputs, summary)
 
 
 TOPIC = Topic(
+    title="Where does training change the text?",
+    note="tokens, thirds, style, ranks and entropy, beside what noise gives",
     sentences={"Where": of_probe(_sentences)},
-    section=_section,
+    rows=_rows,
     figures={
         "category_kl_breakdown": FigureSpec(
-            shows="Mean forward KL by category of the token, at every checkpoint.", draw=of_probe(_category_drawings)
+            shows="Mean forward KL by category of the token, at every checkpoint.",
         ),
         "entropy_reduction": FigureSpec(
             shows="Entropy that every checkpoint lost against the reference, in all and by third of the rollout.",
-            draw=_entropy_drawings,
         ),
     },
 )
