@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,8 +21,9 @@ from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table, write_table
 from swerve.config import ReportConfig
-from swerve.report.page import all_findings, render_page
+from swerve.report.page import render
 from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.run_page import all_findings, run_page
 
 
 def _beside(name: str) -> ModuleType:
@@ -79,8 +81,23 @@ def report(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return _page(inputs, tmp_path_factory.mktemp("page") / "index.html")
 
 
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; a test that asks for it is skipped where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield launched
+        launched.close()
+
+
 def _page(inputs: ReportInputs, path: Path) -> Path:
-    path.write_text(render_page(inputs, options=ReportConfig()), encoding="utf-8")
+    path.write_text(render(run_page(inputs, options=ReportConfig())), encoding="utf-8")
     return path
 
 
