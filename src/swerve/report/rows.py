@@ -97,6 +97,11 @@ class Dots:
     greys: tuple[str, ...] = ()
     """Names of the rows that are nulls themselves."""
 
+    def kept(self, places: Sequence[int], names: Sequence[str]) -> tuple[Dots, ...]:
+        """Return the plot of some rows and columns; nothing without its own column."""
+        null = self.null if self.null in names else ""
+        return (replace(self, null=null),) if self.column in names else ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
@@ -129,6 +134,13 @@ class Curves:
             values[0] = values[1] - (values[-1] - values[1]) / max(1, len(values) - 2)
         first, span = min(values, default=0.0), (max(values, default=0.0) - min(values, default=0.0)) or 1.0
         return tuple((value - first) / span for value in values)
+
+    def kept(self, places: Sequence[int], names: Sequence[str]) -> tuple[Curves, ...]:
+        """Return the plot of some rows and columns; nothing of fewer than two rows, or of nulls alone."""
+        columns = tuple(name for name in self.columns or names if name in names)
+        if len(places) < 2 or not {*columns} - {*self.greys}:
+            return ()
+        return (replace(self, x=tuple(self.x[at] for at in places), columns=columns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,26 +175,56 @@ class Rows:
 
     @property
     def kept(self) -> Rows:
-        """The same without columns and rows that nothing was measured of, with intervals inside of their bounds.
+        """The same without rows and columns of which nothing was measured, and with intervals inside of their bounds.
 
-        A plot in which nothing differs is left out as well.
+        Curves that nothing changes along, or that are twins of another, become a line in the note.
+
+        >>> rows = (("a", 59, 0.1, 0.1), ("b", 59, 0.2, 0.2), ("c", 59, 0.3, 0.3))
+        >>> columns = {"Length": COUNT, "Right": SHARE, "Traces right": SHARE}
+        >>> kept = Rows(id="a", title="", columns=columns, rows=rows, plots=(Curves(x=(1, 2, 3)),)).kept
+        >>> kept.note, kept.texts[0]
+        ('Throughout: length 59; traces right as right.', ('a', '10.0%'))
         """
-        places = [index for index, row in enumerate(self.rows) if any(cell is not None for cell in row[1:])]
-        kept = [
-            (index, name, unit)
-            for index, (name, unit) in enumerate(self.columns.items(), start=1)
-            if any(row[index] is not None for row in self.rows)
-        ]
-        rows = tuple(
-            (self.rows[place][0], *(unit.bounded(self.rows[place][index]) for index, _, unit in kept))
-            for place in places
+        places = [at for at, row in enumerate(self.rows) if any(cell is not None for cell in row[1:])]
+        cells = {
+            name: tuple(unit.bounded(self.column(name)[at]) for at in places) for name, unit in self.columns.items()
+        }
+        cells = {name: column for name, column in cells.items() if any(cell is not None for cell in column)}
+        same = self._same(cells) if len(places) > 1 else {}
+        cells = {name: column for name, column in cells.items() if name not in same}
+        said = f"Throughout: {'; '.join(same.values())}." if same else ""
+        return replace(
+            self,
+            columns={name: self.columns[name] for name in cells},
+            rows=tuple((self.rows[at][0], *row) for at, *row in zip(places, *cells.values(), strict=True)),
+            note=f"{self.note} {said}".strip(),
+            plots=tuple(kept for plot in self.plots for kept in plot.kept(places, tuple(cells))),
+            has_table=self.has_table and bool(cells),
         )
-        shown = replace(self, columns={name: unit for _, name, unit in kept}, rows=rows)
-        plots = (
-            _kept_dots(plot, shown) if isinstance(plot, Dots) else _kept_curves(plot, shown, places)
+
+    def _same(self, cells: Mapping[str, Sequence[Cell]]) -> Mapping[str, str]:
+        """Return what is said of the curves along which nothing changes, and of those that are as another one."""
+        said: dict[str, str] = {}
+        others: dict[Sequence[Cell], str] = {}
+        drawn = [
+            name
             for plot in self.plots
-        )
-        return replace(shown, plots=tuple(plot for plot in plots if plot is not None))
+            if isinstance(plot, Curves) and not plot.levels  # a flat curve above a level does say something
+            for name in plot.columns or self.columns
+            if name in cells and name not in plot.greys
+        ]
+        for name in dict.fromkeys(drawn):
+            means = tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in cells[name])
+            known = {cell for cell in cells[name] if cell is not None}
+            lower = name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+            if len({*means} - {None}) == 1:
+                text = self.columns[name].text(known.pop())
+                said[name] = f"{lower} {text.split(' (')[0] if known else text}"
+            elif means in others:
+                said[name] = f"{lower} as {others[means]}"
+            else:
+                others[means] = lower
+        return said
 
     def column(self, name: str) -> tuple[Cell, ...]:
         """Return the cells of a column."""
@@ -218,26 +260,6 @@ class Rows:
                     record |= {f"{slug}_{end}": getattr(cell, end, None) for end in ("low", "high")}
             records.append(record)
         return tuple(records)
-
-
-def _kept_dots(plot: Dots, rows: Rows) -> Dots | None:
-    """Return a plot of dots without a null that was not measured; None without anything to draw."""
-    if plot.column not in rows.columns:
-        return None
-    return plot if plot.null in rows.columns else replace(plot, null="")
-
-
-def _kept_curves(plot: Curves, rows: Rows, places: Sequence[int]) -> Curves | None:
-    """Return a plot of the columns that were measured, each once; None where none of them changes along the rows."""
-    drawn: dict[str, tuple[float | str | None, ...]] = {}
-    for name in plot.columns or rows.columns:
-        if name in rows.columns:
-            means = tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in rows.column(name))
-            if means not in drawn.values():
-                drawn[name] = means
-    if all(len({*means} - {None}) < 2 for name, means in drawn.items() if name not in plot.greys):
-        return None
-    return replace(plot, columns=tuple(drawn), x=tuple(plot.x[index] for index in places))
 
 
 def _slug(name: str) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
+from swerve.artifacts.comparison import ModelScores, Scores
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
-from swerve.report.draw.curves import Chart, over_checkpoints
-from swerve.report.format import NOT_MEASURED, change, count, percent, percent_interval, points_interval
+from swerve.formats.text_tables import by_number
+from swerve.report.format import change, count, percent, percent_interval
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import FigureSpec, Tile, Topic, of_chart
+from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows, Unit
+from swerve.report.topics.topic import FigureSpec, Topic, of_evaluations
+
+_MAX_DOTS = 24
+"""A plot of more kinds than these says less than the table."""
 
 
 def _sentences(inputs: ReportInputs) -> Iterator[str]:
@@ -26,7 +31,7 @@ def _sentences(inputs: ReportInputs) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Accuracies:
+class Accuracies:
     """The accuracies of reference and final checkpoint on the same problems."""
 
     name: str
@@ -38,11 +43,11 @@ class _Accuracies:
     """Of the same problems, paired, where that was measured."""
 
 
-def _measured(inputs: ReportInputs) -> _Accuracies | None:
+def accuracies(inputs: ReportInputs) -> Accuracies | None:
     """Return the greedy accuracies of the evaluations; without them those of the samples that rollouts are from."""
     first, last, summary = inputs.reference, inputs.final, inputs.summary
     if first is not None and last is not None:
-        return _Accuracies(
+        return Accuracies(
             name="greedy accuracy",
             problems=f"{count(last.greedy.num_problems)} held-out problems",
             labels=(first.checkpoint, last.checkpoint),
@@ -55,7 +60,7 @@ def _measured(inputs: ReportInputs) -> _Accuracies | None:
     selected = None if summary is None else summary.selected
     if summary is None or selected is None or selected.reference_accuracy is None or selected.final_accuracy is None:
         return None
-    return _Accuracies(
+    return Accuracies(
         name="accuracy of the samples",
         problems=f"{count(summary.num_problems)} problems",
         labels=(summary.reference, summary.final),
@@ -66,11 +71,23 @@ def _measured(inputs: ReportInputs) -> _Accuracies | None:
 
 
 def _accuracy(inputs: ReportInputs) -> str:
-    measured = _measured(inputs)
-    if measured is None:
-        return "Accuracy was not measured."
-    said = change(measured.first, measured.last, measured.difference, at=measured.labels)
-    return f"On {measured.problems}, {measured.name} {said}"
+    measured = accuracies(inputs)
+    if measured is not None:
+        said = change(measured.first, measured.last, measured.difference, at=measured.labels)
+        return f"On {measured.problems}, {measured.name} {said}"
+    if inputs.is_imported:
+        return _imported(inputs)
+    return "Accuracy was not measured."
+
+
+def _imported(inputs: ReportInputs) -> str:
+    """Say how many of the responses from elsewhere are right, as far as they were graded."""
+    populations = () if inputs.summary is None else inputs.summary.populations
+    graded = [population for population in populations if population.population != "imported"]
+    num, right = (sum(getattr(each, name) for each in graded) for name in ("num_rollouts", "num_correct"))
+    if not num:
+        return "The responses were not graded."
+    return f"Of {count(num)} graded responses {count(right)} are right ({percent(right / num)})."
 
 
 def _samples(inputs: ReportInputs) -> str:
@@ -86,72 +103,100 @@ def _samples(inputs: ReportInputs) -> str:
     return f"The chance that one of {k} samples is right (pass@{k}) {said}"
 
 
-def _tile(inputs: ReportInputs) -> Tile:
-    measured = _measured(inputs)
-    if measured is None:
-        detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
-        return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
-    first, last = measured.labels
-    by = "" if measured.difference is None else f"{points_interval(measured.difference)} points, "
-    return Tile(
-        caption=f"{measured.name[:1].upper()}{measured.name[1:]}",
-        value=f"{percent(measured.first.mean)} → {percent(measured.last.mean)}",
-        detail=f"{first} to {last}, {by}{measured.problems}",
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
+    is_fraction = rewards_are_fractions(inputs.evaluations)
+    reward = {"Sampled reward": (SHARE if is_fraction else REWARD, attrgetter("sampled.mean_reward"))}
+    columns = {
+        "Greedy accuracy": (SHARE, attrgetter("greedy.accuracy")),
+        **(reward if is_fraction else {}),
+        "Fully right traces": (SHARE, attrgetter("greedy.trace_right")),
+    }
+    more = f"swerve eval RUN eval.samples_per_problem={MANY_SAMPLES}"
+    note = "" if largest_k(inputs.evaluations) > 1 else f"Several samples of a problem were not measured ({more})."
+    yield of_evaluations(inputs, columns, id="accuracy", title="Accuracy on held-out problems", note=note)
+    if not is_fraction:
+        # Rewards on another scale than fractions have a plot of their own.
+        yield of_evaluations(inputs, reward, id="reward", title="Reward on held-out problems")
+    yield from _sample_rows(inputs)
+    yield _kinds(inputs, lambda greedy: greedy.by_part or {}, id="parts", first="Part")
+    yield _kinds(inputs, lambda greedy: greedy.by_kind, id="accuracy_by_difficulty", first="Kind")
+
+
+def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
+    """Yield what several samples of a problem are worth, where there are several."""
+    ks = sorted({point.k for evaluation in inputs.evaluations for point in evaluation.sampled.curve})
+    most = max(ks, default=0)
+    if most < 2:
+        return
+
+    def of(k: int, name: str) -> tuple[Unit, Callable[[Evaluation], Cell]]:
+        return SHARE, lambda evaluation: getattr(evaluation.sampled.of_samples(k), name)
+
+    # The majority of two is one of the two.
+    columns = {f"pass@{k}": of(k, "pass_at_k") for k in ks}
+    columns |= {f"maj@{most}": of(most, "majority_at_k")} if most > 2 else {}
+    columns[f"pass^{most}"] = of(most, "pass_hat_k")
+    columns["Different right answers"] = NUMBER, attrgetter("sampled.distinct_right")
+    drawn = ["pass@1", f"pass@{most}", f"maj@{most}"] if most >= MANY_SAMPLES else []
+    majority = "; maj@k: that the most frequent answer is, ties broken at random" if most > 2 else ""
+    settings = inputs.evaluations[0].eval_settings
+    temperature = f" at temperature {settings['temperature']:g}" if "temperature" in settings else ""
+    yield of_evaluations(
+        inputs,
+        columns,
+        id="sampling",
+        title=f"What are {most} samples of a problem worth?",
+        note=f"Samples{temperature}. pass@k: chance that at least one of k is right; pass^k: that all are{majority}.",
+        drawn=drawn,
     )
 
 
-def _charts(inputs: ReportInputs) -> Iterator[Chart]:
-    entries = inputs.evaluations
-    # A probe of responses from elsewhere has no evaluations, so no charts of them either.
-    if not entries and inputs.is_imported:
-        return
-    is_fraction = rewards_are_fractions(entries)
-    reward = {"Sampled reward": attrgetter("sampled.mean_reward")}
-    curves = {
-        "Greedy accuracy": attrgetter("greedy.accuracy"),
-        **(reward if is_fraction else {}),
-        "Fully right traces": attrgetter("greedy.trace_right"),
-    }
-    yield over_checkpoints(entries, curves, id="accuracy", title="Accuracy on held-out problems", unit="share")
-    if not is_fraction:
-        # Rewards on another scale than fractions have a chart of their own.
-        yield over_checkpoints(entries, reward, id="reward", title="Reward on held-out problems", unit="reward")
-    yield from _sampling_chart(entries)
-
-
-def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
-    """Yield the chart of what several samples are worth, where there are enough of them to tell."""
-    k = largest_k(entries)
-    if k < MANY_SAMPLES:
-        return
-
-    curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
-        "pass@1": lambda evaluation: evaluation.sampled.of_samples(1).pass_at_k,
-        f"pass@{k}": lambda evaluation: evaluation.sampled.of_samples(k).pass_at_k,
-        f"maj@{k}": lambda evaluation: evaluation.sampled.of_samples(k).majority_at_k,
-    }
-    yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
+def _kinds(
+    inputs: ReportInputs, grouped: Callable[[ModelScores], Mapping[str, Scores]], *, id: str, first: str
+) -> Rows:
+    """Return accuracy by part of a mixture or by kind of problem: every checkpoint, the final one on the reference."""
+    scores = {each.checkpoint: found for each in inputs.evaluations if (found := grouped(each.greedy))}
+    kinds = sorted({kind for found in scores.values() for kind in found}, key=by_number)
+    reference, final = (None if each is None else each.checkpoint for each in (inputs.reference, inputs.final))
+    rows: list[tuple[Cell, ...]] = []
+    for kind in kinds if len(kinds) > 1 else ():  # one kind is the accuracy once more
+        cells = [found.get(kind) for found in scores.values()]
+        size = next(cell.num_problems for cell in cells if cell is not None)
+        rows.append((kind, size, *(None if cell is None else cell.accuracy for cell in cells)))
+    null = reference if reference in scores and reference != final else ""
+    is_drawn = final in scores and len(kinds) <= _MAX_DOTS
+    return Rows(
+        id=id,
+        title=f"Greedy accuracy by {first.lower()} of problem",
+        first=first,
+        columns={"Problems": COUNT, **dict.fromkeys(scores, SHARE)},
+        rows=tuple(rows),
+        note=f"The plot has {final}{f', and {null} in grey' if null else ''}." if is_drawn else "",
+        plots=(Dots(column=final or "", null=null or ""),) if is_drawn else (),
+    )
 
 
 TOPIC = Topic(
+    title="How often is it right?",
+    note="accuracy and samples by checkpoint and kind of problem",
     sentences={"Outcome": _sentences},
-    tile=_tile,
-    charts=_charts,
+    rows=_rows,
     figures={
         "accuracy": FigureSpec(
             shows="Accuracy on held-out problems of every checkpoint.",
-            draw=of_chart(_charts, "accuracy"),
             needs="swerve eval RUN",
         ),
         "reward": FigureSpec(
             shows="Mean reward on held-out problems, where rewards are no fractions.",
-            draw=of_chart(_charts, "reward"),
             needs="swerve eval RUN, of a task whose rewards are not from 0 to 1",
         ),
         "sampling": FigureSpec(
             shows="pass@k and majority votes of every checkpoint.",
-            draw=of_chart(_charts, "sampling"),
             needs=f"swerve eval RUN eval.samples_per_problem={MANY_SAMPLES}",
+        ),
+        "accuracy_by_difficulty": FigureSpec(
+            shows="Greedy accuracy of every checkpoint by kind of problem.",
+            needs="swerve eval RUN, of a task with several kinds of problems",
         ),
     },
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_claims import DivergenceClaim, NullName
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
@@ -15,7 +16,7 @@ from swerve.report.draw.figures import chart_drawing
 from swerve.report.draw.panels import Section
 from swerve.report.draw.paper import Drawing
 from swerve.report.read import ReportInputs
-from swerve.report.rows import Cell, Curves, Rows
+from swerve.report.rows import Cell, Curves, Rows, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,28 @@ def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequenc
     positive = [value for value in x if value > 0]
     is_log = bool(positive) and max(positive) > _MANY_TIMES * min(positive)
     return Curves(x=tuple(x), x_title=title, columns=tuple(columns), is_log=is_log, ends=ends, **options)
+
+
+def of_evaluations(
+    inputs: ReportInputs,
+    columns: Mapping[str, tuple[Unit, Callable[[Evaluation], Cell]]],
+    *,
+    drawn: Sequence[str] | None = None,
+    **options: Any,
+) -> Rows:
+    """Return a row for each evaluated checkpoint, drawn over training: all columns, or some."""
+    names = tuple(columns if drawn is None else drawn)
+    labels = [evaluation.checkpoint for evaluation in inputs.evaluations]
+    return Rows(
+        first="Checkpoint",
+        columns={name: unit for name, (unit, _) in columns.items()},
+        rows=tuple(
+            (evaluation.checkpoint, *(read(evaluation) for _, read in columns.values()))
+            for evaluation in inputs.evaluations
+        ),
+        plots=(along_training(inputs, labels, names),) if names and labels else (),
+        **options,
+    )
 
 
 def _step_name(stage: str) -> str:
