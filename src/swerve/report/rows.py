@@ -129,9 +129,11 @@ class Curves:
         (0.0, 0.333..., 0.666..., 1.0)
         """
         values = [math.log(value) + 1 if self.is_log and value > 0 else value for value in self.x]
-        # On a logarithmic axis 0 lies one step left of the first place above it.
-        if self.is_log and self.x[0] <= 0 < len(values) - 1:
-            values[0] = values[1] - (values[-1] - values[1]) / max(1, len(values) - 2)
+        # On a logarithmic axis 0 and what is below it lie in steps left of the first place above.
+        num = sum(value <= 0 for value in self.x)
+        if self.is_log and num < len(values):
+            step = (values[-1] - values[num]) / max(1, len(values) - num - 1)
+            values[:num] = [values[num] - step * (num - index) for index in range(num)]
         first, span = min(values, default=0.0), (max(values, default=0.0) - min(values, default=0.0)) or 1.0
         return tuple((value - first) / span for value in values)
 

@@ -76,21 +76,17 @@ _MANY_TIMES = 20
 def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequence[str] = (), **options: Any) -> Curves:
     """Return how columns are drawn over checkpoints, whose steps must increase.
 
-    They lie at the step of the stage that all are of, at the global step where they are of several, and in order where
-    no step is known.
+    They lie at the step of the stage of the last of them, those from before it at 0 and below; in order where no step
+    is known.
     """
     known = [entry for label in labels if (entry := inputs.evaluation(label)) is not None]
     own = [int(digits[0]) for label in labels if (digits := re.search(r"\d+$", label))]
     x: Sequence[int] = range(1, len(labels) + 1)
     title, ends = "checkpoint", {}
     if len(known) == len(labels) and known:
-        before = known[0].step
-        if len({entry.stage for entry in known if entry.step > before}) > 1:
-            x, title = [entry.step for entry in known], "global step"
-            ends = {entry.stage: float(entry.step) for entry in known if entry.step}
-        else:
-            start = known[-1].step - known[-1].stage_step
-            x, title = [max(0, entry.step - start) for entry in known], f"{_step_name(known[-1].stage)} step"
+        start = known[-1].step - known[-1].stage_step
+        x, title = [entry.step - start for entry in known], f"{step_name(known[-1].stage)} step"
+        ends = {entry.stage: float(entry.step - start) for entry in known}
     elif len(own) == len(labels) and own == sorted(set(own)):
         x, title = own, "step of the stage"
     positive = [value for value in x if value > 0]
@@ -105,9 +101,11 @@ def of_evaluations(
     drawn: Sequence[str] | None = None,
     **options: Any,
 ) -> Rows:
-    """Return a row for each evaluated checkpoint, drawn over training: all columns, or some."""
-    names = tuple(columns if drawn is None else drawn)
+    """Return a row for each evaluated checkpoint, drawn over training: all columns, or some, a plot for each unit."""
     labels = [evaluation.checkpoint for evaluation in inputs.evaluations]
+    by_unit: dict[Unit, list[str]] = {}
+    for name in columns if drawn is None else drawn:
+        by_unit.setdefault(columns[name][0], []).append(name)
     return Rows(
         first="Checkpoint",
         columns={name: unit for name, (unit, _) in columns.items()},
@@ -115,12 +113,13 @@ def of_evaluations(
             (evaluation.checkpoint, *(read(evaluation) for _, read in columns.values()))
             for evaluation in inputs.evaluations
         ),
-        plots=(along_training(inputs, labels, names),) if names and labels else (),
+        plots=tuple(along_training(inputs, labels, names) for names in by_unit.values()) if labels else (),
         **options,
     )
 
 
-def _step_name(stage: str) -> str:
+def step_name(stage: str) -> str:
+    """Return a stage as an axis has it."""
     return stage.upper() if stage in ("rl", "sft", "dpo") else stage
 
 
