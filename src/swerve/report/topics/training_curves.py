@@ -2,141 +2,78 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from swerve.artifacts.metrics import StepMetrics
-from swerve.estimates import Estimate
-from swerve.report.draw.curves import Chart, Curve, Stage, Unit
-from swerve.report.draw.figures import Drawing, chart_rows, draw_chart, grid_of
-from swerve.report.format import count, number, percent, quoted
+from swerve.report.format import count, number, percent
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import FigureSpec, Topic
+from swerve.report.rows import NATS, NUMBER, PER_1000, REWARD, SHARE, TOKENS, Curves, Rows, Unit
+from swerve.report.topics.topic import FigureSpec, Topic, step_name
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_MEAN = "Mean of the step's rollouts"
-_CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
-    ("training-reward", "Reward in training", "reward", {_MEAN: "reward"}),
-    ("training-validation", "Validation loss in training", "nats", {"Mean per token": "val_loss"}),
-    ("training-entropy", "Surprise of sampled tokens in training", "nats", {_MEAN: "neg_logprob"}),
-    (
-        "training-failures",
-        "Rollouts without a verdict in training",
-        "rate",
-        {"No answer found": "num_unanswered", "Limit reached": "num_timeouts", "Grader failed": "num_errors"},
-    ),
-    (
-        "training-responses",
-        "Form of the rollouts in training",
-        "share",
-        {
-            "In the format asked for": "format_rate",
-            "Dummy thinking": "dummy_thinking_share",
-            "Repeated 4-grams": "repeated_4gram_share",
-            "Truncated": "truncated_share",
-        },
-    ),
-    (
-        "training-reflections",
-        "Reflection in training",
-        "per_1000_words",
-        {f"Phrases such as {quoted('wait')}": "reflections_per_1000_words"},
-    ),
-    (
-        "training-difficulty",
-        "Difficulty of the problems drawn",
-        "difficulty",
-        {"Mean of the step's problems": "mean_difficulty"},
-    ),
-    (
-        "training-mismatch",
-        "Log-probabilities of sampler against trainer",
-        "nats",
-        {"Mean": "logprob_gap", "First quarter": "logprob_gap_q1", "Last quarter": "logprob_gap_q4"},
-    ),
-    ("training-pool", "Problems drawn from", "share", {"Fraction of the training problems": "pool_share"}),
-)
-"""Id, title, unit, and the metric of each curve."""
-_ALWAYS = ("reward", "neg_logprob", "format_rate", "val_loss")
-_AT_SOME_STEPS = ("training-validation",)
-"""Charts of what is not measured at every step: the others are left out, so that the curve has no gaps."""
-_IF_VARYING = ("mean_difficulty", "pool_share")
+_METRICS: Mapping[str, tuple[str, Unit]] = {
+    "reward": ("Reward", REWARD),
+    "accuracy": ("Accuracy", SHARE),
+    "completion_length": ("Length", TOKENS),
+    "truncated_share": ("Truncated", SHARE),
+    "neg_logprob": ("Surprise", replace(NATS, low=-float("inf"))),
+    "kl": ("KL term", replace(NATS, low=-float("inf"))),
+    "live_kl_forward": ("KL to the start", NATS),
+    "val_loss": ("Validation loss", NATS),
+    "num_unanswered": ("No answer", SHARE),
+    "num_timeouts": ("Limit reached", SHARE),
+    "num_errors": ("Grader failed", SHARE),
+    "format_rate": ("In format", SHARE),
+    "dummy_thinking_share": ("Dummy thinking", SHARE),
+    "repeated_4gram_share": ("Repeated 4-grams", SHARE),
+    "reflections_per_1000_words": ("Reflections", replace(PER_1000, axis="per 1,000 words")),
+    "mean_difficulty": ("Difficulty", NUMBER),
+    "pool_share": ("Problems open", SHARE),
+    "logprob_gap": ("Sampler gap", NATS),
+    "logprob_gap_q1": ("Gap, first quarter", NATS),
+    "logprob_gap_q4": ("Gap, last quarter", NATS),
+}
 _ROUNDING = 1e-3
 """Nats per token; sampler and trainer that differ by less are not drawn."""
 
 
-def _charts(inputs: ReportInputs) -> Iterator[Chart]:
-    """Yield a chart for each group of metrics that was measured and says something.
-
-    A metric of what should not occur, such as a failure, is left out where it is 0 at every step, one of the
-    curriculum where it never changes, and the difference of sampler and trainer where it is rounding.
-    """
-    for id, title, unit, metrics in _CHARTS:
-        chart = _chart(inputs, metrics, id=id, title=title, unit=unit)
-        if chart.measured:
-            yield chart
-
-
-def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: str, unit: Unit) -> Chart:
-    read = {name: [_value(step, key) for step in inputs.metrics] for name, key in metrics.items()}
-    kept = {name: values for name, values in read.items() if _worth_drawing(values, metrics[name])}
-    # Stages without any of the metrics would only widen the axis.
-    is_known = [any(value is not None for value in row) for row in zip(*kept.values(), strict=True)]
-    measured = {step.stage for step, known in zip(inputs.metrics, is_known, strict=False) if known}
-    shown = [
-        (at, step)
-        for at, step in enumerate(inputs.metrics)
-        if step.stage in measured and (is_known[at] or id not in _AT_SOME_STEPS)
-    ]
-    return Chart(
-        id=id,
-        title=title,
-        unit=unit,
-        labels=tuple(f"{step.stage}-{step.stage_step}" for _, step in shown),
-        steps=tuple(step.step for _, step in shown),
-        x_title="global step",
-        curves=tuple(
-            Curve(name=name, points=tuple(_point(values[at]) for at, _ in shown)) for name, values in kept.items()
-        ),
-        stages=_stages(inputs.metrics),
-        has_intervals=False,
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
+    """Yield every metric of every step, a plot each; those of sampler against trainer where they are no rounding."""
+    metrics = inputs.metrics
+    gap = max((step.logprob_gap for step in metrics if step.logprob_gap is not None), default=None)
+    is_rounding = gap is not None and gap < _ROUNDING
+    shown = {key: entry for key, entry in _METRICS.items() if not (is_rounding and key.startswith("logprob_gap"))}
+    agree = f"Sampler and trainer agree within {number(gap)} nats per token." if is_rounding else ""
+    yield Rows(
+        id="training_curves",
+        title="Metrics of every step",
+        first="Step",
+        columns=dict(shown.values()),
+        rows=tuple((f"{step.stage}-{step.stage_step}", *(_value(step, key) for key in shown)) for step in metrics),
+        note="Means over a step's rollouts. Surprise: mean negative log-probability of the sampled tokens, nats. "
+        f"{agree}".strip(),
+        plots=tuple(_curve(metrics, key, name) for key, (name, _) in shown.items()),
+        has_table=False,
     )
 
 
-def _stages(metrics: Sequence[StepMetrics]) -> tuple[Stage, ...]:
-    """Return where the stages are, and within a stage its phases."""
-    stages: dict[str, Stage] = {}
-    for metric in metrics:
-        name = metric.stage if metric.phase is None else f"{metric.stage}, phase {metric.phase}"
-        stages[name] = Stage(
-            name=name, start=stages[name].start if name in stages else metric.step - 1, end=metric.step
-        )
-    return tuple(stages.values())
+def _curve(metrics: tuple[StepMetrics, ...], key: str, name: str) -> Curves:
+    """Return how a metric is drawn: over the steps of its stage, or over all where several stages have it."""
+    stages = {step.stage for step in metrics if _value(step, key) is not None}
+    start = next((step.step - step.stage_step for step in metrics if len(stages) == 1 and step.stage in stages), 0)
+    ends = {}
+    for step in metrics:
+        phase = step.stage if step.phase is None else f"{step.stage}, phase {step.phase}"
+        ends[phase] = float(step.step - start)
+    title = f"{step_name(stages.pop())} step" if len(stages) == 1 else "step"
+    return Curves(x=tuple(float(step.step - start) for step in metrics), x_title=title, columns=(name,), ends=ends)
 
 
 def _value(step: StepMetrics, key: str) -> float | None:
     """Return a metric; a number of completions as a fraction of the step's completions."""
     value: float | None = getattr(step, key)
     return step.fraction(value) if key.startswith("num_") else value
-
-
-def _worth_drawing(values: list[float | None], key: str) -> bool:
-    known = [value for value in values if value is not None]
-    if key in _IF_VARYING:
-        return len(set(known)) > 1
-    if key.startswith("logprob_gap"):
-        return any(value > _ROUNDING for value in known)
-    return bool(known) if key in _ALWAYS else any(known)
-
-
-def _point(value: float | None) -> Estimate | None:
-    """Return a measured value without an interval."""
-    return None if value is None else Estimate(mean=value, low=value, high=value)
 
 
 def _caution(inputs: ReportInputs) -> Iterator[str]:
@@ -178,29 +115,10 @@ def _ungraded(inputs: ReportInputs) -> str:
     )
 
 
-def _drawings(inputs: ReportInputs) -> Iterator[Drawing]:
-    if charts := list(_charts(inputs)):
-        columns = min(2, len(charts))
-        yield Drawing(
-            name="training_curves",
-            draw=partial(_draw_curves, charts=charts),
-            rows=tuple({"metric": chart.title, **row} for chart in charts for row in chart_rows(chart)),
-            panels=grid_of(len(charts), columns),
-            size=(6.0 * columns, 2.6 * math.ceil(len(charts) / columns)),
-        )
-
-
-def _draw_curves(*panels: Axes, charts: Sequence[Chart]) -> None:
-    for axes, chart in zip(panels, charts, strict=True):
-        draw_chart(axes, chart=chart)
-
-
 TOPIC = Topic(
+    title="How did training go?",
+    note="the metrics of every step",
     sentences={"Caution": _caution},
-    charts=_charts,
-    figures={
-        "training_curves": FigureSpec(
-            shows="The metrics of every step of training.", draw=_drawings, needs="swerve train"
-        )
-    },
+    rows=_rows,
+    figures={"training_curves": FigureSpec(shows="The metrics of every step of training.", needs="swerve train")},
 )
