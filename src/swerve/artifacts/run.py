@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shlex
 import socket
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -173,6 +175,9 @@ class RunDirectory:
         job = _torchrun_job()
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", "date": date, "seconds": 0.0}
+        begun |= {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU threads"}
+        if Path(sys.argv[0]).name == "swerve":
+            begun["command"] = shlex.join(["swerve", *sys.argv[1:]])
         begun |= {"job": job} if job else {}
         record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:

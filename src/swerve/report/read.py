@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -51,10 +54,20 @@ class ReportInputs:
     tables: ProbeTables | None
     final_completions: Mapping[str, Response]
     """What the final checkpoint writes greedily, by problem id."""
+    model: str = ""
+    """Architecture and number of parameters of the final checkpoint, as a sentence has them; empty: not known."""
+    task: str = ""
+    """What the problems are, as the recipe calls it."""
+    example: str = ""
+    """The question of a problem."""
     greedy_change: Estimate | None = None
     """Greedy accuracy of the final checkpoint minus that of the reference, over the same problems."""
     pass_change: Estimate | None = None
     """The same of pass@k, at the largest k."""
+    length_change: Estimate | None = None
+    """The same of the tokens of a greedy answer."""
+    entropy_change: Estimate | None = None
+    """The same of the mean entropy of a token of a greedy answer, nats."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -94,6 +107,14 @@ class ReportInputs:
             return self.evaluation(self.summary.final)
         return self.evaluations[-1] if self.evaluations else None
 
+    @property
+    def of_last_stage(self) -> tuple[Evaluation, ...]:
+        """The evaluations of the reference, and of the final checkpoint's stage."""
+        first, last = self.reference, self.final
+        if first is None or last is None:
+            return self.evaluations
+        return tuple(each for each in self.evaluations if each is first or each.stage == last.stage)
+
 
 def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
     """Read what a run has: evaluations, probe tables, metrics and provenance; sentences and tiles need no tables.
@@ -122,10 +143,13 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
             responses = _responses(run, evaluation, "text", "extracted", "correct")
             greedy = [response for response in responses if response.temperature == 0]
             final_completions = {response.problem.id: response for response in greedy}
+    config_text = run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None
     inputs = ReportInputs(
         run_name=run.path.resolve().name,
         provenance=provenance,
-        config_text=run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None,
+        config_text=config_text,
+        model=_model(run.checkpoint_path(evaluations[-1].step)) if evaluations else "",
+        task=_task(config_text or ""),
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
@@ -141,7 +165,18 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
     confidence = None if last is None else last.confidence
     if first is None or last is None or first is last or confidence is None:
         return inputs
-    groups = [_responses(run, evaluation, "correct") for evaluation in (first, last)]
+    columns = ("question", "correct", "completion_ids", "entropy")
+    groups = [_responses(run, evaluation, *columns) for evaluation in (first, last)]
+    greedy = [{one.problem.id: one for one in responses if one.temperature == 0} for responses in groups]
+    shared = [(one, greedy[1][name]) for name, one in greedy[0].items() if name in greedy[1]]
+
+    def mean_change(value: Callable[[Response], float | None], low: float) -> Estimate | None:
+        """Return the difference of a value of the greedy answers, over the problems where both are known."""
+        pairs = [(value(before), value(after)) for before, after in shared]
+        known = [(before, after) for before, after in pairs if before is not None and after is not None]
+        if len(known) < 2:
+            return None
+        return paired_difference(*map(list, zip(*known, strict=True)), confidence=confidence, bounds=(-low, low))[0]
 
     def change(k: int, *, is_greedy: bool) -> Estimate | None:
         """Return the difference of pass@k over the problems of which both have k answers; of one answer, accuracy's."""
@@ -156,8 +191,45 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
         return paired_difference(*pairs, confidence=confidence, bounds=(-1.0, 1.0))[0]
 
     return replace(
-        inputs, greedy_change=change(1, is_greedy=True), pass_change=change(k, is_greedy=False) if k else None
+        inputs,
+        example=next((" ".join((one.problem.question or "").split()) for one, _ in shared), ""),
+        greedy_change=change(1, is_greedy=True),
+        pass_change=change(k, is_greedy=False) if k else None,
+        length_change=mean_change(lambda one: len(one.completion_ids or ()) or None, math.inf),
+        entropy_change=mean_change(lambda one: one.entropy, math.inf),
     )
+
+
+_CLASSES = ("ForCausalLM", "LMHeadModel")
+
+
+def _model(folder: Path) -> str:
+    """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        names = config.get("architectures") or [config.get("model_type") or ""]
+        num = sum(map(_num_parameters, folder.glob("*.safetensors")))
+    except (OSError, ValueError):
+        return ""
+    name = str(names[0])
+    for end in _CLASSES:
+        name = name.removesuffix(end)
+    return f"{name} model of {num:,} parameters" if num else f"{name} model"
+
+
+def _num_parameters(path: Path) -> int:
+    """Return how many numbers a file of weights has, from its header."""
+    with path.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
+def _task(config_text: str) -> str:
+    """Return the kind of a recipe's task in words; empty where no recipe says it."""
+    import yaml
+
+    task = (yaml.safe_load(config_text) or {}).get("task") if config_text else None
+    return str(task.get("kind", "")).replace("_", " ") if isinstance(task, dict) else ""
 
 
 def missing_inputs(run: RunDirectory) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean
 from swerve.report.format import (
     NOT_MEASURED,
     count,
@@ -52,6 +52,10 @@ class Unit:
         """
         if isinstance(cell, str):
             return cell
+        if isinstance(cell, SkewedMean):
+            if not cell.reliable and cell.median is not None:
+                return f"median {self.interval(cell.median)}, mean {self.value(cell.mean)} not reliable"
+            cell = cell.scaled(1.0)  # its mean and interval alone
         return self.interval(cell) if isinstance(cell, Estimate) else self.value(cell)
 
 

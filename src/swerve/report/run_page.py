@@ -12,7 +12,7 @@ from swerve.report.page import Fold, Page, Texts, render
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
-from swerve.report.story import lead, notes, provenance, sentence, terms, verdicts
+from swerve.report.story import TERMS, lead, notes, provenance, sentence, verdicts
 from swerve.report.topics import topics
 
 
@@ -39,7 +39,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         verdicts=tuple(verdicts(inputs)),
         rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), _provenance_fold(inputs)),
-        terms=terms(inputs),
+        terms=TERMS,
         provenance=facts.line,
     )
 

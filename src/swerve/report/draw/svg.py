@@ -15,6 +15,8 @@ _CURVES = 150
 _LEFT, _RIGHT = 11.0, 78.0
 """Where the axes of curves begin and end, in percent of the width; names stand to the right."""
 _LINE = 13
+_SHORT = 4
+"""Characters of a unit that leaves the number before it its room."""
 _MAX_NAME = 64
 
 Place = Callable[[float], float]
@@ -97,8 +99,10 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
             x = place(tick)
             yield _line(x, 0, x, height - 18, "ax")
             anchor = "start" if x < 3 else "end" if x > 97 else "middle"
-            suffix = f" {unit.axis}" if tick == ticks[-1] else ""
-            yield _text(x, height - 4, f"{tick_text(unit, tick)}{suffix}", anchor=anchor)
+            if tick == ticks[-1]:
+                yield _text(x, height - 4, f"{tick_text(unit, tick)} {unit.axis}", anchor=anchor)
+            elif tick != ticks[-2] or len(unit.axis) < _SHORT:
+                yield _text(x, height - 4, tick_text(unit, tick), anchor=anchor)
         for value in at:
             yield _line(place(value), 0, place(value), height - 18, "zero")
 
@@ -142,12 +146,13 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
             yield _text(_LEFT - 1, y(tick) + 4, tick_text(unit, tick), anchor="end")
         yield from _x_axis(plot, x)
+        ends: list[float] = []
         for name, level in plot.levels.items():
             yield _line(_LEFT, y(level.mean), _RIGHT, y(level.mean), "level")
-            yield _text(_RIGHT + 1.5, y(level.mean) + 4, name, "null")
+            yield _text(_RIGHT + 1.5, y(level.mean) - 2, name, "null")
+            ends += [y(level.mean) - 2]
 
         # Lines are stretched to the width; dots and texts are not.
-        ends: list[float] = []
         for index, name in enumerate(names):
             kind = "null" if name in plot.greys else f"own line{index % 4}"
             known = [
@@ -166,7 +171,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             end = y(mean_of(known[-1][1])) + 4
             while any(abs(end - other) < _LINE for other in ends):
                 end += 3
-            ends.append(end)
+            ends += [end]
             yield f"{_text(_RIGHT + 1.5, end, name, 'name')}</g>"
 
     return _CURVES, parts()
