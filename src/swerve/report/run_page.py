@@ -37,6 +37,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         sentence=sentence(inputs),
         lead=lead(inputs),
         verdicts=tuple(verdicts(inputs)),
+        caution=" ".join(("Brackets are intervals; grey is what a figure is read against.", *notes(inputs))),
         rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), _provenance_fold(inputs)),
         terms=TERMS,
@@ -74,6 +75,5 @@ def _provenance_fold(inputs: ReportInputs) -> Fold:
         id="provenance-of-the-run",
         title="Provenance",
         note=facts.line,
-        sentences=notes(inputs),
         parts=(table, *config),
     )

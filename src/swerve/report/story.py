@@ -11,7 +11,6 @@ from swerve.artifacts.record import num_intervals
 from swerve.estimates import Estimate, false_by_chance
 from swerve.progress import format_duration
 from swerve.report.format import (
-    NOT_MEASURED,
     SAME,
     compared,
     count,
@@ -27,10 +26,8 @@ from swerve.report.format import (
 from swerve.report.names import METHODS, divergence_name, named, population_title, selector_word
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, PER_1000, SHARE, Dots, Rows
-from swerve.report.topics.causes import effect_rows
-from swerve.report.topics.dose import dose_rows, least_dose
-from swerve.report.topics.outcome import accuracies, accuracy_rows
+from swerve.report.rows import NATS, PER_1000, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.topics.outcome import accuracies
 from swerve.report.topics.topic import along_training
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
@@ -100,7 +97,14 @@ def _accuracy(inputs: ReportInputs) -> Verdict | None:
             f" Of {count(test.num)} problems {count(test.num_second_only)} became right and "
             f"{count(test.num_first_only)} wrong."
         )
-    return Verdict(title=title, text=text, rows=accuracy_rows(inputs))
+    rows = Rows(
+        id="verdict-accuracy",
+        title="Accuracy",
+        columns={"greedy": SHARE, "sampled": SHARE},
+        rows=tuple((each.checkpoint, each.greedy.accuracy, each.sampled.accuracy) for each in inputs.of_last_stage),
+        plots=(along_training(inputs, [each.checkpoint for each in inputs.of_last_stage]),),
+    )
+    return Verdict(title=title, text=text, rows=rows.kept)
 
 
 def _place(inputs: ReportInputs) -> Verdict | None:
@@ -148,7 +152,8 @@ def _cause(inputs: ReportInputs) -> Verdict | None:
     spike = None if summary is None or summary.causal is None else summary.causal.selection("spike")
     if summary is None or summary.causal is None or spike is None or spike.effect is None:
         return None
-    final, reference, other = f"`{summary.final}`", f"`{summary.reference}`", spike.alternative_effect
+    final, reference = f"`{summary.final}`", f"`{summary.reference}`"
+    other, neither = spike.alternative_effect, "a token of neither model"
     title = f"Forced at the spike, the token of {final} changes the success of {reference} by {points(spike.effect.mean)} points"
     if not spike.effect.excludes(0):
         title = f"Forcing the token of {final} at the spike is not shown to change the success of {reference}"
@@ -168,7 +173,15 @@ def _cause(inputs: ReportInputs) -> Verdict | None:
             f"{points_interval(spike.headline)} points between them, where the two models' tokens differ. "
             "Null: no difference."
         )
-    return Verdict(title=f"{title}.", text=text, rows=effect_rows(summary))
+    effects = ((f"token of {summary.final}", spike.effect), (neither, other), ("the difference", spike.headline))
+    rows = Rows(
+        id="verdict-cause",
+        title="Effect of a forced token on success",
+        columns={"Effect": POINTS},
+        rows=tuple((name, effect) for name, effect in effects if effect is not None),
+        plots=(Dots(column="Effect", at=0.0, greys=(neither,)),),
+    )
+    return Verdict(title=f"{title}.", text=text, rows=rows)
 
 
 def _dose(inputs: ReportInputs) -> Verdict | None:
@@ -176,24 +189,44 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
     summary = inputs.summary
     directions = () if summary is None or summary.cross_sampling is None else summary.cross_sampling.directions
     entry = directions[0] if directions else None
-    dose = None if summary is None or entry is None else least_dose(entry, summary.divergence)
-    if summary is None or summary.cross_sampling is None or entry is None or dose is None:
+    if summary is None or summary.cross_sampling is None or entry is None or entry.base is None or entry.other is None:
         return None
-    if entry.base is None or entry.other is None or entry.gap is None or not entry.gap.excludes(0):
+    by_name = {one.selector: one for one in entry.selectors if one.points}
+    selector, random = by_name.get(summary.divergence), by_name.get("random")
+    if selector is None or entry.gap is None or not entry.gap.excludes(0):
         return None
-    selector, point = dose
+    point = min(selector.points, key=lambda point: point.budget)  # not the best of all budgets
     into = entry.direction == "checkpoint_into_reference"
     writer, giver = (summary.reference, summary.final) if into else (summary.final, summary.reference)
-    random = next((one for one in entry.selectors if one.selector == "random"), None)
-    same = [one.accuracy for one in (random.points if random else ()) if one.budget == point.budget and one.accuracy]
-    null = f" Null: as many tokens at random, {percent_interval(same[0])}." if same else ""
+    at_random = {} if random is None else {one.budget: one.accuracy for one in random.points}
+    same = at_random.get(point.budget)
+    null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
+    points_by = sorted(selector.points, key=lambda point: point.budget)
+    name = f"by {selector_word(selector.selector)}"
+    rows = Rows(
+        id="verdict-dose",
+        title="Accuracy by fraction of tokens taken",
+        columns={name: SHARE, "at random": SHARE},
+        rows=(
+            ("0%", entry.base, entry.base),
+            *((percent(one.share_swapped), one.accuracy, at_random.get(one.budget)) for one in points_by),
+        ),
+        plots=(
+            Curves(
+                x=(0.0, *(100 * one.share_swapped for one in points_by)),
+                x_title="% of tokens",
+                greys=("at random",),
+                levels={f"{giver} alone": entry.other},
+            ),
+        ),
+    )
     return Verdict(
         title=f"{percent(point.share_swapped)} of the tokens recover {percent(point.recovered and point.recovered.mean)} "
         "of the difference.",
         text=f"`{writer}` writes and takes the token of `{giver}` where {selector_word(selector.selector)} is highest: "
         f"from {percent(entry.base.mean)} to {percent_interval(point.accuracy)} right on "
         f"{count(summary.cross_sampling.num_problems)} new problems; `{giver}` alone {percent(entry.other.mean)}.{null}",
-        rows=dose_rows(summary, entry),
+        rows=rows,
     )
 
 

@@ -1,0 +1,116 @@
+"""One record of numbers: its table, its CSV file and its plot say the same."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swerve.estimates import Estimate, SkewedMean
+from swerve.report.draw.svg import axis_ticks, nice_ticks, plots_svg
+from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows
+
+EFFECTS = Rows(
+    id="effects",
+    title="Effects <of> tokens",
+    first="Token",
+    columns={"Effect": POINTS, "Empty": SHARE},
+    rows=(
+        ("rl-80 & co", Estimate(mean=0.5, low=0.25, high=0.75), None),
+        ("neither", Estimate(mean=-0.1, low=-0.2, high=0.0), None),
+        ("unknown", None, None),
+    ),
+    plots=(Dots(column="Effect", at=0.0, greys=("neither",)),),
+)
+ALONG = Rows(
+    id="along",
+    title="Along training",
+    columns={"JS": JS, "Forward KL": NATS},
+    rows=(("dpo-8", 0.0, 0.0), ("rl-1", 0.01, 0.02), ("rl-80", Estimate(mean=0.3, low=0.2, high=9.0), 0.4)),
+    plots=(Curves(x=(0, 1, 80), columns=("JS",), is_log=True), Curves(x=(0, 1, 80), columns=("Forward KL",))),
+)
+
+
+def parsed(rows: Rows) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(plot) for plot in plots_svg(rows)]
+
+
+def test_columns_that_nothing_measured_are_left_out_and_intervals_end_at_the_bounds() -> None:
+    assert list(EFFECTS.kept.columns) == ["Effect"]
+    assert EFFECTS.kept.texts[2] == ("unknown", "not measured")
+    js = ALONG.kept.rows[2][1]
+    assert isinstance(js, Estimate)
+    assert (js.low, js.high) == (0.2, math.log(2))
+
+
+def test_a_mean_that_is_not_reliable_is_said_after_its_median() -> None:
+    median = Estimate(mean=0.001, low=0.0, high=0.002)
+    skewed = SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median)
+    assert NATS.text(skewed) == "median 0.00100 (0 to 0.00200), mean 0.200 not reliable"
+    assert NATS.text(SkewedMean(mean=0.2, low=0.1, high=0.9, median=median)) == "0.200 (0.100 to 0.900)"
+
+
+def test_the_file_has_each_number_with_its_ends_and_places() -> None:
+    assert EFFECTS.kept.records[0] == {"token": "rl-80 & co", "effect": 0.5, "effect_low": 0.25, "effect_high": 0.75}
+    assert EFFECTS.kept.records[2] == {"token": "unknown", "effect": None, "effect_low": None, "effect_high": None}
+    assert ALONG.records[1] == {
+        "name": "rl-1", "rl_step": 1, "js": 0.01, "js_low": None, "js_high": None, "forward_kl": 0.02,
+    }  # fmt: skip
+
+
+def test_all_rows_of_a_plot_share_an_axis() -> None:
+    (plot,) = parsed(EFFECTS)
+    lines = {kind: [line for line in plot.iter("line") if line.get("class") == kind] for kind in ("zero", "range own")}
+    (zero,) = lines["zero"]
+    texts = [text.text for text in plot.iter("text")]
+    assert texts[:4] == ["\N{MINUS SIGN}25", "0", "+25", "+75 percentage points"]
+    assert {"rl-80 & co", "neither", "+50.0 (+25.0 to +75.0)"} <= set(texts)
+    assert "unknown" not in texts
+    # From -25 to +75 points on 98% of the width, from 1%.
+    assert float(str(zero.get("x1"))[:-1]) == pytest.approx(1 + 98 * 0.25, abs=0.01)
+    (own,) = lines["range own"]
+    assert [float(str(own.get(end))[:-1]) for end in ("x1", "x2")] == pytest.approx([1 + 98 * 0.5, 1 + 98 * 1.0])
+
+
+def test_curves_of_other_scales_have_plots_of_their_own() -> None:
+    first, second = parsed(ALONG.kept)
+    assert first.get("aria-label") == second.get("aria-label") == "Along training"
+    dots = [[float(str(dot.get("cx"))[:-1]) for dot in plot.iter("circle")] for plot in (first, second)]
+    assert dots[0] == pytest.approx([11, 44.5, 78])  # 0 lies a step left of 1 where places are logarithmic
+    assert dots[1] == pytest.approx([11, 11 + 67 / 80, 78], abs=0.01)
+    titles = [str(title.text) for title in first.iter("title")]
+    assert titles[2] == "JS, rl-80: 0.300 (0.200 to 0.693)"
+
+
+def test_nothing_is_drawn_where_nothing_was_measured() -> None:
+    nothing = Rows(id="a", title="a", columns={"A": SHARE}, rows=(("x", None),), plots=(Dots(column="A"),))
+    assert not nothing.measured
+    assert list(plots_svg(nothing)) == []
+
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 6))
+
+
+@given(numbers, numbers)
+def test_ticks_span_the_range_in_few_round_steps(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    ticks = nice_ticks(low, high)
+    slack = 1e-6 * (ticks[1] - ticks[0])
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= high - slack
+    assert 2 <= len(ticks) <= 7
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
+def test_no_place_lies_outside_a_plot_of_shares(values: list[tuple[float, float, float]]) -> None:
+    cells = [Estimate(low=low, mean=mean, high=high) for low, mean, high in map(sorted, values)]
+    assert all(0 <= tick <= 1 for tick in axis_ticks(SHARE, cells))
+    rows = tuple((f"row {index}", cell) for index, cell in enumerate(cells))
+    plot = "".join(plots_svg(Rows(id="a", title="a", columns={"A": SHARE}, rows=rows, plots=(Dots(column="A"),))))
+    places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([-\d.e+]+)%"', plot)]
+    assert len(places) >= 3 * len(cells)
+    assert all(0 <= place <= 100 for place in places)
