@@ -238,7 +238,13 @@ def _timeless(path: Path) -> object:
             times = {"seconds": None, "sync_seconds": None}
             return [{**json.loads(line), **times} for line in path.read_bytes().splitlines()]
         if path.name == "run.json":
-            return {**json.loads(path.read_bytes()), "date": None, "seconds": None, "command": None, "fields_sha256": None}
+            return {
+                **json.loads(path.read_bytes()),
+                "date": None,
+                "seconds": None,
+                "command": None,
+                "fields_sha256": None,
+            }
         if path.name == "MANIFEST.json":
             entry = json.loads(path.read_bytes())
             return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}

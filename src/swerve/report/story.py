@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swerve.artifacts.probe_claims import NULL_NAMES
+from swerve.artifacts.evaluation import Evaluation
+from swerve.artifacts.probe_claims import NULL_NAMES, NullFigure
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import Estimate, false_by_chance
@@ -20,7 +21,6 @@ from swerve.report.format import (
     percent_interval,
     points,
     points_interval,
-    signed,
     signed_interval,
 )
 from swerve.report.names import METHODS, divergence_name, named, population_title, selector_word
@@ -52,7 +52,7 @@ def sentence(inputs: ReportInputs) -> str:
     # Before and after, with the interval of the later; whether that is a change is what the paired difference says.
     first, last = percent(measured.first.mean), percent_interval(measured.last)
     shown = "" if measured.difference is None or measured.difference.excludes(0) else "; no change is shown"
-    if final is None or not final.stage_step or summary is not None and summary.selected is not None:
+    if final is None or not final.stage_step or (summary is not None and summary.selected is not None):
         before, after = measured.labels
         return f"`{after}` is right in **{last}** of {measured.problems}{task}{example}, `{before}` in {first}{shown}."
     model = f" a {inputs.model}" if inputs.model else " a model"
@@ -134,7 +134,7 @@ def _place(inputs: ReportInputs) -> Verdict | None:
     )
 
 
-def _span(null) -> Estimate | float:
+def _span(null: NullFigure) -> Estimate | float:
     """Return a null's value, of noise models with their range."""
     if null.low is None or null.high is None:
         return null.value
@@ -154,7 +154,8 @@ def _cause(inputs: ReportInputs) -> Verdict | None:
         return None
     final, reference = f"`{summary.final}`", f"`{summary.reference}`"
     other, neither = spike.alternative_effect, "a token of neither model"
-    title = f"Forced at the spike, the token of {final} changes the success of {reference} by {points(spike.effect.mean)} points"
+    by = points(spike.effect.mean)
+    title = f"Forced at the spike, the token of {final} changes the success of {reference} by {by} points"
     if not spike.effect.excludes(0):
         title = f"Forcing the token of {final} at the spike is not shown to change the success of {reference}"
     elif other is not None:
@@ -220,12 +221,13 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
             ),
         ),
     )
+    share, recovered = percent(point.share_swapped), percent(point.recovered and point.recovered.mean)
+    problems = f"{count(summary.cross_sampling.num_problems)} problems that were not selected"
     return Verdict(
-        title=f"{percent(point.share_swapped)} of the tokens recover {percent(point.recovered and point.recovered.mean)} "
-        "of the difference.",
+        title=f"{share} of the tokens recover {recovered} of the difference.",
         text=f"`{writer}` writes and takes the token of `{giver}` where {selector_word(selector.selector)} is highest: "
-        f"from {percent(entry.base.mean)} to {percent_interval(point.accuracy)} right on "
-        f"{count(summary.cross_sampling.num_problems)} new problems; `{giver}` alone {percent(entry.other.mean)}.{null}",
+        f"from {percent(entry.base.mean)} to {percent_interval(point.accuracy)} right on {problems}; `{giver}` alone "
+        f"{percent(entry.other.mean)}.{null}",
         rows=rows,
     )
 
@@ -246,7 +248,7 @@ def _manner(inputs: ReportInputs) -> Verdict | None:
         rows=tuple((each.checkpoint, each.greedy.entropy) for each in inputs.of_last_stage),
         plots=(along_training(inputs, [each.checkpoint for each in inputs.of_last_stage]),),
     )
-    before, after = (each.greedy.entropy and each.greedy.entropy.mean for each in (first, last))
+    before, after = (None if each.greedy.entropy is None else each.greedy.entropy.mean for each in (first, last))
     return Verdict(
         title=f"{sure}, {long}.",
         text=f"Entropy {signed_interval(entropy)} nats per token ({number(before)} to {number(after)}), length "
@@ -257,7 +259,7 @@ def _manner(inputs: ReportInputs) -> Verdict | None:
     )
 
 
-def _unanswered(evaluation) -> float | None:
+def _unanswered(evaluation: Evaluation) -> float | None:
     total = evaluation.statuses.total()
     return evaluation.num_unanswered / total if total else None
 

@@ -32,7 +32,6 @@ from swerve.report.draw.paper import (
 )
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ProbeTables, ReportInputs
-from swerve.report.rollouts import RolloutRows, headline_rows
 from swerve.report.topics.topic import FigureSpec, Topic
 
 if TYPE_CHECKING:
