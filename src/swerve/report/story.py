@@ -197,6 +197,8 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
     if selector is None or entry.gap is None or not entry.gap.excludes(0):
         return None
     point = min(selector.points, key=lambda point: point.budget)  # not the best of all budgets
+    if point.recovered is None:
+        return None
     into = entry.direction == "checkpoint_into_reference"
     writer, giver = (summary.reference, summary.final) if into else (summary.final, summary.reference)
     at_random = {} if random is None else {one.budget: one.accuracy for one in random.points}
@@ -221,7 +223,7 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
             ),
         ),
     )
-    share, recovered = percent(point.share_swapped), percent(point.recovered and point.recovered.mean)
+    share, recovered = percent(point.share_swapped), percent(point.recovered.mean)
     problems = f"{count(summary.cross_sampling.num_problems)} problems that were not selected"
     return Verdict(
         title=f"{share} of the tokens recover {recovered} of the difference.",
@@ -237,6 +239,9 @@ def _manner(inputs: ReportInputs) -> Verdict | None:
     entropy, length, first, last = inputs.entropy_change, inputs.length_change, inputs.reference, inputs.final
     if entropy is None or length is None or first is None or last is None:
         return None
+    before, after = first.greedy.entropy, last.greedy.entropy
+    if before is None or after is None:
+        return None
     sure = {"above": "Less sure", "below": "Surer", SAME: "As sure as before"}[compared(entropy, 0.0)]
     long = {"above": "longer", "below": "shorter", SAME: "not shown to be longer or shorter"}[compared(length, 0.0)]
     if length.mean == 0:
@@ -248,11 +253,10 @@ def _manner(inputs: ReportInputs) -> Verdict | None:
         rows=tuple((each.checkpoint, each.greedy.entropy) for each in inputs.of_last_stage),
         plots=(along_training(inputs, [each.checkpoint for each in inputs.of_last_stage]),),
     )
-    before, after = (None if each.greedy.entropy is None else each.greedy.entropy.mean for each in (first, last))
     return Verdict(
         title=f"{sure}, {long}.",
-        text=f"Entropy {signed_interval(entropy)} nats per token ({number(before)} to {number(after)}), length "
-        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. "
+        text=f"Entropy {signed_interval(entropy)} nats per token ({number(before.mean)} to {number(after.mean)}), "
+        f"length {signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. "
         f"{percent(_unanswered(last))} of its answers could not be read, {percent(_unanswered(first))} before. "
         "Null: no change.",
         rows=rows,
@@ -275,7 +279,7 @@ def _doubt(inputs: ReportInputs) -> Verdict | None:
     rule = None if summary is None else summary.rule
     null = None if summary is None or rule is None else summary.false_discoveries(summary.divergence, rule.method)
     rate = None if summary is None or rule is None else summary.spikes_per_1000(rule)
-    if summary is None or rule is None or null is None or rate is None:
+    if summary is None or rule is None or null is None or null.per_1000_tokens is None or rate is None:
         return Verdict(title="How sure: some of these intervals miss.", text=chance)
     name, itself = named(METHODS, rule.method), f"{summary.reference} against itself"
     return Verdict(
