@@ -10,7 +10,18 @@ __all__ = ["topics"]
 
 # Each is a module beside this one with a `TOPIC`.
 # (Those that are not yet on `Rows` are left out.)
-_NAMES = ("outcome", "divergence", "spikes", "where", "checkpoints", "training_curves", "case_studies", "dashboard")
+_NAMES = (
+    "outcome",
+    "divergence",
+    "spikes",
+    "where",
+    "causes",
+    "dose",
+    "checkpoints",
+    "training_curves",
+    "case_studies",
+    "dashboard",
+)
 
 
 def topics() -> tuple[Topic, ...]:

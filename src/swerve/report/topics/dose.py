@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from swerve.artifacts.probe_causes import (
     CrossSamplingDirection,
@@ -13,25 +14,21 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate
-from swerve.report.draw.curves import Chart, Curve, Level
-from swerve.report.draw.figures import Drawing, dose_drawing
-from swerve.report.draw.panels import ChartPart, Panel, Table, panel
-from swerve.report.format import (
-    compared,
-    count,
-    number,
-    number_interval,
-    percent,
-    percent_interval,
-    points_interval,
-    signed_interval,
-)
+from swerve.report.format import count, number, percent, percent_interval, points_interval
 from swerve.report.names import SELECTORS, direction_title, named, selector_word
+from swerve.report.rows import COUNT, POINTS, SHARE, Cell, Curves, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe
 
+_GAP = replace(SHARE, axis="% of the gap", low=-math.inf, high=math.inf)
+"""A share of the gap between two models, which may be more than all of it."""
 
-def pivot_sentence(summary: ProbeSummary) -> str:
+
+def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield from _doses(summary)
+    yield _pivot_sentence(summary)
+
+
+def _pivot_sentence(summary: ProbeSummary) -> str:
     """Say how many single tokens, or sentences, decide the outcome; empty where none were searched."""
     pivots = summary.pivots
     if pivots is None:
@@ -62,13 +59,9 @@ def _break_sentence(pivots: Pivots) -> str:
     )
 
 
-def _directions(summary: ProbeSummary) -> tuple[CrossSamplingDirection, ...]:
-    return () if summary.cross_sampling is None else summary.cross_sampling.directions
-
-
 def _doses(summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover."""
-    for entry in _directions(summary):
+    for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
         title, dose = direction_title(entry.direction, summary), _least_dose(entry, summary.divergence)
         if entry.gap is None or entry.base is None or entry.other is None:
             continue
@@ -103,130 +96,109 @@ def _against_random(selector: CrossSamplingSelector) -> str:
     more = selector.auc_over_random
     if more is None:
         return ""
-    return f"; over all budgets it is {compared(more, 0.0)} random choice, {signed_interval(more)} of the gap"
+    shown = "" if more.excludes(0) else ", so the two are not distinguishable"
+    return f"; over all budgets it recovers {percent_interval(more)} of the gap more than random choice{shown}"
 
 
-def dose_panel(summary: ProbeSummary) -> Panel | None:
-    """Return the curves of cross-sampling; None where it was not asked for."""
-    sampling = summary.cross_sampling
-    if sampling is None:
-        return None
-    charts = [ChartPart(chart=chart) for chart in _dose_charts(summary)]
-    tables = [
-        _dose_table(direction, summary, id=f"dose-{index}") for index, direction in enumerate(sampling.directions)
-    ]
-    return panel(
-        "How few tokens of the other model are enough?",
-        *charts,
-        *tables,
-        note=f"One model writes and takes the other's token wherever the score fires, on "
-        f"{count(sampling.num_problems)} problems that were not selected. The lines across are the two models "
-        "alone; bars are intervals.",
-        wide=True,
+def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
+    """Return accuracy against the share of tokens that are the other model's, a column for each score that chooses."""
+    base, other = summary.reference, summary.final
+    if entry.direction != "checkpoint_into_reference":
+        base, other = other, base
+    points = {
+        (named(SELECTORS, selector.selector), point.share_swapped): point.accuracy
+        for selector in entry.selectors
+        for point in selector.points
+    }
+    names = dict.fromkeys(name for name, _ in points)
+    shares = sorted({0.0, *(share for _, share in points)})
+    levels = {f"{base} alone": entry.base, f"{other} alone": entry.other}
+    return Rows(
+        id="dose_response" if entry.direction == "checkpoint_into_reference" else "dose_response_back",
+        title=f"Accuracy of {direction_title(entry.direction, summary)}",
+        first="Tokens swapped",
+        columns=dict.fromkeys(names, SHARE),
+        rows=tuple(
+            (percent(share), *(points.get((name, share)) if share else entry.base for name in names))
+            for share in shares
+        ),
+        plots=(
+            Curves(
+                x=tuple(100 * share for share in shares),
+                x_title="% of tokens swapped",
+                is_log=True,
+                levels={name: level for name, level in levels.items() if level is not None},
+                greys=(SELECTORS["random"],),
+            ),
+        ),
+        has_table=False,
     )
 
 
-def _dose_table(entry: CrossSamplingDirection, summary: ProbeSummary, *, id: str) -> Table:
+def _gap_rows(entry: CrossSamplingDirection, summary: ProbeSummary, *, num_problems: int) -> Rows:
+    """Return how much of the gap between the two models each score recovers, over all budgets and at each."""
     budgets = sorted({point.budget for selector in entry.selectors for point in selector.points})
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for selector in entry.selectors:
         recovered = {point.budget: point.recovered for point in selector.points}
-        over = "\N{EN DASH}" if selector.selector == "random" else signed_interval(selector.auc_over_random)
-        cells = (percent_interval(recovered.get(budget)) for budget in budgets)
-        rows.append((named(SELECTORS, selector.selector), number_interval(selector.auc), over, *cells))
-    return Table(
-        id=id,
-        caption=f"{direction_title(entry.direction, summary)}: fraction of the gap recovered",
-        note=f"The gap between the two models is {points_interval(entry.gap)} points. AUC is the mean fraction "
-        f"recovered up to {percent(entry.largest_common_share)} of the tokens.",
-        header=("Score", "AUC", "AUC over random", *(f"At {100 * budget:g}%" for budget in budgets)),
+        name = named(SELECTORS, selector.selector)
+        rows.append((name, selector.auc, selector.auc_over_random, *map(recovered.get, budgets)))
+    return Rows(
+        id=f"gap_{entry.direction}",
+        title=f"Share of the gap recovered: {direction_title(entry.direction, summary)}",
+        first="Score",
+        columns=dict.fromkeys(("Over all budgets", "Over random", *(f"At {100 * each:g}%" for each in budgets)), _GAP),
         rows=tuple(rows),
+        note=f"The gap between the two models is {points_interval(entry.gap)} points, on "
+        f"{count(num_problems)} problems that were not selected. "
+        f"Over all budgets: the mean up to {percent(entry.largest_common_share)} of the tokens.",
+        plots=(Dots(column="Over all budgets", at=0, greys=(SELECTORS["random"],)),),
     )
 
 
-def _dose_charts(summary: ProbeSummary) -> tuple[Chart, ...]:
-    """Return accuracy against the fraction of tokens taken for each direction of cross-sampling.
-
-    The lines across are the two ends: the base, from which every curve starts, and the other model.
-    """
-    return tuple(_dose_chart(direction, summary) for direction in _directions(summary))
-
-
-def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
-    names = summary.reference, summary.final
-    base, other = names if entry.direction == "checkpoint_into_reference" else names[::-1]
-    curves = [(named(SELECTORS, selector.selector), _dose_points(selector, entry.base)) for selector in entry.selectors]
-    steps = sorted({x for _, places in curves for x in places})
-    ends = ((base, entry.base), (other, entry.other))
-    return Chart(
-        id=f"dose-{re.sub(r'[^a-z0-9]+', '-', entry.direction.lower()).strip('-')}",
-        title=direction_title(entry.direction, summary),
-        unit="share",
-        labels=tuple(f"{100 * x:.1f}%" for x in steps),
-        steps=tuple(steps),
-        x_title="fraction of tokens taken",
-        x_unit="share",
-        curves=tuple(Curve(name=name, points=tuple(places.get(x) for x in steps)) for name, places in curves),
-        stages=(),
-        levels=tuple(Level(name=f"{name} alone", value=value) for name, value in ends if value is not None),
-    )
-
-
-def _dose_points(selector: CrossSamplingSelector, base: Estimate | None) -> dict[float, Estimate]:
-    points = {} if base is None else {0.0: base}
-    return points | {point.share_swapped: point.accuracy for point in selector.points if point.accuracy is not None}
-
-
-def pivot_panel(summary: ProbeSummary) -> Panel | None:
-    """Return what the search for pivots found; None where it was not asked for."""
-    pivots = summary.pivots
-    if pivots is None:
-        return None
-    unit, breaks = pivots.unit, pivots.breaks
-    hits = (
-        ("on a spike", pivots.on_spike),
-        ("on a wrong step", pivots.on_wrong),
-        ("on the first wrong step", pivots.on_first_wrong),
-        ("where the success falls for good: the highest divergence is there", breaks.top_divergence),
-        ("the reference's highest entropy is there", breaks.top_entropy),
-    )
-
-    # What was searched, found and confirmed, each beside what chance gives.
-    number = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
-    most = f"{pivots.max_confirmed_below_gap:.1f}"
-    rows = (
-        (f"{unit}s that change the success by the gap", f"{number} rollouts"),
-        ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
-        ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
-        ("of these with a smaller change, on average at most", most),
-        ("size where found (points)", points_interval(pivots.size_search)),
-        ("size on fresh continuations (points)", points_interval(pivots.size_estimate)),
-        *(
-            (f"{what} (by chance {percent(hit.chance)})", percent_interval(hit.share))
-            for what, hit in hits
-            if hit is not None
+def _pivot_rows(pivots: Pivots) -> Rows:
+    """Return what the tokens or sentences are at which the success jumps, beside chance."""
+    hits = {
+        "On a spike": pivots.on_spike,
+        "On a wrong step": pivots.on_wrong,
+        "On the first wrong step": pivots.on_first_wrong,
+        "Falls for good at the highest divergence": pivots.breaks.top_divergence,
+        "Falls for good at the reference's highest entropy": pivots.breaks.top_entropy,
+    }
+    return Rows(
+        id="pivots",
+        title="Where single tokens decide the outcome" if pivots.unit == "token" else "Where sentences decide it",
+        first=f"Pivotal {pivots.unit}s",
+        columns={"Share": SHARE, "By chance": SHARE, "Above chance": POINTS, "Of": COUNT},
+        rows=tuple(
+            (name, hit.share, hit.chance, hit.above_chance, hit.num) for name, hit in hits.items() if hit is not None
         ),
-    )
-    return panel(
-        "Which single tokens decide the outcome?" if unit == "token" else "Which sentences decide the outcome?",
-        Table(id="pivots", caption=f"Pivotal {unit}s", header=("", "Measured"), rows=rows),
-        note=f"Bisection along the rollouts for a change of {percent(pivots.gap)} or more, with "
-        f"{count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two equal "
-        f"rates differ by so much with probability {percent(pivots.false_positive_rate)}.",
+        note=f"Bisection along {count(pivots.num_rollouts)} rollouts for a change of {percent(pivots.gap)} or more, "
+        f"with {count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two "
+        f"equal rates differ by so much with probability {percent(pivots.false_positive_rate)}. Of {pivots.num_pivots} "
+        f"pivots {count(pivots.num_rises)} are rises; their size is {points_interval(pivots.size_search)} points where "
+        f"found and {points_interval(pivots.size_estimate)} on fresh continuations.",
+        plots=(Dots(column="Share", null="By chance"),),
     )
 
 
-def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
-    if charts := [chart for chart in _dose_charts(summary) if chart.measured]:
-        yield dose_drawing("dose_response", charts)
+def _rows(summary: ProbeSummary) -> Iterator[Rows]:
+    if summary.cross_sampling is not None:
+        for entry in summary.cross_sampling.directions:
+            yield dose_rows(entry, summary)
+            yield _gap_rows(entry, summary, num_problems=summary.cross_sampling.num_problems)
+    if summary.pivots is not None:
+        yield _pivot_rows(summary.pivots)
 
 
 TOPIC = Topic(
-    sentences={"Dose": of_probe(_doses)},
+    title="How few tokens are enough?",
+    note="tokens of one model in the other's text, and tokens that decide the outcome",
+    sentences={"Dose": of_probe(_sentences)},
+    rows=of_probe(_rows),
     figures={
         "dose_response": FigureSpec(
-            shows="Accuracy against the fraction of tokens taken from the other model (cross-sampling).",
-            draw=of_probe(_drawings),
+            shows="Accuracy against the share of tokens taken from the other model (cross-sampling).",
             needs="swerve probe RUN probe.cross_sampling.max_problems=50",
         )
     },
