@@ -69,7 +69,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     summary, tables = inputs.summary, inputs.tables
     if summary is None or tables is None or tables.sequences.num_rows == 0:
         return None
-    rollouts = _Rollouts.of(summary, tables, inputs.final_completions)
+    rollouts = Rollouts.of(summary, tables, inputs.final_completions)
     layout = rollouts.layout
     num_cells = layout.starts[1:] * (len(layout.models) - 1)
     num_held = max(1, int(np.searchsorted(num_cells, MAX_CELLS, side="right")))
@@ -125,11 +125,7 @@ def _hero(listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], summary
             numbers = kept
             traits.append(trait)
 
-    def rank(number: int) -> tuple[float, float]:
-        own, changed, num = listed[number]["effect"] or (1, 0, 1)
-        return (changed - own) / num, listed[number]["peak"] or 0.0
-
-    hero = max(numbers, key=rank)
+    hero = min(numbers, key=lambda number: rank(listed[number]))
     among = f"Of {counted(len(numbers), 'rollout')} ({', '.join(traits)})"
     if listed[hero]["effect"] is None:
         return hero, f"{among}, this is the one where {summary.final} diverges most from {summary.reference}."
@@ -137,6 +133,12 @@ def _hero(listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], summary
         f"{among}, this is the one where {summary.final}'s token at the spike changes the outcome most; "
         "among equals, the one with the largest divergence."
     )
+
+
+def rank(entry: Mapping[str, Any]) -> tuple[float, float]:
+    """Return a key by which the rollout comes first whose swapped token, then whose divergence, does most."""
+    own, changed, num = entry["effect"] or (1, 0, 1)
+    return (own - changed) / num, -(entry["peak"] or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +392,7 @@ class _Words:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rollouts:
+class Rollouts:
     """What the probe's tables say of every rollout, as arrays over all of them."""
 
     layout: _Layout
@@ -409,7 +411,7 @@ class _Rollouts:
     words: _Words
 
     @staticmethod
-    def of(summary: ProbeSummary, tables: ProbeTables, finals: Mapping[str, Response]) -> _Rollouts:
+    def of(summary: ProbeSummary, tables: ProbeTables, finals: Mapping[str, Response]) -> Rollouts:
         """Read the tables, each once; of an optional one that is missing nothing is known."""
         layout = _Layout.of(summary, tables)
         rows = layout.sequences.drop_columns(["prompt_ids", "completion_ids"]).to_pylist()
@@ -418,7 +420,7 @@ class _Rollouts:
             layout, _where(tables.spikes or SPIKES_SCHEMA.empty_table(), "method", summary.spike_method)
         )
         tops = _Tops.of(layout, tables.topk or TOPK_SCHEMA.empty_table(), is_spike, layout.model(summary.final))
-        return _Rollouts(
+        return Rollouts(
             layout=layout,
             rows=rows,
             finals=[finals.get(row["problem_id"]) for row in rows],
@@ -464,13 +466,13 @@ class _Rollouts:
             "length": len(heights),
             "position": position,
             "peak": None if position is None else compact(float(heights[position])),
-            "token": None if position is None else self._token(number, position),
+            "token": None if position is None else self.token(number, position),
             "effect": effect,
             "spark": self._spark(heights),
             "wrong": row["first_wrong"],
         }
 
-    def _token(self, number: int, position: int) -> str:
+    def token(self, number: int, position: int) -> str:
         """Return a token's text; one without a text as the vocabulary writes it."""
         return (
             self.texts[number][0][position]
@@ -522,17 +524,6 @@ class _Rollouts:
         return gzip.compress(b"".join(parts), mtime=0)
 
 
-def headline_rows(tables: ProbeTables, *, reference: str, method: str) -> ProbeTables:
-    """Return the tables with the rows the page shows: one pair for each checkpoint, one kind of spike, one policy."""
-    return ProbeTables(
-        sequences=tables.sequences,
-        tokens=_where(tables.tokens, "reference", reference),
-        topk=tables.topk,
-        spikes=None if tables.spikes is None else _where(tables.spikes, "method", method),
-        interventions=None if tables.interventions is None else _of_one_policy(tables.interventions),
-    )
-
-
 def _where(table: pa.Table, column: str, value: str) -> pa.Table:
     return table.filter(pc.equal(table[column], value))
 
@@ -541,56 +532,6 @@ def _of_one_policy(interventions: pa.Table) -> pa.Table:
     """Return the rows where the reference continues; where it never does, those where the checkpoint does."""
     by_reference = _where(interventions, "policy", "reference")
     return by_reference if by_reference.num_rows else _where(interventions, "policy", "checkpoint")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutRows:
-    """Rows of the probe's tables by sequence and checkpoint (interventions: by sequence)."""
-
-    tokens: Group
-    topk: Group
-    spikes: Group
-    interventions: Mapping[int, list[dict[str, Any]]]
-    names: Mapping[int, str]
-    """What is known of the vocabulary: token id to string."""
-
-    def words(self, sequence: Mapping[str, Any]) -> list[str]:
-        """Return each token of a rollout as the vocabulary writes it; one without a text has its id."""
-        pieces, _ = split_pieces(sequence["text"], sequence["token_starts"], sequence["token_ends"])
-        pairs = zip(sequence["completion_ids"], pieces, strict=True)
-        return [self.names.get(token_id, piece or f"[{token_id}]") for token_id, piece in pairs]
-
-    @staticmethod
-    def of(tables: ProbeTables, chosen: Sequence[int]) -> RolloutRows:
-        """Return the rows of some sequences, by their ids."""
-        interventions = defaultdict(list)
-        for row in _rows(tables.interventions, chosen):
-            interventions[row["sequence_id"]].append(row)
-        topk = _rows(tables.topk, chosen)
-        return RolloutRows(
-            tokens=_grouped(_rows(tables.tokens, chosen)),
-            topk=_grouped(topk),
-            spikes=_grouped(_rows(tables.spikes, chosen)),
-            interventions=interventions,
-            names={index: token for row in topk for index, token in zip(row["token_ids"], row["tokens"], strict=True)},
-        )
-
-
-def _rows(table: pa.Table | None, chosen: Sequence[int]) -> list[dict[str, Any]]:
-    if table is None:
-        return []
-    wanted = pa.array(chosen, type=table.schema.field("sequence_id").type)
-    rows: list[dict[str, Any]] = table.filter(pc.is_in(table["sequence_id"], value_set=wanted)).to_pylist()
-    return rows
-
-
-def _grouped(rows: Sequence[dict[str, Any]]) -> Group:
-    groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["sequence_id"], row["checkpoint"]].append(row)
-    for entries in groups.values():
-        entries.sort(key=lambda row: row["position"])
-    return groups
 
 
 def compact(value: float | int | None) -> float | int | None:

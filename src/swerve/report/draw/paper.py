@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from swerve.artifacts.files import atomic_path, write_text
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text
-from swerve.report.draw.svg import axis_ticks, mean_of, tick_text
-from swerve.report.rows import Curves, Dots, Rows, Unit
+from swerve.report.draw.svg import axis_ticks, nice_ticks, place_text, tick_text
+from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": _TEXT,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "figure.titlesize": 8.0,
+    "figure.titlesize": _TEXT + 0.5,
     "figure.titleweight": "bold",
     "xtick.labelsize": _TEXT,
     "ytick.labelsize": _TEXT,
@@ -146,9 +146,13 @@ class Drawing:
 
 def rows_drawing(rows: Rows) -> Drawing:
     """Return the figure of rows: a panel for each of their plots."""
+    return Drawing(name=rows.id, title=rows.title, panels=rows_panels(rows), records=rows.kept.records)
+
+
+def rows_panels(rows: Rows) -> tuple[Panel, ...]:
+    """Return a panel for each plot of rows in which something was measured."""
     kept = rows.kept
-    panels = tuple(panel for plot in kept.plots if (panel := _panel(kept, plot)) is not None)
-    return Drawing(name=rows.id, title=rows.title, panels=panels, records=kept.records)
+    return tuple(_dots_panel(kept, plot) if isinstance(plot, Dots) else curves_panel(kept, plot) for plot in kept.plots)
 
 
 def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
@@ -159,8 +163,6 @@ def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
         for panel, own in zip(panels, axes, strict=True):
             panel.draw(own, width)
             _set_legend(own, panel, width)
-            if panel.title:
-                own.set_title(_wrapped(panel.title, width))
 
 
 def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
@@ -170,7 +172,7 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
     # Panels stand below each other in a column, else side by side; a legend and a title make room for themselves.
     inches, grid = WIDTHS[look.width], _grid(drawing.panels, is_narrow=look.width == "column")
     heights = [max(_height(panel, inches / len(line)) for panel in line) for line in grid]
-    title = _wrapped(drawing.title, inches, size=8.0) if look.has_titles else ""
+    title = _wrapped(drawing.title, inches, is_bold=True) if look.has_titles else ""
     room = 0.17 * (1 + title.count("\n")) if title else 0.0
     with rc_context(_STYLE):
         figure = make(figsize=(inches, sum(heights) + room), dpi=_DPI, layout="constrained")
@@ -185,11 +187,14 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
     return tuple(panels)
 
 
+def _kind(line: Sequence[Panel]) -> tuple[int, bool, bool]:
+    """Return what lines of panels have in common that are aligned with each other."""
+    return len(line), line[0].is_aligned, any(panel.names for panel in line)
+
+
 def _lines_of_axes(figure: Figure, grid: Sequence[Sequence[Panel]], heights: Sequence[float]) -> list[list[Axes]]:
-    """Return axes for each line of panels; lines of as many panels are aligned with each other."""
-    blocks = [
-        list(block) for _, block in groupby(range(len(grid)), lambda row: (len(grid[row]), grid[row][0].is_aligned))
-    ]
+    """Return axes for each line of panels; neighbours of one kind are aligned with each other."""
+    blocks = [list(block) for _, block in groupby(range(len(grid)), lambda row: _kind(grid[row]))]
     sizes = [[heights[row] for row in block] for block in blocks]
     outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, sizes)))
     lines = []
@@ -265,22 +270,6 @@ def set_labels(axes: Axes, width: float, *, x: str = "", y: str = "") -> None:
     axes.set_ylabel(_wrapped(y, 1.5))
 
 
-def name_rows(axes: Axes, names: Sequence[str], width: float) -> range:
-    """Name the rows of a panel with its numbers on the x axis, the first one on top; return their places."""
-    places = range(len(names))
-    axes.set_yticks(places, [_wrapped(name, _name_width(width)) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    return places
-
-
-def rows_height(names: Sequence[str], width: float) -> float:
-    """Return the height of a panel of named rows."""
-    lines = max((_wrapped(name, _name_width(width)).count("\n") + 1 for name in names), default=1)
-    return 0.45 + (0.08 + 0.13 * lines) * len(names)
-
-
 def _name_width(width: float) -> float:
     return min(0.48 * width, 2.2)
 
@@ -290,11 +279,11 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def _wrapped(text: str, width: float, *, size: float = _TEXT) -> str:
+def _wrapped(text: str, width: float, *, is_bold: bool = False) -> str:
     """Return a text on lines that are at most so many inches wide, three at most."""
-    letters = max(8, int(width * _TEXT / (_LETTER * size)))
+    letters = max(8, int(width / (_LETTER * (1.15 if is_bold else 1))))
     lines = textwrap.wrap(_cut(text, 3 * letters - 12), letters, break_on_hyphens=False)
-    return "\n".join(map(label_text, lines))
+    return "\n".join(label_text(line, limit=2 * letters) for line in lines)
 
 
 def colour_map() -> Colormap:
@@ -325,24 +314,36 @@ def _grid(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
     return lines
 
 
+def _room(panel: Panel, width: float) -> float:
+    """Return how wide title and legend above a panel may be, which begin right of what stands at its y axis."""
+    names = (_LETTER * len(name) for name in panel.names)
+    return width - 0.1 - (min(_name_width(width), max(names)) if panel.names else 0.5)
+
+
 def _height(panel: Panel, width: float) -> float:
-    key = math.ceil(len(panel.key) / _key_columns(panel.key, width)) if panel.key else 0
-    title = 1 + _wrapped(panel.title, width).count("\n") if panel.title else 0
-    return panel.height(width) + _LINE * (key + title)
+    room = _room(panel, width)
+    num_lines = math.ceil(len(panel.key) / _key_columns(panel.key, room)) if panel.key else 0
+    num_lines += 1 + _wrapped(panel.title, room, is_bold=True).count("\n") if panel.title else 0
+    return panel.height(width) + _LINE * num_lines
 
 
-def _key_columns(names: Sequence[str], width: float) -> int:
-    each = _LETTER * max(len(label_text(name)) for name in names) + 0.42
-    return max(1, min(len(names), int(width / each)))
+def _key_columns(names: Sequence[str], room: float) -> int:
+    each = _LETTER * max(len(label_text(name)) for name in names) + 0.38
+    return max(1, min(len(names), int((room + 0.11) / each)))
 
 
 def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
-    """Put the legend above a panel, where it covers nothing."""
-    if panel.key:
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, width), borderaxespad=0.2,
-            columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
-        )  # fmt: skip
+    """Put title and legend above a panel, where they cover nothing."""
+    room = _room(panel, width)
+    title = _wrapped(panel.title, room, is_bold=True)
+    if not panel.key:
+        axes.set_title(title)
+        return
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, room), title=title or None,
+        title_fontproperties={"weight": "bold", "size": _TEXT}, alignment="left", borderaxespad=0.2,
+        columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+    )  # fmt: skip
 
 
 def _thin_ticks(figure: Figure) -> None:
@@ -358,54 +359,15 @@ def _thin_ticks(figure: Figure) -> None:
                     last = box
 
 
-def _panel(rows: Rows, plot: Dots | Curves) -> Panel | None:
-    """Return the panel of a plot; None where nothing of it was measured."""
-    if isinstance(plot, Dots):
-        if plot.column not in rows.columns:
-            return None
-        has_null = plot.null in rows.columns
-        names = tuple(
-            str(row[0])
-            for row, cell in zip(rows.rows, rows.column(plot.column), strict=True)
-            if isinstance(cell, Estimate | float | int)
-        )
-        return Panel(
-            draw=partial(_draw_dots, rows=rows, plot=plot, names=names),
-            height=partial(rows_height, names),
-            names=names,
-            key=(plot.column, plot.null) if has_null else (),
-        )
-    columns = tuple(name for name in plot.columns or rows.columns if name in rows.columns)
-    if not columns:
-        return None
-    key = (*columns, *plot.levels) if len(columns) + len(plot.levels) > 1 else ()
-    return Panel(draw=partial(_draw_curves, rows=rows, plot=plot, columns=columns), height=lambda width: 1.75, key=key)
+def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
+    return isinstance(cell, Estimate | float | int)
 
 
-def _axis_title(column: str, unit: Unit) -> str:
-    return f"{column} ({unit.axis})" if unit.axis else column
-
-
-def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots, names: Sequence[str]) -> None:
-    """Draw the dots of a column with their intervals, what each is to be read against in grey below it."""
-    unit = rows.columns[plot.column]
-    places = dict(zip(names, name_rows(axes, names, width), strict=True))
-    columns = [(plot.column, 0.0)] if plot.null not in rows.columns else [(plot.column, -0.14), (plot.null, 0.14)]
-    for name, shift in columns:
-        for row, cell in zip(rows.rows, rows.column(name), strict=True):
-            if str(row[0]) in places and isinstance(cell, Estimate | float | int):
-                is_null = name == plot.null or row[0] in plot.greys
-                look = {"color": GREY if is_null else HUE, "fmt": "s" if is_null else "o", "label": label_text(name)}
-                error_bars(axes, [places[str(row[0])] + shift], [cell], unit, is_across=True, **look)
-
-    # All rows have one axis, with a line where no effect, or chance, is.
-    at = () if plot.at is None else (plot.at,)
-    ticks = axis_ticks(unit, [cell for name, _ in columns for cell in rows.column(name)], at=at)
-    axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
-    axes.set_xlim(*_limits(ticks, unit))
-    for value in at:
-        axes.axvline(value * unit.scale, color=GREY, linewidth=0.8, zorder=0)
-    set_labels(axes, width, x=_axis_title(plot.column, unit))
+def _axis_title(columns: Sequence[str], unit: Unit) -> str:
+    """Return what an axis counts; where there is a legend, that names the columns."""
+    if len(columns) > 1 and unit.axis:
+        return unit.axis
+    return f"{columns[0]} ({unit.axis})" if unit.axis else columns[0]
 
 
 def _limits(ticks: Sequence[float], unit: Unit) -> tuple[float, float]:
@@ -414,42 +376,74 @@ def _limits(ticks: Sequence[float], unit: Unit) -> tuple[float, float]:
     return low - 0.03 * (high - low), high + 0.03 * (high - low)
 
 
-def error_bars(
-    axes: Axes, places: Sequence[float], cells: Sequence[Estimate | float], unit: Unit, *, is_across: bool, **look: Any
-) -> None:
-    """Draw numbers with their intervals, those that have one; `is_across`: the numbers are on the x axis."""
-    means = [mean_of(cell) * unit.scale for cell in cells]
-    ends = [(cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell) for cell in cells]
-    errors = [
-        [max(0.0, mean - low * unit.scale) for mean, (low, _) in zip(means, ends, strict=True)],
-        [max(0.0, high * unit.scale - mean) for mean, (_, high) in zip(means, ends, strict=True)],
-    ]
-    style: dict[str, Any] = {"markersize": 3.5, "elinewidth": 1.2, "linestyle": "none", **look}
-    if is_across:
-        axes.errorbar(means, places, xerr=errors, **style)
-    else:
-        axes.errorbar(places, means, yerr=errors, **style)
+def _dots_panel(rows: Rows, plot: Dots) -> Panel:
+    """Return the panel of a column: a named row for each number, what it is to be read against in grey below it."""
+    columns = [plot.column, plot.null] if plot.null else [plot.column]
+    places = [place for place, cell in enumerate(rows.column(plot.column)) if _is_number(cell)]
+    names = tuple(str(rows.rows[place][0]) for place in places)
+
+    def height(width: float) -> float:
+        num_lines = max(_wrapped(name, _name_width(width)).count("\n") + 1 for name in names)
+        return 0.45 + (0.08 + 0.13 * num_lines) * len(names)
+
+    draw = partial(_draw_dots, rows=replace(rows, rows=tuple(rows.rows[place] for place in places)), plot=plot)
+    return Panel(draw=draw, height=height, names=names, key=tuple(columns) if plot.null else ())
 
 
-def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves, columns: Sequence[str]) -> None:
+def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
+    """Draw the dots of a column with their intervals, the first row on top."""
+    names, unit = [str(row[0]) for row in rows.rows], rows.columns[plot.column]
+    columns = {plot.column: -0.14, plot.null: 0.14} if plot.null else {plot.column: 0.0}
+    for column, shift in columns.items():
+        known = [(place, cell) for place, cell in enumerate(rows.column(column)) if _is_number(cell)]
+        for place, cell in known:
+            is_null = column == plot.null or names[place] in plot.greys
+            mean, low, high = (unit.scale * end for end in _ends(cell))
+            axes.errorbar(
+                    mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]], markersize=3.5,
+                    elinewidth=1.2, linestyle="none", color=GREY if is_null else HUE, marker="s" if is_null else "o",
+                    label=label_text(column) if place == known[0][0] else None,
+                )  # fmt: skip
+    axes.set_yticks(range(len(names)), [_wrapped(name, _name_width(width)) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+    # All rows have one axis, with a line where no effect, or chance, is.
+    at = () if plot.at is None else (plot.at,)
+    ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=at)
+    axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    axes.set_xlim(*_limits(ticks, unit))
+    for value in at:
+        axes.axvline(value * unit.scale, color=GREY, linewidth=0.8, zorder=0)
+    set_labels(axes, width, x=_axis_title(list(columns), unit))
+
+
+def _ends(cell: Estimate | float) -> tuple[float, float, float]:
+    return (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell, cell)
+
+
+def curves_panel(rows: Rows, plot: Curves) -> Panel:
+    """Return the panel of columns along the rows."""
+    names = (*(plot.columns or rows.columns), *plot.levels)
+    draw = partial(_draw_curves, rows=rows, plot=plot)
+    return Panel(draw=draw, height=lambda width: min(2.1, max(1.65, 0.4 * width)), key=names if len(names) > 1 else ())
+
+
+def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> None:
     """Draw columns along the rows: lines with bands, and grey levels to read them against."""
-    unit, places = rows.columns[columns[0]], plot.places
-    own = [name for name in columns if name not in plot.greys]
+    columns = plot.columns or tuple(rows.columns)
+    unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
     for index, name in enumerate(columns):
-        known = [
-            (place, cell)
-            for place, cell in zip(places, rows.column(name), strict=True)
-            if isinstance(cell, Estimate | float | int)
-        ]
-        x, means = [place for place, _ in known], [mean_of(cell) * unit.scale for _, cell in known]
-        colour = GREY if name in plot.greys else COLOURS[own.index(name) % len(COLOURS)]
+        known = [(x, _ends(y)) for x, y in zip(plot.places, rows.column(name), strict=True) if _is_number(y)]
+        x, (mean, low, high) = [x for x, _ in known], ([unit.scale * y[end] for _, y in known] for end in range(3))
+        colour = GREY if name in plot.greys else next(colours)
         axes.plot(
-            x, means, color=colour, linestyle=LINES[index % len(LINES)], label=label_text(name),
+            x, mean, color=colour, linestyle=LINES[index % len(LINES)],
+            label=label_text(name) if len(columns) + len(plot.levels) > 1 else None,
             marker=MARKERS[index % len(MARKERS)] if len(known) <= _MANY else None,
         )  # fmt: skip
-        band = [(place, cell) for place, cell in known if isinstance(cell, Estimate)]
-        low, high = ([getattr(cell, end) * unit.scale for _, cell in band] for end in ("low", "high"))
-        axes.fill_between([place for place, _ in band], low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     for index, (name, level) in enumerate(plot.levels.items()):
         dashes = (0, ((2, 3), (6, 2))[index % 2])
         axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=label_text(name))
@@ -459,18 +453,23 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves, columns:
     axes.set_yticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
     axes.set_ylim(*_limits(ticks, unit))
     _set_steps(axes, plot, width)
-    title = unit.axis if len(columns) > 1 and unit.axis else _axis_title(columns[0], unit)
-    set_labels(axes, width, x=plot.x_title, y=title)
+    set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
 
 
 def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
     """Name the places along the axis that there is room for, and where stages of training end."""
-    shown: list[tuple[float, str]] = []
-    for place, x in zip(plot.places, plot.x, strict=True):
-        text = f"{x:,.4g}"
-        if not shown or (place - shown[-1][0]) * 0.75 * width > _LETTER * (len(text) + 1.5):
-            shown.append((place, text))
-    axes.set_xticks([place for place, _ in shown], [text for _, text in shown])
+    # Of many places round numbers are named.
+    known = list(zip(plot.places, plot.x, strict=True))
+    if len(known) > _MANY and not plot.is_log:
+        first, last = plot.x[0], plot.x[-1]
+        round_numbers = [tick for tick in nice_ticks(first, last) if first <= tick <= last]
+        known = [((tick - first) / (last - first), tick) for tick in round_numbers]
+    ticks: dict[float, str] = {}
+    for place, x in known:
+        text = place_text(x)
+        if not ticks or (place - max(ticks)) * 0.75 * width > _LETTER * (len(text) + 1.5):
+            ticks[place] = text
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xlim(-0.03, 1.03)
     for name, end in plot.ends.items():
         if plot.x[0] < end < plot.x[-1]:

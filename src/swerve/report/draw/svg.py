@@ -69,6 +69,15 @@ def tick_text(unit: Unit, value: float) -> str:
     return f"{sign}{value * unit.scale:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
+def place_text(value: float) -> str:
+    """Return the name of a place along an axis, such as a step.
+
+    >>> place_text(12000), place_text(1.234e-7)
+    ('12,000', '1.2e-07')
+    """
+    return f"{value:,.0f}" if value == int(value) else f"{value:.2g}"
+
+
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
     return f'<text x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
 
@@ -124,7 +133,7 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
 def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator[str]:
     if isinstance(cell, Estimate):
         yield _line(place(cell.low), y, place(cell.high), y, f"range {kind}")
-    yield f'<circle cx="{place(mean_of(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
+    yield f'<circle cx="{place(_mean(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
 
 
 def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
@@ -166,9 +175,9 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             yield from _curve(known, y)
             for at, cell in known if len(known) <= 24 else ():
                 text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
-                dot = f'<circle cx="{at:.2f}%" cy="{y(mean_of(cell)):g}" r="3" class="dot">'
+                dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
                 yield f"{dot}<title>{text}</title></circle>"
-            end = y(mean_of(known[-1][1])) + 4
+            end = y(_mean(known[-1][1])) + 4
             while any(abs(end - other) < _LINE for other in ends):
                 end += 3
             ends += [end]
@@ -177,8 +186,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
     return _CURVES, parts()
 
 
-def mean_of(cell: Estimate | float) -> float:
-    """Return the number of a cell, whether it has an interval or not."""
+def _mean(cell: Estimate | float) -> float:
     return cell.mean if isinstance(cell, Estimate) else cell
 
 
@@ -186,7 +194,7 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
     """Yield numbers below the axis, as many as there is room for, its title, and where stages end."""
     last = -math.inf
     for place, value in zip(x, plot.x, strict=True):
-        text = f"{value:,.4g}"
+        text = place_text(value)
         if place - last >= 1.6 * len(text) + 2:
             yield _text(place, _CURVES - 8, text, anchor="middle")
             last = place
@@ -200,7 +208,7 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
 
 def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> Iterator[str]:
     """Yield a line and the band of its intervals, stretched from a plot 100 wide."""
-    line = "L".join(f"{at:.2f} {y(mean_of(cell)):g}" for at, cell in known)
+    line = "L".join(f"{at:.2f} {y(_mean(cell)):g}" for at, cell in known)
     upper = [f"{at:.2f} {y(cell.high):g}" for at, cell in known if isinstance(cell, Estimate)]
     lower = [f"{at:.2f} {y(cell.low):g}" for at, cell in known if isinstance(cell, Estimate)]
     band = f'<path d="M{"L".join([*upper, *reversed(lower)])}Z" class="band"/>' if len(upper) > 1 else ""
