@@ -237,6 +237,18 @@ class Rows:
         index = 1 + list(self.columns).index(name)
         return tuple(row[index] for row in self.rows)
 
+    def along(self, plot: Curves) -> tuple[Rows, Curves]:
+        """Return the rows from the first to the last at which a curve of a plot was measured, and the plot of them.
+
+        >>> rows = Rows(id="a", title="", columns={"KL": NATS}, rows=(("sft-1", None), ("rl-1", 0.1), ("rl-2", 0.2)))
+        >>> rows.along(Curves(x=(-1, 1, 2)))[1].x
+        (1, 2)
+        """
+        columns = [self.column(name) for name in plot.columns or self.columns]
+        known = [at for at, cells in enumerate(zip(*columns, strict=True)) if any(cell is not None for cell in cells)]
+        places = slice(min(known, default=0), max(known, default=0) + 1)
+        return replace(self, rows=self.rows[places]), replace(plot, x=plot.x[places])
+
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:
         """The rows as a table shows them."""

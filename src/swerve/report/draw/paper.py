@@ -366,7 +366,7 @@ def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
 def _axis_title(columns: Sequence[str], unit: Unit) -> str:
     """Return what an axis counts; where there is a legend, that names the columns."""
     if len(columns) > 1 and unit.axis:
-        return unit.axis
+        return "percent" if unit.axis == "%" else unit.axis
     return f"{columns[0]} ({unit.axis})" if unit.axis else columns[0]
 
 
@@ -426,6 +426,7 @@ def _ends(cell: Estimate | float) -> tuple[float, float, float]:
 def curves_panel(rows: Rows, plot: Curves) -> Panel:
     """Return the panel of columns along the rows."""
     names = (*(plot.columns or rows.columns), *plot.levels)
+    rows, plot = rows.along(plot)
     draw = partial(_draw_curves, rows=rows, plot=plot)
     return Panel(draw=draw, height=lambda width: min(2.1, max(1.65, 0.4 * width)), key=names if len(names) > 1 else ())
 
@@ -471,11 +472,21 @@ def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
             ticks[place] = text
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xlim(-0.03, 1.03)
+    _name_ends(axes, plot, width)
+
+
+def _name_ends(axes: Axes, plot: Curves, width: float) -> None:
+    """Draw a line where a stage of training ends; the names of those that are close together stand at one of them."""
+    named: dict[float, list[str]] = {}
     for name, end in plot.ends.items():
         if plot.x[0] < end < plot.x[-1]:
             place = next(place for place, x in zip(plot.places, plot.x, strict=True) if x >= end)
             axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
-            axes.text(
-                place, 0.98, f" {label_text(name, limit=16)} ends", transform=axes.get_xaxis_transform(), color=GREY,
-                va="top",
-            )  # fmt: skip
+            near = next((other for other in named if abs(place - other) < 1.0 / width), place)
+            named.setdefault(near, []).append(label_text(name, limit=16))
+    for place, names in named.items():
+        text = f" {', '.join(names)} {'ends' if len(names) == 1 else 'end'} "
+        axes.text(
+            place, 0.99, text, transform=axes.get_xaxis_transform(), color=GREY, va="top",
+            ha="left" if place < 0.5 else "right", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip

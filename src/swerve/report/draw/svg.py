@@ -72,10 +72,10 @@ def tick_text(unit: Unit, value: float) -> str:
 def place_text(value: float) -> str:
     """Return the name of a place along an axis, such as a step.
 
-    >>> place_text(12000), place_text(1.234e-7)
-    ('12,000', '1.2e-07')
+    >>> place_text(12000), place_text(0.01234)
+    ('12,000', '0.012')
     """
-    return f"{value:,.0f}" if value == int(value) else f"{value:.2g}"
+    return (f"{value:,.0f}" if value == int(value) else f"{value:.2g}").replace("-", "\N{MINUS SIGN}")
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
@@ -138,6 +138,7 @@ def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator
 
 def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
     """Return the height and the parts of a plot of columns along the rows."""
+    rows, plot = rows.along(plot)
     names = plot.columns or tuple(rows.columns)
     unit = rows.columns[names[0]]
     cells = [cell for name in names for cell in rows.column(name)]
