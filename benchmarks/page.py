@@ -260,17 +260,18 @@ def _interventions(
 # What Chromium shows
 
 _BEFORE_TOKENS = """() => {
-  const first = document.querySelector("#hero .k");
+  const box = document.querySelector("#hero .tokens");
+  const top = box.getBoundingClientRect().top;
+  const shown = [...box.querySelectorAll(".k")].find((token) => token.getBoundingClientRect().top >= top);
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const words = [];
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  for (let node = walker.nextNode(); !box.contains(node); node = walker.nextNode()) {
     const { parentElement } = node;
-    if (first.contains(node)) break;
     const isText = parentElement.checkVisibility() && !parentElement.closest("script, style");
     if (isText) words.push(...node.data.split(/\\s+/));
   }
   return {
-    first_token_y: Math.round(first.getBoundingClientRect().top + scrollY),
+    first_token_y: Math.round(shown.getBoundingClientRect().top + scrollY),
     words: words.filter((word) => /\\p{L}/u.test(word)).length,
     numbers: words.filter((word) => /\\p{N}/u.test(word)).length,
     height: document.documentElement.scrollHeight,
