@@ -44,7 +44,7 @@ def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(span / num))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor * num >= span * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(step * index, 12) for index in range(first, max(last, first + 1) + 1)]
+    return [float(f"{step * index:.12g}") for index in range(first, max(last, first + 1) + 1)]
 
 
 def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -> list[float]:
