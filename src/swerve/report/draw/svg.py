@@ -17,7 +17,8 @@ _LEFT, _RIGHT = 11.0, 78.0
 _LINE = 13
 _SHORT = 4
 """Characters of a unit that leaves the number before it its room."""
-_MAX_NAME = 64
+_MAX_NAME, _MAX_END = 64, 15
+"""Characters of a name above its row, and beside the end of its line."""
 
 Place = Callable[[float], float]
 """Where a number lies, in percent across or in pixels down."""
@@ -156,11 +157,10 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
             yield _text(_LEFT - 1, y(tick) + 4, tick_text(unit, tick), anchor="end")
         yield from _x_axis(plot, x)
-        ends: list[float] = []
+        ends = []
         for name, level in plot.levels.items():
             yield _line(_LEFT, y(level.mean), _RIGHT, y(level.mean), "level")
-            yield _text(_RIGHT + 1.5, y(level.mean) - 2, name, "null")
-            ends += [y(level.mean) - 2]
+            ends.append((y(level.mean), name, "null"))
 
         # Lines are stretched to the width; dots and texts are not.
         for index, name in enumerate(names):
@@ -178,13 +178,25 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
                 text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
                 dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
                 yield f"{dot}<title>{text}</title></circle>"
-            end = y(_mean(known[-1][1])) + 4
-            while any(abs(end - other) < _LINE for other in ends):
-                end += 3
-            ends += [end]
-            yield f"{_text(_RIGHT + 1.5, end, name, 'name')}</g>"
+            yield "</g>"
+            ends.append((y(_mean(known[-1][1])), name, kind))
+        if len(ends) > 1:
+            yield from _end_names(ends, bottom)
 
     return _CURVES, parts()
+
+
+def _end_names(ends: Sequence[tuple[float, str, str]], bottom: float) -> Iterator[str]:
+    """Yield the name of each line beside its end, from the lowest up, each with a line of its own."""
+    places, free = [], bottom + 4
+    ordered = sorted(ends, reverse=True)
+    for end, _, _ in ordered:
+        places.append(min(end + 4, free))
+        free = places[-1] - _LINE
+    down = max(0.0, _LINE - places[-1])
+    for y, (_, name, kind) in zip(places, ordered, strict=True):
+        shown = name if len(name) <= _MAX_END else f"{name[: _MAX_END - 1]}…"
+        yield f'<g class="{kind}"><title>{escape(name)}</title>{_text(_RIGHT + 1.5, y + down, shown, "name")}</g>'
 
 
 def _mean(cell: Estimate | float) -> float:
