@@ -108,8 +108,8 @@ class Rollouts {
   }
 
   close() {
+    if (byId("dock").contains(document.activeElement)) byId("list").focus({ preventScroll: true });
     byId("dock").classList.remove("open");
-    byId("list").focus({ preventScroll: true });
   }
 
   // The address: #r=12&c=rl-80&t=37
@@ -162,7 +162,8 @@ class Rollouts {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (target.closest("input:not([type=range]), select, textarea") && event.key !== "Escape") return;
     const reader = this.current();
-    const isFree = !target.closest("button, summary, a, input, [tabindex]:not(.tokens)");
+    const isFree = !target.closest("input, .scroll");
+    const isPressed = target.closest("button, summary, a");
     const keys = {
       j: () => this.step(1),
       k: () => this.step(-1),
@@ -174,8 +175,8 @@ class Rollouts {
         "[": () => this.setCheckpoint(this.checkpoint - 1),
         "]": () => this.setCheckpoint(this.checkpoint + 1),
       }),
+      ...(reader && isFree && !isPressed && { " ": () => this.play() }),
       ...(reader && isFree && {
-        " ": () => this.play(),
         ArrowLeft: () => reader.pin(reader.token - 1),
         ArrowRight: () => reader.pin(reader.token + 1),
       }),

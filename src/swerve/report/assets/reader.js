@@ -16,9 +16,10 @@ const SPACE_AT_END = /\s$/;
 // Characters that turn the direction of the text after them.
 const TURNS = /[\u202a-\u202e\u2066-\u2069]/;
 
-// The shade of a divergence: 0 is none, SHADES as far as the scale goes.
+// The shade of a divergence: 0 is none, SHADES as far as the scale goes, or one that is not finite.
 function shade(value, top, scale) {
-  if (!(value > 0)) return 0;
+  if (Number.isNaN(value)) return SHADES;
+  if (value <= 0) return 0;
   const share = Math.min(1, value / top);
   return Math.round(SHADES * (scale === "log" ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : Math.sqrt(share)));
 }
@@ -50,12 +51,14 @@ class TopTokens {
     this.title = element("b");
     this.role = element("span");
     this.rows = [];
-    this.node = element("div", { class: `model ${kind}` }, element("h4", {}, this.title, " ", this.role));
+    this.missing = element("p", { class: "soft" }, "Not kept for this token.");
+    this.node = element("div", { class: `model ${kind}` }, element("h4", {}, this.title, " ", this.role), this.missing);
   }
 
   show(name, role, top, written) {
     this.title.textContent = name;
     this.role.textContent = role;
+    this.missing.hidden = top.length > 0;
     while (this.rows.length < top.length) this.addRow();
     this.rows.forEach((row, k) => {
       row.node.hidden = k >= top.length;
@@ -172,8 +175,8 @@ class Reader {
   // The problem and the answers, wrong ones struck through.
   showFacts() {
     const { entry, rollout, page } = this;
-    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text === null || text === "" ? "no answer" : text));
-    const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, entry.question || entry.problem)))];
+    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text ? joined(text, entry.question) : "no answer"));
+    const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, problemOf(entry))))];
     if (entry.correct !== null || entry.answer) facts.push(answer(entry.source, entry.answer, entry.correct === false));
     const own = rollout ? rollout.finalAnswer : entry.final_answer;
     if (own && entry.source !== page.index.final) facts.push(answer(page.index.final, own, false));
@@ -443,11 +446,11 @@ class Reader {
     const { swaps } = this.rollout;
     const places = new Map();
     for (const swap of swaps) {
-      const key = `${swap.selection} ${swap.position} ${swap.policy}`;
+      const key = `${swap.selection} ${swap.position} ${swap.spike}`;
       places.set(key, [...(places.get(key) || []), swap]);
     }
     const tests = [...places.values()].filter((arms) => this.arm(arms, "reference") && this.arm(arms, "checkpoint"));
-    const main = tests.find(([swap]) => swap.selection === "spike") || tests[0];
+    const main = tests.find(([swap]) => swap.selection === "spike" && swap.spike === this.number) || tests[0];
     const others = this.isWhole ? tests.filter((arms) => arms !== main).map((arms) => this.control(arms)) : [];
     const isMissing = this.isWhole && !main && this.page.index.rollouts.some((rollout) => rollout.effect);
     fill(this.part("swap"), [
