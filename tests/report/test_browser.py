@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,268 +10,416 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOPK_SCHEMA, read_table
+from swerve.report.read import ReportInputs
+from swerve.report.rollouts import rollout_payload
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+OPENED = "() => performance.getEntriesByName('loaded').length > 0"
+
+
+class Opened:
+    """A page of a report, opened until both readers show a rollout."""
+
+    def __init__(self, browser: Any, address: str, *, width: int = 1280) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message) or dialog.dismiss())
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.until(OPENED)
+
+    def until(self, condition: str) -> None:
+        """Wait for a condition; a policy without eval does not let playwright do it."""
+        for _ in range(200):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError(condition)
+
+    def opens(self, number: int) -> None:
+        """Wait until the list's reader shows a rollout."""
+        self.until(f"() => document.getElementById('which').textContent === 'Rollout {number}'")
+
+    def go(self, address: str) -> None:
+        """Follow a link inside the page."""
+        self.page.evaluate("(address) => { location.hash = address; }", address)
+
+    def pinned(self, reader: str = "panel") -> int:
+        return int(self.page.locator(f"#{reader} .k.on").get_attribute("data-at"))
+
+    def token(self, position: int, reader: str = "panel") -> Any:
+        return self.page.locator(f"#{reader} [data-at='{position}']")
+
+    def colour(self, position: int, reader: str = "panel") -> str:
+        return str(self.token(position, reader).evaluate("e => getComputedStyle(e).backgroundColor"))
+
+    def text(self, selector: str) -> str:
+        """Return a text in one line, without the marks that keep parts of it in their direction."""
+        text = self.page.locator(selector).inner_text().replace("\u2068", "").replace("\u2069", "")
+        return " ".join(text.split())
+
+    def close(self, address: str) -> None:
+        assert self.complaints == []
+        assert [url for url in self.requests if not url.startswith("data:")] == [address.split("#")[0]]
+        self.page.close()
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Iterator[Opened]:
+    """The page of the synthetic run; it must not complain, ask for anything or open a dialog."""
+    page = Opened(browser, report.as_uri())
+    yield page
+    page.close(report.as_uri())
+
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield launched
-        launched.close()
+def index(inputs: ReportInputs) -> Any:
+    payload = rollout_payload(inputs)
+    assert payload is not None
+    return payload.index
 
 
-@pytest.fixture
-def page(browser: Any, report: Path) -> Iterator[Any]:
-    """The opened page; its complaints, requests and dialogs must be none when a test ends."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    complaints: list[str] = []
-    requests: list[str] = []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}") or dialog.dismiss())
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(report.as_uri())
-    yield opened
-    assert complaints == []
-    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
-    opened.close()
+def test_the_first_screen_has_a_rollout_with_its_spike(opened: Opened, index: Any) -> None:
+    first = index["rollouts"][index["hero"]]
+    assert opened.pinned("hero") == first["position"] == first["wrong"]
+    assert opened.token(0, "hero").bounding_box()["y"] < 500
+    assert opened.page.locator("#hero .model h4 b").all_inner_texts() == ["dpo-8", "rl-80"]
+    assert opened.text("#hero .wanted") == "The first wrong step: a right step has “1” here."
+    assert opened.text("#hero .why") == index["why"]
+    assert opened.page.locator("#hero .k.wrong").count() == 2  # the step, and the mark that explains it
 
 
-def background(page: Any, position: int) -> str:
-    return str(page.locator(f".token[data-position='{position}']").evaluate("e => getComputedStyle(e).backgroundColor"))
+def test_pointing_shows_both_models_tokens_and_moves_nothing(opened: Opened, run: RunDirectory, index: Any) -> None:
+    hero, pinned = index["hero"], opened.pinned("hero")
+    boxes = "() => [...document.querySelectorAll('.k')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
+    before = opened.page.evaluate(boxes)
+    opened.token(pinned + 2, "hero").hover()
+    assert opened.page.evaluate(boxes) == before
+    assert opened.pinned("hero") == pinned
 
-
-def top_position(page: Any) -> int:
-    return int(page.locator("#trace .token.top").get_attribute("data-position"))
-
-
-def test_opens_without_errors_and_draws_every_curve(page: Any) -> None:
-    assert page.locator(".chart .u-wrap canvas").count() == 7
-    assert page.locator("#trace .token").count() > 50
-    assert page.locator("#rollout-list [role=option]").count() == 12
-
-
-def test_hover_shows_the_top_tokens_of_both_models(page: Any, run: RunDirectory) -> None:
-    position = top_position(page)
-    page.locator(f".token[data-position='{position}']").hover()
-    tooltip = page.locator("#tooltip")
-    assert tooltip.is_visible()
     rows = read_table(run.probe_path / "topk.parquet", TOPK_SCHEMA).to_pylist()
-    for model, label in enumerate(("dpo-8", "rl-80")):
-        row = next(r for r in rows if (r["sequence_id"], r["position"], r["checkpoint"]) == (0, position, label))
-        shown = tooltip.locator(".tip-models > div").nth(model)
-        assert shown.locator("h4").inner_text().startswith(label)
-        assert shown.locator("code").all_inner_texts() == row["tokens"]
-        expected = ["<0.1%" if round(p, 4) < 0.001 else f"{100 * p:.1f}%" for p in row["probs"]]
-        assert shown.locator(".prob").all_inner_texts() == expected
-    assert "First wrong step: a right step has 1 here" in tooltip.inner_text()
-    page.mouse.move(2, 2)
-    assert not tooltip.is_visible()
+    for position in (pinned + 2, pinned):
+        opened.token(position, "hero").hover()
+        for model, label in enumerate(("dpo-8", "rl-80")):
+            wanted = (hero, position, label)
+            row = next(r for r in rows if (r["sequence_id"], r["position"], r["checkpoint"]) == wanted)
+            shown = opened.page.locator("#hero .model").nth(model)
+            words = [word.replace("\u2028", "[U+2028]") for word in row["tokens"]]
+            assert shown.locator(".word").all_inner_texts() == words
+            shares = [float(text.strip("<>%")) / 100 for text in shown.locator(".share").all_inner_texts()]
+            assert shares == pytest.approx(row["probs"], abs=0.0051)
+    opened.token(pinned + 2, "hero").hover()
+    opened.page.mouse.move(2, 2)
+    assert opened.page.locator("#hero .model .written .word").first.inner_text() == index["rollouts"][hero]["token"]
+    opened.token(pinned + 2, "hero").click()
+    assert opened.pinned("hero") == pinned + 2
 
 
-def test_slider_recolours_and_works_from_the_keyboard(page: Any) -> None:
-    position = top_position(page)
-    slider = page.locator("#checkpoint")
-    assert page.locator("#checkpoint-label b").inner_text() == "rl-80"
-    late = background(page, position)
+def test_the_slider_repaints_both_readers_and_makes_nothing_anew(opened: Opened, index: Any) -> None:
+    pinned = opened.pinned("hero")
+    places = [(pinned, "hero"), (opened.pinned(), "panel")]
+    late = [opened.colour(*place) for place in places]
+    opened.page.evaluate("() => document.querySelectorAll('.k, .top').forEach((e) => { e.kept = true; })")
+    slider = opened.page.locator("#hero input[type=range]")
     slider.focus()
-    page.keyboard.press("Home")
-    assert page.locator("#checkpoint-label b").inner_text() == "rl-5"
+    opened.page.keyboard.press("Home")
     assert slider.get_attribute("aria-valuetext") == "rl-5"
-    early = background(page, position)
-    assert early != late
-    page.keyboard.press("ArrowRight")
-    assert page.locator("#checkpoint-label b").inner_text() == "rl-10"
-    page.keyboard.press("End")
-    assert background(page, position) == late
+    assert opened.text("#hero .now").startswith("rl-5: JS at “0” ")
+    assert opened.text("#panel .now").startswith("rl-5")
+    assert all(opened.colour(*place) != colour for place, colour in zip(places, late, strict=True))
+    opened.page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "rl-10"
+    opened.page.keyboard.press("End")
+    assert [opened.colour(*place) for place in places] == late
+    assert opened.page.evaluate("() => [...document.querySelectorAll('.k, .top')].every((e) => e.kept)")
 
 
-def test_divergence_and_scale_recolour(page: Any) -> None:
-    position = top_position(page)
-    seen = {background(page, position)}
-    for name in ("kl_forward", "kl_reverse"):
-        page.locator(f"input[value={name}]").check()
-        seen.add(background(page, position))
-    assert page.locator("#legend").inner_text().startswith("Reverse KL, nats")
-    page.locator("input[value=log]").check()
-    seen.add(background(page, position))
-    assert len(seen) == 4
+def test_divergence_and_scale_repaint(opened: Opened) -> None:
+    pinned = opened.pinned()
+    seen = {opened.colour(pinned + 1)}
+    opened.page.locator("#panel .curve").select_option("log")
+    seen.add(opened.colour(pinned + 1))
+    opened.page.locator("#panel .divergence").select_option("kl_reverse")
+    assert opened.text("#panel .now").startswith("rl-80: Reverse KL at “0”")
+    assert opened.text("#panel .key").startswith("a ten-thousandth")
+    opened.page.locator("#panel .curve").select_option("sqrt")
+    assert len(seen) == 2
 
 
-def test_tokens_are_reached_and_read_with_the_keyboard(page: Any) -> None:
-    page.locator("#trace .token").first.focus()
-    tooltip = page.locator("#tooltip")
-    assert "position 0" in tooltip.inner_text()
-    page.keyboard.press("ArrowRight")
-    assert "position 1" in tooltip.inner_text()
-    page.keyboard.press("ArrowDown")
-    below = page.evaluate("Number(document.activeElement.dataset.position)")
-    # A line of the trace has thirteen tokens: `4 + 6 + 0 = 1 0 write 0 carry 1 ;`.
-    assert below == 14
-    page.keyboard.press("Escape")
-    assert not tooltip.is_visible()
-    page.keyboard.press("End")
-    assert page.evaluate("document.activeElement.textContent") == "<eos>"
+def test_every_key_that_the_page_names(opened: Opened, index: Any) -> None:
+    press, spike = opened.page.keyboard.press, opened.pinned("hero")
+    press("ArrowLeft")
+    assert opened.pinned("hero") == spike - 1
+    press("n")
+    assert opened.pinned("hero") == spike
+    press("ArrowRight")
+    press("p")
+    assert opened.pinned("hero") == spike
+    press("[")
+    assert opened.text("#hero .now").startswith("rl-70")
+    press("]")
+    assert opened.text("#hero .now").startswith("rl-80")
+
+    # Up and down move by lines, each of thirteen tokens: `4 + 6 + 0 = 1 0 write 0 carry 1 ;`.
+    opened.token(1, "hero").click()
+    press("ArrowDown")
+    assert opened.pinned("hero") == 14
+    press("ArrowUp")
+    press("End")
+    assert opened.page.locator("#hero .k.on").inner_text() == "<eos>"
+    press("Home")
+    assert opened.pinned("hero") == 0
+
+    # Play begins anew after the last checkpoint.
+    press(" ")
+    assert opened.text("#hero .now").startswith("rl-5")
+    opened.until("() => document.querySelector('#hero .now').textContent.startsWith('rl-10')")
+    press(" ")
+    assert opened.page.locator("#hero .play").get_attribute("aria-pressed") == "false"
+
+    before = opened.text("#which")
+    press("j")
+    opened.until(f"() => document.getElementById('which').textContent !== '{before}'")
+    press("k")
+    opened.until(f"() => document.getElementById('which').textContent === '{before}'")
+    press("/")
+    assert opened.page.evaluate("document.activeElement.id") == "find"
+    press("Escape")
+    assert opened.page.evaluate("document.activeElement.id") != "find"
 
 
-def test_hovering_moves_nothing(page: Any) -> None:
-    boxes = (
-        "() => [...document.querySelectorAll('section, .token')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
-    )
-    page.locator("#trace").scroll_into_view_if_needed()
-    before = page.evaluate(boxes)
-    page.locator("#trace .token").nth(8).hover()
-    assert page.locator("#tooltip").is_visible()
-    assert page.evaluate(boxes) == before
+def test_the_list_is_sorted_by_click_and_by_keyboard(opened: Opened, index: Any) -> None:
+    def column(kind: str) -> list[str]:
+        texts: list[str] = opened.page.locator(f"#rows .{kind}").all_inner_texts()
+        return texts
+
+    def sorted_by() -> list[tuple[str, str]]:
+        heads = opened.page.locator("#list th[aria-sort]")
+        return [(head.inner_text(), head.get_attribute("aria-sort")) for head in heads.all()]
+
+    gains = [changed - own for own, changed, _ in (entry["effect"] for entry in index["rollouts"] if entry["effect"])]
+    assert sorted_by() == [("Repair", "descending")]
+    shown = [text.split(" → ") for text in column("repair")]
+    assert [int(cell[1]) - int(cell[0]) for cell in shown if len(cell) == 2] == sorted(gains, reverse=True)
+    assert column("repair")[-2:] == ["", ""]  # what was not tested comes last
+
+    peaks = sorted(entry["peak"] for entry in index["rollouts"])
+    opened.page.locator("#list th", has_text="Peak").locator("button").click()
+    assert [float(text) for text in column("peak")] == pytest.approx(peaks[::-1], rel=0.01)
+    opened.page.keyboard.press("Enter")
+    assert sorted_by() == [("Peak", "ascending")]
+    assert [float(text) for text in column("peak")] == pytest.approx(peaks, rel=0.01)
+
+    # The arrow keys choose rows, Enter goes into the reader.
+    opened.page.locator("#list").focus()
+    opened.page.keyboard.press("Home")
+    opened.until("() => document.querySelector('#rows .on') === document.querySelector('#rows tr:nth-child(2)')")
+    opened.page.keyboard.press("ArrowDown")
+    opened.until("() => document.querySelector('#rows .on') === document.querySelector('#rows tr:nth-child(3)')")
+    assert opened.page.locator("#rows [aria-selected=true]").get_attribute("aria-rowindex") == "3"
+    opened.page.keyboard.press("Enter")
+    assert opened.page.evaluate("document.activeElement.parentNode.parentNode.parentNode.id") == "panel"
 
 
-def test_the_reader_chooses_the_population(page: Any) -> None:
-    select = page.locator("#population")
-    assert select.locator("option").all_inner_texts() == ["dpo-8 wrong, rl-80 right: 12", "dpo-8 right: 2"]
-    assert page.locator("#population-note").inner_text() == (
-        "Completions of dpo-8, with a wrong answer where rl-80 is right."
-    )
-    select.focus()
-    page.keyboard.press("ArrowDown")
-    select.dispatch_event("change")
-    assert page.locator("#rollout-list [role=option]").count() == 2
-    assert (
-        page.locator("#rollout-list [aria-selected=true] .option-detail").inner_text().endswith("no wrong step known")
-    )
-    assert page.locator("#population-note").inner_text() == "Completions of dpo-8, with a right answer."
-    assert page.locator("#trace .token.wrong").count() == 0
-    page.locator("#trace .token").nth(3).hover()
-    tooltip = page.locator("#tooltip").inner_text()
-    assert "position 3" in tooltip
-    assert "top tokens not measured" in tooltip
-    page.locator("#trace .token.top").hover()
-    assert "Highest JS of the rollout\n" in page.locator("#tooltip").inner_text()
+def test_the_list_is_searched_and_filtered(opened: Opened, index: Any) -> None:
+    assert opened.text("#count") == "14 of 14"
+    opened.page.locator("#find").fill(index["rollouts"][3]["question"].replace(" ", ""))
+    assert opened.text("#count") == "1 of 14"
+    opened.page.keyboard.press("Enter")
+    opened.opens(3)
+    opened.page.locator("#find").fill("no such rollout")
+    assert opened.text("#rows") == "No rollout fits."
+    opened.page.locator("#find").fill("")
+    opened.page.locator("#population").select_option("1")
+    assert opened.text("#count") == "2 of 14"
+    assert opened.text("#population-note") == "Completions of dpo-8, with a right answer."
+    opened.page.locator("#outcome").select_option(label="Wrong answer (12)")
+    assert opened.text("#count") == "0 of 14"
+    opened.page.locator("#population").select_option("")
+    assert opened.text("#count") == "12 of 14"
+    assert opened.page.locator("#rows .answer s").count() == 12
 
 
-def test_the_causal_test_of_a_rollout_has_its_controls_and_the_third_token(page: Any) -> None:
-    shown = page.locator("#causal-rollout")
-    heads = shown.locator(".trial-head").all_inner_texts()
-    assert [head.split(",")[0] for head in heads] == [
-        "At the top spike",
-        "At a matched position",
-        "At a random position",
-    ]
-    assert shown.locator(".trial").count() == 9
-    assert shown.locator(".trial").nth(2).inner_text().startswith("9 of neither")
+def test_a_right_rollout_has_no_marks_and_says_what_is_not_known(opened: Opened) -> None:
+    opened.go("#r=13&t=3")
+    opened.opens(13)
+    assert opened.page.locator("#panel .k.wrong:visible").count() == 0
+    assert not opened.page.locator("#panel .models").is_visible()
+    assert opened.text("#panel .swap") == "No token of this rollout was swapped."
+    assert "Token 4 of" in opened.text("#panel .numbers")
 
 
-def test_a_dose_curve_is_read_at_its_own_points(page: Any) -> None:
-    chart = page.locator("#chart-dose-checkpoint-into-reference")
-    readout = chart.locator(".readout").inner_text()
-    assert "JS 90.0% (83.0% to 97.0%) at 11.0%" in readout
-    assert "Random 54.9% (47.9% to 61.9%) at 9.2%" in readout
-    chart.scroll_into_view_if_needed()
-    box = chart.locator(".u-over").bounding_box()
-    page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
-    page.wait_for_timeout(100)
-    assert "JS 51.0%" in chart.locator(".readout").inner_text()
+def test_the_swap_stands_with_its_controls(opened: Opened, index: Any) -> None:
+    opened.go("#r=2")
+    opened.opens(2)
+    own, changed, num = index["rollouts"][2]["effect"]
+    claim = f"Write “1” instead of “0” and dpo-8 finishes right {changed} times out of {num}, not {own}."
+    assert opened.text("#panel .swap").startswith(f"Is this token the cause? {claim}")
+    assert opened.page.locator("#panel .dots svg").count() == 3
+    assert opened.page.locator("#panel .dots .ours").count() == changed
+    controls = [text.split(",")[0] for text in opened.page.locator("#panel .control").all_inner_texts()]
+    assert controls == ["At a token like it", "At a random token"]
+    opened.page.locator("#panel .control button").first.click()
+    assert opened.pinned() == 4
+    assert opened.page.locator("#hero .control").count() == 0
 
 
-def test_long_tables_open_from_the_keyboard(page: Any) -> None:
-    folded = page.locator("details.folded").first
-    assert not folded.locator("table").is_visible()
-    folded.locator("summary").focus()
-    page.keyboard.press("Enter")
-    assert folded.locator("table").is_visible()
+def test_what_the_final_checkpoint_writes_is_there_on_demand(opened: Opened) -> None:
+    opened.go("#r=0")
+    opened.opens(0)
+    assert opened.text("#panel .own summary") == "What rl-80 writes itself"
+    opened.page.locator("#panel .own summary").click()
+    opened.until("() => document.querySelector('#panel .own .text').textContent.includes('answer')")
+    assert opened.page.locator("#panel .own .soft").inner_text().endswith("carry ")
 
 
-def test_a_hostile_rollout_stays_text(page: Any, synthetic: Any) -> None:
-    page.locator("#rollout-list [role=option]").last.click()
-    tokens = page.locator("#trace .token")
-    assert tokens.nth(0).text_content() == "</script><img onerror=alert(1) src=x>"
-    assert synthetic.HOSTILE_TEXT in page.locator("#trace").evaluate("e => e.textContent")
-    tokens.nth(0).hover()
-    assert "</script>" in page.locator("#tooltip").inner_text()
-    assert page.locator("img").count() == 0
-    assert page.locator("b b, script[src]").count() == 0
+def test_a_hostile_rollout_stays_text(opened: Opened, synthetic: Any) -> None:
+    opened.go("#r=11&t=0")
+    opened.opens(11)
+    assert opened.token(0).text_content() == "</script><img onerror=alert(1) src=x>"
+    assert synthetic.HOSTILE_TEXT in opened.page.locator("#panel .tokens").evaluate("e => e.textContent")
+    assert "</script>" in opened.text("#panel .numbers")
+    opened.token(4).hover()
+    assert "'\"&[U+2028]" in opened.text("#panel .numbers")
+    assert opened.page.locator("img, script[src], .tokens b").count() == 0
 
 
-def test_list_and_filter_choose_rollouts(page: Any) -> None:
-    page.locator("#rollout-list [aria-selected=true]").focus()
-    question = page.locator("#facts dd").first.inner_text()
-    page.keyboard.press("ArrowDown")
-    assert page.locator("#facts dd").first.inner_text() != question
-    assert page.locator("#rollout-list [aria-selected=true]").count() == 1
-    page.locator("#filter").select_option("first")
-    assert page.locator("#rollout-list [role=option]").count() == 12
-    page.locator("#filter").select_option("other")
-    assert page.locator("#rollout-list .empty").inner_text() == "No rollout of this sort at this checkpoint."
+def test_a_link_opens_rollout_checkpoint_and_token(browser: Any, report: Path, opened: Opened) -> None:
+    opened.go("#r=5&c=rl-20&t=7")
+    opened.opens(5)
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.keyboard.press("]")
+    opened.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    opened.page.locator("#copy").click()
+    opened.until("() => document.getElementById('copy').textContent === 'Copied'")
+    address = opened.page.evaluate("location.href")
+    assert address == f"{report.as_uri()}#r=5&c=rl-30&t=8"
+
+    other = Opened(browser, address)
+    other.opens(5)
+    assert other.pinned() == 8
+    assert other.text("#panel .now").startswith("rl-30")
+    assert 0 <= other.token(8).bounding_box()["y"] < 900
+    other.go("#r=6&c=rl-5&t=999")
+    other.opens(6)
+    assert other.page.locator("#panel .k.on").inner_text() == "<eos>"
+    other.go("#r=99")
+    other.page.wait_for_timeout(100)
+    assert other.text("#which") == "Rollout 6"
+    other.close(address)
 
 
-def test_play_walks_through_the_checkpoints(page: Any) -> None:
-    page.locator("#play").click()
-    assert page.locator("#checkpoint-label b").inner_text() == "rl-5"
-    page.locator("#checkpoint-label b", has_text="rl-10").wait_for(timeout=5000)
-    page.locator("#play").click()
+FAKE = """(texts) => {
+  const tokens = Array.from({ length: 10000 }, (_, k) => (k % 150 === 149 ? ".\\n" : texts[k % texts.length]));
+  const values = Float32Array.from(tokens, (_, k) => (k === 9000 ? 0.6 : 0.001));
+  const none = () => null;
+  readRollout = async () => ({
+    tokens, gaps: new Array(tokens.length + 1).fill(" "), words: tokens, categories: tokens.map(() => "word"),
+    wrong: [], firstWrong: null, spikes: {}, swaps: [], finalText: null, finalAnswer: null,
+    column: () => values, ofReference: none, top: none,
+  });
+  pageData.rollouts.rollouts[4].position = 9000;
+  location.hash = "#r=4";
+}"""
 
 
-@pytest.mark.parametrize("width", [1280, 700, 390])
-def test_no_width_scrolls_sideways(page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    page.wait_for_timeout(100)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+def test_ten_thousand_tokens_of_any_script_open_at_the_spike(opened: Opened) -> None:
+    opened.page.evaluate(FAKE, ["שלום", "مرحبا", "12", "\u202eabc"])
+    opened.opens(4)
+    opened.page.wait_for_timeout(200)
+    assert opened.pinned() == 9000
+    box, token = opened.page.locator("#panel .tokens").bounding_box(), opened.token(9000).bounding_box()
+    assert box["y"] <= token["y"] <= box["y"] + box["height"]
+    assert opened.page.locator("#panel .k").count() < 2500
+    assert opened.token(9000).evaluate("e => getComputedStyle(e).direction") == "rtl"
+    assert opened.token(9003).evaluate("e => getComputedStyle(e).unicodeBidi") == "isolate"
+    assert not opened.page.locator("#panel .models, #panel .swap h3").first.is_visible()
+    opened.page.locator("#panel .tokens").evaluate("e => { e.scrollTop = 0; }")
+    opened.until("() => document.querySelector(\"#panel [data-at='0']\").className.includes('q1')")
 
 
-def test_dark_mode_follows_the_system(page: Any) -> None:
-    position = top_position(page)
-    light = background(page, position)
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(200)
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 26)"
-    assert background(page, position) != light
+def test_a_rollout_that_is_not_held_says_who_opens_it(opened: Opened) -> None:
+    opened.page.evaluate("() => document.getElementById('r7').remove()")
+    opened.go("#r=7")
+    opened.opens(7)
+    assert opened.text("#panel .closed").endswith("swerve view opens them.")
+    assert not opened.page.locator("#panel .halves").is_visible()
+    opened.page.keyboard.press("ArrowRight")
+    opened.go("#r=6")
+    opened.opens(6)
+    assert opened.page.locator("#panel .tokens").is_visible()
 
 
-@pytest.fixture
-def answers_page(browser: Any, answers_only_report: Path) -> Iterator[Any]:
-    """The opened page of a mixture whose steps nobody checks; it must not complain."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    complaints: list[str] = []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.goto(answers_only_report.as_uri())
-    yield opened
-    assert complaints == []
-    opened.close()
+LUMINANCE = """(theme) => {
+  document.documentElement.dataset.theme = theme;
+  const [pixel, brush] = [document.createElement("canvas"), null];
+  const context = pixel.getContext("2d", { willReadFrequently: true });
+  const luminance = (colour) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    const parts = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((c) => c / 255);
+    const linear = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const shades = Array.from({ length: 16 }, (_, level) => {
+    const span = document.querySelector("#panel .k");
+    span.className = `k q${level}`;
+    const style = getComputedStyle(span);
+    const back = level ? style.backgroundColor : getComputedStyle(document.getElementById("dock")).backgroundColor;
+    return [luminance(style.color), luminance(back)];
+  });
+  return shades.map(([ink, paper]) => (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05));
+}"""
 
 
-def test_without_known_wrong_steps_the_rollouts_do_not_speak_of_them(answers_page: Any, page: Any) -> None:
-    assert not answers_page.locator("#filter").is_visible()
-    assert "wrong step" not in answers_page.locator("#viewer").inner_text()
-    assert answers_page.locator("#trace .token.top").count() == 1
-    assert page.locator("#filter").is_visible()
-    assert "first wrong step" in page.locator("#legend").inner_text()
+def test_text_can_be_read_on_every_shade_of_both_themes(opened: Opened) -> None:
+    for theme in ("light", "dark"):
+        assert min(opened.page.evaluate(LUMINANCE, theme)) >= 4.5
+    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 20, 19)"
 
 
-def test_odd_names_of_kinds_are_shown_as_they_are_and_fit(answers_page: Any) -> None:
-    names = answers_page.locator("#table-kinds tbody th").all_text_contents()
-    assert len(names) == 12
-    assert {"<b>3 people</b>", "{{ braces }}", "\u202eright to left"} <= set(names)
-    answers_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    for width in (1280, 700, 390):
-        answers_page.set_viewport_size({"width": width, "height": 800})
-        answers_page.wait_for_timeout(100)
-        assert answers_page.evaluate("document.documentElement.scrollWidth") == width
-        clipped = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
-        assert answers_page.locator(".wide .dot-name").evaluate_all(clipped) == []
+OVERFLOWING = """() => {
+  document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
+  const hasHint = (element) => element.closest(".scroll, .list, .tokens, select");
+  const cells = [...document.querySelectorAll("td, th, p, h1, h2, h3, h4, li, dd, span, b, text")];
+  const beyond = cells.filter((cell) => !hasHint(cell) && cell.getBoundingClientRect().right > innerWidth + 1);
+  return [document.documentElement.scrollWidth, beyond.map((cell) => cell.textContent)];
+}"""
 
 
-def test_curves_of_training_are_drawn_with_their_own_axes(answers_page: Any) -> None:
-    failures = answers_page.locator("#chart-training-failures")
-    assert failures.locator("canvas").count() == 1
-    assert failures.locator(".readout").inner_text() == "rl-5, global step 8\n No answer found 0.0%".replace(
-        "\n ", "\n"
-    )
-    assert answers_page.locator("#chart-training-difficulty .readout b").inner_text() == "3.00"
+def test_nothing_is_wider_than_the_page(opened: Opened, browser: Any, answers_only_report: Path) -> None:
+    other = Opened(browser, answers_only_report.as_uri())
+    for page in (opened, other):
+        for width in (1280, 700, 390):
+            page.page.set_viewport_size({"width": width, "height": 900})
+            page.page.wait_for_timeout(50)
+            assert page.page.evaluate(OVERFLOWING) == [width, []]
+    other.close(answers_only_report.as_uri())
+
+
+def test_a_phone_has_the_rollout_in_a_sheet_from_below(browser: Any, report: Path) -> None:
+    phone = Opened(browser, report.as_uri(), width=390)
+    assert phone.token(0, "hero").bounding_box()["y"] < 700
+    assert not phone.page.locator("#dock").is_visible()
+    phone.page.locator("#rows tr").nth(2).click()
+    sheet = phone.page.locator("#dock").bounding_box()
+    assert sheet["y"] + sheet["height"] == 900
+    assert sheet["width"] == 390
+    phone.token(6).click()
+    assert phone.pinned() == 6
+    phone.page.locator("#close").click()
+    assert not phone.page.locator("#dock").is_visible()
+    phone.close(report.as_uri())
+
+
+def test_what_nobody_measured_takes_no_place(browser: Any, answers_only_report: Path) -> None:
+    page = Opened(browser, answers_only_report.as_uri())
+    assert "wrong step" not in page.text("#hero") + page.text("#rollouts")
+    assert page.page.locator("#hero .k.on").count() == 1
+    assert page.page.locator(".key-wrong").first.is_hidden()
+    page.close(answers_only_report.as_uri())
