@@ -17,7 +17,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigur
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.study import MEASURES, Study, read_study
 from swerve.report import format as written
-from swerve.report.study import trends_table
+from swerve.report.study import trends_rows
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
 _FIGURES = ("mean_kl_progression", "spike_density_comparison", "category_kl_breakdown", "entropy_reduction",
@@ -50,7 +50,7 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
             made |= {"settings": _settings(study)} if study.get("trials") else {}
             made |= {"verdicts": _verdicts(study)} if study.get("verdicts") else {}
             if study.get("trends"):
-                heading, *rows = trends_table(Study.model_validate({**study, "curves": ()}))
+                heading, *rows = trends_rows(Study.model_validate({**study, "curves": ()})).text_table
                 made["trends"] = table(heading, rows)
         else:
             continue

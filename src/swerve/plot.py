@@ -125,7 +125,7 @@ training_curves = _plot("training_curves")
 
 
 def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes:
-    """Draw the differences of a study's variants from its baseline, over seeds and over problems.
+    """Draw the differences of a study's variants from its baseline, with the intervals that its verdicts rest on.
 
     Args:
         source: the study's directory, its name under `runs/studies/`, or its record.
@@ -134,16 +134,13 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     Raises:
         ArtifactError: there is no study, or nothing in it can be compared yet.
     """
-    from matplotlib import pyplot
-
-    from swerve.report.draw.figures import draw_panels
     from swerve.report.study import study_drawings
 
     study = source if isinstance(source, Study) else read_study(find_study(source) or Path(source))
-    drawing = next((drawing for drawing in study_drawings(study) if drawing.name == "study_comparison"), None)
+    drawing = study_drawings(study).get("study_comparison")
     if drawing is None:
         raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")
-    return draw_panels(drawing, pyplot.figure, ax)[0]
+    return _draw(drawing, ax)[0]
 
 
 def __dir__() -> list[str]:

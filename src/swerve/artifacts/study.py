@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "truncated": COMPARED["truncated"],
         "unanswered": COMPARED["unanswered"],
         "divergence": Measure(title="KL to the stage's start", unit="nats"),
-        "kl": Measure(title="KL term of training", unit="nats"),
+        "kl": Measure(title="KL term of training", unit="nats", least=-math.inf),
     }
 )
 """By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
@@ -50,8 +51,8 @@ CURVES: Mapping[str, Measure] = MappingProxyType(
         "accuracy": MEASURES["accuracy"],
         "sampled_accuracy": MEASURES["sampled_accuracy"],
         "training_accuracy": MEASURES["training_accuracy"],
-        "reward": Measure(title="reward in training", unit="count"),
-        "loss": Measure(title="loss", unit="count"),
+        "reward": Measure(title="reward in training", unit="count", least=-math.inf),
+        "loss": Measure(title="loss", unit="count", least=-math.inf),
         "surprise": Measure(title="surprise of sampled tokens in training", unit="nats"),
         "training_length": Measure(title="completion length in training", unit="tokens"),
         "length": MEASURES["length"],

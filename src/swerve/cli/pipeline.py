@@ -334,7 +334,7 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], l
             raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
         from swerve.report.study import write_study_figures
 
-        paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=look.formats)
+        paths = write_study_figures(read_study(study), study / "report" / "figures", names, look)
         return Result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)))
 
     # Figures whose numbers were not measured are named, each with what would measure them.

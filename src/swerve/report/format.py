@@ -173,6 +173,15 @@ def quoted(text: str) -> str:
     return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
 
 
+def sentence_case(text: str) -> str:
+    """Return a text with its first letter in upper case.
+
+    >>> sentence_case("KL term of training"), sentence_case("greedy accuracy")
+    ('KL term of training', 'Greedy accuracy')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them.
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -68,6 +68,17 @@ class Page:
     """What words mean that the page uses."""
     provenance: str = ""
     """In one line; its fold has the rest."""
+
+
+def measured_folds(*folds: Fold) -> tuple[Fold, ...]:
+    """Return folds with the parts that were measured, without those that nothing is left of."""
+    kept = []
+    for fold in folds:
+        parts = [part.kept if isinstance(part, Rows) else part for part in fold.parts]
+        parts = [part for part in parts if (part.measured if isinstance(part, Rows) else part.texts)]
+        if parts:
+            kept.append(replace(fold, parts=tuple(parts)))
+    return tuple(kept)
 
 
 def render(page: Page) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from swerve.artifacts.comparison import Measure
 from swerve.estimates import Estimate, SkewedMean
 from swerve.report.format import (
     NOT_MEASURED,
@@ -89,6 +90,36 @@ def divergence_unit(name: str) -> Unit:
     return JS if name == "js" else NATS
 
 
+def measure_unit(measure: Measure) -> Unit:
+    """Return how a measure of responses or of a run is written."""
+    low, high = measure.bounds
+    unit, axis = (SHARE, "%") if measure.unit == "share" else (NUMBER, _AXES.get(measure.unit, ""))
+    return replace(unit, axis=axis, low=low, high=high)
+
+
+def difference_unit(measure: Measure) -> Unit:
+    """Return how a difference of two values of a measure is written."""
+    low, high = measure.difference_bounds
+    unit, axis = (POINTS, POINTS.axis) if measure.unit == "share" else (SIGNED, _AXES.get(measure.unit, ""))
+    return replace(unit, axis=axis, low=low, high=high)
+
+
+def changed(measure: Measure, value: Cell) -> str:
+    """Return a difference of two values of a measure with its interval, the name of the unit after the number.
+
+    >>> changed(Measure(title="accuracy", unit="share"), Estimate(mean=0.1, low=0.05, high=0.15))
+    '+10.0 points (+5.0 to +15.0)'
+    >>> changed(Measure(title="length", unit="tokens"), 2.5)
+    '+2.50 tokens'
+    """
+    unit = difference_unit(measure)
+    number, bracket, ends = unit.text(value).partition(" (")
+    return f"{number} {unit.axis.removeprefix('percentage ')}".rstrip() + bracket + ends
+
+
+_AXES: Mapping[str, str] = {"nats": "nats", "tokens": "tokens", "words": "words"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
     """A plot of one column: a dot with its interval for each row, all on one axis."""
@@ -98,6 +129,8 @@ class Dots:
     """Column that each row is to be read against, drawn in grey beside it."""
     at: float | None = None
     """Where no effect, or chance, is: a line across all rows."""
+    margin: float = 0.0
+    """How far from there nothing that matters is: a band."""
     greys: tuple[str, ...] = ()
     """Names of the rows that are nulls themselves."""
 
@@ -165,12 +198,14 @@ class Rows:
     title: str
     columns: Mapping[str, Unit]
     rows: tuple[tuple[Cell, ...], ...]
-    """Each with its name first, then a cell for each column."""
+    """Each with its name first, then a cell for each column; an empty text where a column does not apply."""
     first: str = ""
     """Heading of the names."""
     note: str = ""
     plots: tuple[Dots | Curves, ...] = ()
     """Side by side; two where columns lie on other scales."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Name of a row -> address of the page that it has."""
     has_table: bool = True
     """False where a plot says all: curves of every step of training."""
 
@@ -195,7 +230,7 @@ class Rows:
         cells = {
             name: tuple(unit.bounded(self.column(name)[at]) for at in places) for name, unit in self.columns.items()
         }
-        cells = {name: column for name, column in cells.items() if any(cell is not None for cell in column)}
+        cells = {name: column for name, column in cells.items() if any(cell not in (None, "") for cell in column)}
         same = self._same(cells) if len(places) > 1 else {}
         cells = {name: column for name, column in cells.items() if name not in same}
         said = f"Throughout: {'; '.join(same.values())}." if same else ""
@@ -256,6 +291,18 @@ class Rows:
         return tuple(
             (str(row[0]), *(unit.text(cell) for unit, cell in zip(units, row[1:], strict=True))) for row in self.rows
         )
+
+    @property
+    def text_table(self) -> list[list[str]]:
+        """The table for a terminal, Markdown and LaTeX: the heading first, and nothing where nothing was measured.
+
+        >>> rows = Rows(id="a", title="", columns={"Greedy": SHARE, "p": P_VALUE}, rows=(("rl-80", 0.5, None),))
+        >>> rows.text_table
+        [['', 'Greedy'], ['rl-80', '50.0%']]
+        """
+        rows = self.kept
+        texts = (["" if text == NOT_MEASURED else text for text in row] for row in rows.texts)
+        return [[rows.first, *rows.columns], *texts]
 
     @property
     def records(self) -> tuple[Mapping[str, float | str | None], ...]:

@@ -1,146 +1,212 @@
-"""The report of files of samples: how often which model is right at which temperature, and what it writes."""
+"""The page of files of samples: how often which model is right, in what else they differ, and what they write."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from swerve.artifacts.comparison import Comparison, decoding_name
+from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.samples import SampleFile
 from swerve.config import ReportConfig
-from swerve.formats.comparison_table import comparison_table, difference_text, measures_table, notes
-from swerve.report.draw.panels import (
-    FRACTION_ENDS,
-    DotPlot,
-    Panel,
-    Table,
-    Texts,
-    dot_row,
-    panel,
-    section,
+from swerve.formats.comparison_table import notes
+from swerve.report.format import count, listed, p_words, percent_interval, quoted, sentence_case
+from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
+from swerve.report.rows import (
+    COUNT,
+    P_VALUE,
+    SHARE,
+    TEXT,
+    Cell,
+    Curves,
+    Dots,
+    Rows,
+    changed,
+    difference_unit,
+    measure_unit,
 )
-from swerve.report.format import count, p_words, percent, percent_interval, points_interval
-from swerve.report.page import fill_template
-from swerve.report.topics.topic import Tile
 
-_MAX_TILES = 6
+_MAX_QUESTION = 120
+"""Characters of a question."""
 
 
 def write_samples_page(
     path: Path, comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig
 ) -> Path:
-    """Write the page of files of samples to `path`; return it. See `render_samples`.
+    """Write the page of files of samples to `path`; return it. See `samples_page`.
 
     Raises:
         DiskFullError: no room.
     """
-    write_text(path, render_samples(comparison, files, options=options))
+    write_text(path, render(samples_page(comparison, files, options=options)))
     return path
 
 
-def render_samples(comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig) -> str:
-    """Return the page of files of samples as text. Neither torch nor a model is needed.
+def samples_page(comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig) -> Page:
+    """Return what the page of samples says. Neither torch nor a model is needed.
 
     Args:
         comparison: of the models that the samples are of.
         files: the samples, for examples.
         options: of the report.
     """
-    # The title names the models where the recipe gives none.
-    headlines = comparison.headlines()
-    title = options.title or f"Samples of {', '.join(headlines)}"
-    tiles = []
-    for row in headlines.values():
-        samples = "1 sample" if row.num_samples == 1 else f"{count(row.num_samples)} samples"
-        detail = f"{samples} of {count(row.num_problems)} problems each, {row.decoding}"
-        tiles.append(Tile(caption=row.model, value=percent(row.accuracy.mean), detail=detail))
-    panels = (*_accuracy_panels(comparison), panel("What do they write?", _examples(files), wide=True))
-    return fill_template(
-        has_run=False,
-        title=title,
-        run_name=title,
-        data={"charts": [], "viewer": None},
-        tiles=tiles[:_MAX_TILES],
-        findings={"Outcome": tuple(_sentences(comparison))},
-        sections=list(filter(None, [section("samples", "Samples", panels, short="Samples")])),
-        provenance=[pair for file in files for pair in _provenance(file)],
-        confidence=comparison.confidence,
-        config_text=None,
-        summary=None,
-        has_viewer=False,
+    headlines = tuple(comparison.headlines().values())
+    return Page(
+        title=options.title or f"Samples of {', '.join(row.model for row in headlines)}",
+        sentence=_sentence(comparison, headlines),
+        lead=_lead(files),
+        heading="What the samples show",
+        verdicts=tuple(_verdicts(comparison, headlines)),
+        caution=" ".join(notes(comparison)[1:]),
+        folds=measured_folds(*_folds(comparison, files)),
     )
 
 
-def _sentences(comparison: Comparison) -> Iterator[str]:
-    for row in comparison.headlines().values():
-        said = f"Of the samples of {row.model} ({row.decoding}) {percent_interval(row.accuracy)} are right"
-        if (change := row.differences.get("accuracy")) is not None:
-            shown = "" if change.estimate.excludes(0) else ": the interval holds 0, so no difference is shown"
-            p = "" if change.p_adjusted is None else f" ({p_words(change.p_adjusted)}, adjusted)"
-            said += f", {points_interval(change.estimate)} points against {comparison.baseline}{p}{shown}"
-        yield f"{said}."
-        # What else differs, by the p-values that are adjusted for all differences.
-        others = [
-            difference_text(name, difference)
-            for name, difference in row.differences.items()
-            if name != "accuracy" and (difference.p_adjusted or 0.0) <= 1 - comparison.confidence
-        ]
-        if others:
-            yield f"{row.model} ({row.decoding}) also differs from {comparison.baseline} in {'; '.join(others)}."
-
-
-def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
-    dots = [
-        dot_row(f"{row.model}, {row.decoding}", percent_interval(row.accuracy), row.accuracy, None)
-        for row in comparison.rows
+def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
+    """Return how often each model is right, and what that differs by."""
+    right = [f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines]
+    num = max(row.num_problems for row in headlines)
+    text = f"On {count(num)} problems, {listed(right)} of its samples"
+    differences = [
+        f"`{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
+        for row in headlines
+        if (each := row.differences.get("accuracy")) is not None
     ]
-    merged = [[f"{row[0]}, {row[1]}", *row[2:]] for row in comparison_table(comparison, with_kinds=False)]
-    table = _table("samples", "Samples", merged)
-    yield panel("How often are they right?", DotPlot(rows=tuple(dots), ends=FRACTION_ENDS), table, wide=True,
-                note=" ".join(notes(comparison)))  # fmt: skip
-    nums = {kind: scores.num_problems for kind, scores in comparison.rows[0].by_kind.items()}
-    if len(nums) > 1:
-        heading = ("Model", *(f"{kind} [{count(num)}]" for kind, num in nums.items()), "Average of kinds")
-        kinds = [
+    return f"{text}; {listed(differences)}." if differences else f"{text}."
+
+
+def _lead(files: Sequence[SampleFile]) -> str:
+    """Return what was asked of the models, with an example."""
+    if not files:
+        return ""
+    info, problem = files[0].info, files[0].samples[0].problem
+    task = str(info.task.get("kind")).replace("_", " ")
+    question = quoted(" ".join((problem.question or "").split())[:_MAX_QUESTION])
+    per = "one sample" if info.num_samples == 1 else f"{count(info.num_samples)} samples"
+    decoding = listed([decoding_name(temperature) for temperature in info.temperatures])
+    return f"Task {task} ({info.split}), {per} of each problem, {decoding}. One problem is {question}."
+
+
+def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Iterator[Verdict]:
+    """Yield the accuracies as a plot, then what each model does otherwise than the baseline."""
+    text = f"Fraction of the samples that are right; {100 * comparison.confidence:g}% intervals over problems."
+    yield Verdict(title="How often they are right", text=text, rows=_measure_rows(headlines, "accuracy"))
+    for row in headlines:
+        others = []
+        for name, each in row.differences.items():
+            change, p = changed(MEASURES[name], each.estimate), each.p_adjusted
+            tested = f" over {count(each.num_problems)} problems" + ("" if p is None else f", {p_words(p)}")
+            if name != "accuracy" and (p or 0.0) <= 1 - comparison.confidence:
+                others.append(f"{MEASURES[name].title} {change}{tested}")
+            elif name == "accuracy":
+                shown = "" if each.estimate.excludes(0) else " The interval holds 0, so no difference is shown."
+                title = f"`{row.model}` less `{comparison.baseline}`: {change}"
+                yield Verdict(title=title, text=f"Accuracy, paired{tested}.{shown}")
+        if row.differences:
+            title = f"`{row.model}` differs from `{comparison.baseline}` in {len(others)} other measures"
+            yield Verdict(title=title, text=f"{sentence_case('; '.join(others))}." if others else "")
+
+
+def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:
+    """Return a measure of models, and its paired differences from the baseline."""
+    measure, rows = MEASURES[name], []
+    for row in scores:
+        each, mean = row.differences.get(name), getattr(row, name)
+        num = None if mean is None else row.num_measured.get(name, row.num_problems)
+        cells: tuple[Cell, ...] = ("", "", "", "")
+        if each is not None:
+            cells = (each.estimate, each.p_adjusted, each.num_problems, each.compared_with)
+        rows.append((_name(row), mean, num, *cells))
+    plots = (Dots(column=measure.title), Dots(column="Difference", at=0.0))
+    columns = {measure.title: measure_unit(measure), "Problems": COUNT, "Difference": difference_unit(measure)}
+    return Rows(
+        id=name,
+        title=sentence_case(measure.title),
+        first="Model",
+        columns={**columns, "p, adjusted": P_VALUE, "Problems of both": COUNT, "Compared with": TEXT},
+        rows=tuple(rows),
+        plots=plots if any(row.differences for row in scores) else plots[:1],
+    )
+
+
+def _name(row: ModelScores) -> str:
+    return f"{row.model}, {row.decoding}"
+
+
+def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold]:
+    """Yield everything that was measured, and examples."""
+    rows = comparison.rows
+    accuracy, *others = (_measure_rows(rows, name) for name in MEASURES)
+    points = {(_name(row), point.k): point.pass_at_k for row in rows for point in row.curve}
+    ks = sorted({k for _, k in points})
+    names = [_name(row) for row in rows if row.curve]
+    several = Rows(
+        id="pass_at_k",
+        title="Right in one of several samples",
+        first="Samples",
+        columns=dict.fromkeys(names, SHARE),
+        rows=tuple((str(k), *(points.get((name, k)) for name in names)) for k in ks),
+        plots=(Curves(x=tuple(ks), x_title="samples", is_log=True),),
+    )
+    yield Fold(
+        id="accuracy",
+        title="How often are they right?",
+        note="each model at each temperature",
+        sentences=tuple(notes(comparison)[:1]),
+        parts=(accuracy, several),
+    )
+
+    # Kinds of problems, where there are several.
+    kinds = rows[0].by_kind
+    by_kind = Rows(
+        id="kinds",
+        title="Accuracy by kind of problem; the number of problems is in brackets",
+        first="Model",
+        columns=dict.fromkeys((*(f"{kind} [{own.num_problems}]" for kind, own in kinds.items()), "All kinds"), SHARE),
+        rows=tuple(
             (
-                f"{row.model}, {row.decoding}",
-                *(percent_interval(row.by_kind[kind].accuracy if kind in row.by_kind else None) for kind in nums),
-                percent_interval(row.kind_average),
+                _name(row),
+                *(own.accuracy if (own := row.by_kind.get(kind)) else None for kind in kinds),
+                row.kind_average,
             )
-            for row in comparison.rows
-        ]
-        by_kind = Table(id="kinds", caption="Accuracy by kind of problem", header=heading, rows=tuple(kinds))
-        note = "The number of problems is in brackets."
-        yield panel("Which kinds of problems?", by_kind, wide=True, note=note)
-    headlines = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
-    measures = _table("measures", "Every measure", measures_table(headlines))
-    yield panel("What else do their texts differ in?", measures, wide=True)
+            for row in rows
+        ),
+    )
+    parts = (by_kind,) if len(kinds) > 1 else ()
+    yield Fold(id="by-kind", title="Which kinds of problems?", note="accuracy of each", parts=parts)
+    note = "every measure, with paired differences"
+    yield Fold(id="measures", title="In what else do they differ?", note=note, parts=tuple(others))
+    texts = Texts(texts=tuple(_examples(files)))
+    yield Fold(id="examples", title="What do they write?", note="an example of each outcome", parts=(texts,))
+    sources = Rows(
+        id="sources",
+        title="Files",
+        first="Model",
+        columns=dict.fromkeys(("From", "Problems", "Samples"), TEXT),
+        rows=tuple(map(_source, files)),
+    )
+    yield Fold(id="sources-of-samples", title="Provenance", note="models, problems, seeds", parts=(sources,))
 
 
-def _table(id: str, caption: str, rows: Sequence[Sequence[str]]) -> Table:
-    """Return rows, the heading first, as a table with intervals as the page has them."""
-    header, *others = (tuple(re.sub(r"\[(\S+), (\S+)\]", r"(\1 to \2)", cell.strip()) for cell in row) for row in rows)
-    return Table(id=id, caption=caption, header=header, rows=tuple(others))
-
-
-def _examples(files: Sequence[SampleFile]) -> Texts:
-    """Return of each model the first sample that is right, the first that is wrong, and so on."""
-    first: dict[tuple[str | None, str], tuple[str, str]] = {}
+def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
+    """Yield of each model the first sample that is right, the first that is wrong, and so on."""
+    seen = set()
     for sample in (sample for file in files for sample in file.samples):
         outcome = "not graded" if sample.reward is None else "right" if sample.correct else "wrong"
         outcome = outcome if sample.answered else "no answer found"
         outcome += ", cut off" if sample.finish_reason == "length" else ""
-        question, gold = " ".join(sample.problem.question.split()), sample.problem.answer
-        decoding = decoding_name(sample.temperature)
-        caption = f"{sample.label}, {decoding}, {outcome}: {question[:120]} (gold: {gold})"
-        first.setdefault((sample.label, outcome), (caption, sample.text or ""))
-    return Texts(rows=tuple(first.values()))
+        if (sample.label, outcome) not in seen:
+            seen.add((sample.label, outcome))
+            question, gold = " ".join((sample.problem.question or "").split()), sample.problem.answer
+            start = f"{sample.label}, {decoding_name(sample.temperature)}, {outcome}"
+            yield f"{start}: {question[:_MAX_QUESTION]} (gold: {gold})", sample.text or ""
 
 
-def _provenance(file: SampleFile) -> Iterator[tuple[str, str]]:
+def _source(file: SampleFile) -> tuple[str, str, str, str]:
     info = file.info
-    yield info.model.label, f"{info.model.source}, {info.model.fingerprint[:16]}, {info.model.dtype}"
-    yield "problems", f"{count(info.num_problems)} of {info.task.get('kind')}, {info.split}, seed {info.problem_seed}"
-    yield "samples", f"{count(info.num_samples)} per problem, seed {info.seed}, swerve {info.swerve_version}"
+    return (
+        info.model.label,
+        f"{info.model.source}, {info.model.fingerprint[:16]}, {info.model.dtype}",
+        f"{count(info.num_problems)} of {info.task.get('kind')}, {info.split}, seed {info.problem_seed}",
+        f"{count(info.num_samples)} per problem, seed {info.seed}, swerve {info.swerve_version}",
+    )

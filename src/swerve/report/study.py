@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote
 
-from swerve.artifacts.comparison import MeasureUnit
+from swerve.artifacts.comparison import Measure
 from swerve.artifacts.files import write_text
 from swerve.artifacts.study import (
     CURVES,
@@ -18,177 +19,198 @@ from swerve.artifacts.study import (
     Detectable,
     Study,
     StudyCurve,
-    StudyDifference,
     StudyKind,
     StudyMean,
-    StudyVerdict,
+    StudyRun,
+    StudyTrend,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
-from swerve.formats.text_tables import table_of
-from swerve.report.draw.curves import UNIT_TITLES, Chart, Curve, Unit
-from swerve.report.draw.figures import (
-    COLOURS,
-    FORMATS,
-    MARKERS,
-    Drawing,
-    chart_drawing,
-    estimate_rows,
-    numbers,
-    set_title,
-    write_figures,
+from swerve.report.draw.paper import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
+from swerve.report.format import count, listed, p_words, percent, points, points_interval, sentence_case
+from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
+from swerve.report.rows import (
+    COUNT,
+    P_VALUE,
+    SHARE,
+    SIGNED,
+    TEXT,
+    Cell,
+    Curves,
+    Dots,
+    Rows,
+    Unit,
+    changed,
+    difference_unit,
+    measure_unit,
 )
-from swerve.report.draw.panels import ChartPart, DotPlot, Panel, Table, dot_row, measured_columns, panel, section
-from swerve.report.figures import check_names
-from swerve.report.format import (
-    NOT_MEASURED,
-    count,
-    number,
-    number_interval,
-    p_value,
-    p_words,
-    percent,
-    percent_interval,
-    points,
-    points_interval,
-    signed_interval,
-)
-from swerve.report.page import chart_data, fill_template
-from swerve.report.topics.topic import Tile
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _MAX_CURVES = 8
-_MAX_TILES = 6
-_CHART_UNITS: Mapping[MeasureUnit, Unit] = {"share": "share", "nats": "nats", "tokens": "tokens", "count": "reward"}
+_MAX_NAMED = 3
+"""Variants and settings that a sentence names; of more it gives the number."""
+_MAX_SHOWN = 6
+"""Differences in other measures that a verdict lists."""
+_KNOWN: Mapping[str, Measure] = {**CURVES, **MEASURES, **PAIR_MEASURES}
 
 
 def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Path:
-    """Write `index.html` and the figures of a study to a folder; return the page's path.
+    """Write `index.html` of a study to a folder; runs that have a page are linked. Return the page's path.
 
     Raises:
         DiskFullError: no room.
     """
-    write_figures(study_drawings(study), folder / "figures")
-    write_text(folder / "index.html", render_study(study, options=options))
+    # A study names its runs from its own directory; runs that were no study are named as the user did.
+    links = {}
+    for run in study.runs:
+        for page in (path / "report" / "index.html" for path in (folder.parent / run.path, Path(run.path))):
+            if page.is_file():
+                links[run_name(study, run)] = quote(Path(os.path.relpath(page, folder)).as_posix())
+    write_text(folder / "index.html", render(study_page(study, options=options, links=links)))
     return folder / "index.html"
 
 
-def render_study(study: Study, *, options: ReportConfig) -> str:
-    """Return the whole page of a study as text."""
-    charts, paths = tuple(_charts(study)), tuple(_paths(study))
-    title = options.title or study.name
-
-    # A section without a panel is left out.
-    sections = (
-        section("comparison", "Comparison", tuple(_comparison(study)), short="Comparison"),
-        section("expected", "What was expected", tuple(_expected(study, paths)), short="Expected"),
-        section("training", "Over training", tuple(_training(charts, study)), short="Training"),
-        section("runs", "Runs", tuple(_runs(study)), short="Runs"),
-    )
-    return fill_template(
-        has_run=False,
-        is_study=True,
-        title=title,
-        run_name=title,
-        data={"charts": [chart_data(chart) for chart in (*charts, *paths)], "viewer": None},
-        unit_titles=UNIT_TITLES,
-        tiles=list(_tiles(study))[:_MAX_TILES],
-        findings={name: tuple(said) for name, said in _findings(study).items() if said},
-        sections=[section for section in sections if section is not None],
-        provenance=_provenance(study),
-        confidence=study.confidence,
-        config_text=None,
-        summary=None,
-        has_viewer=False,
+def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}) -> Page:
+    """Return what the page of a study says; `links`: the addresses of the pages of its runs, by name."""
+    seeds, outcomes = ", ".join(map(str, study.seeds)), outcome_rows(study, links)
+    line = f"Made by swerve {study.swerve_version} from recipe {study.recipe} with seeds {seeds}."
+    return Page(
+        title=options.title or study.name,
+        sentence=_sentence(study, outcomes),
+        lead=_NO_RULE if study.design is None else design_words(study)[0],
+        heading="What the runs show" if study.design is None else "What the study shows",
+        verdicts=() if outcomes is None else tuple(_verdicts(study, outcomes)),
+        caution=_caution(study),
+        folds=measured_folds(*_folds(study, links)),
+        terms=_TERMS,
+        provenance=line,
     )
 
 
-def _tiles(study: Study) -> Iterator[Tile]:
-    if (headline := study.headline) is None:
-        return
-    for variant in study.variants:
-        mean = study.mean_of(headline, variant.name)
-        detail = f"{MEASURES[headline].title}, {_seeds(mean.num_seeds)}" if mean else "no run is evaluated"
-        yield Tile(caption=variant.name, value=_value(headline, mean.mean) if mean else NOT_MEASURED, detail=detail)
+_NO_RULE = "No rule was named before these runs, so differences are described and nothing is decided."
 
 
-def sentence_case(text: str) -> str:
-    """Return a text with its first letter in upper case.
-
-    >>> sentence_case("KL term of training"), sentence_case("greedy accuracy")
-    ('KL term of training', 'Greedy accuracy')
-    """
-    return text[:1].upper() + text[1:]
-
-
-_KNOWN = {**CURVES, **MEASURES, **PAIR_MEASURES}
+def run_name(study: Study, run: StudyRun) -> str:
+    """Return what a run is called: as its variant where there is one seed."""
+    return run.variant if len(study.seeds) == 1 else f"{run.variant}, seed {run.seed}"
 
 
 def _title(measure: str) -> str:
     return sentence_case(_KNOWN[measure].title)
 
 
-def _seeds(num: int) -> str:
-    return "one seed" if num == 1 else f"{count(num)} seeds"
+def _num(num: int, noun: str) -> str:
+    return f"one {noun}" if num == 1 else f"{count(num)} {noun}s"
 
 
-def _is_share(measure: str) -> bool:
-    return _KNOWN[measure].unit == "share"
+def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows | None:
+    """Return what came out of each variant in the measure that the study is about; None: nothing can be compared.
+
+    The study's rule says it; without one the difference over seeds, and without several seeds that over problems.
+    """
+    verdicts = {verdict.variant: verdict for verdict in study.verdicts}
+    rows: list[tuple[Cell, ...]] = []
+    for each in study.differences:
+        value, p, over, note = each.over_seeds, each.p_seeds_adjusted, _num(each.num_seeds, "seed"), ""
+        if value is None and each.over_problems is not None:
+            value, p, over = each.over_problems, each.p_problems_adjusted, _num(each.num_problems or 0, "problem")
+            note = "This is about these runs alone: without several seeds nothing is known of another training run."
+        words = "not shown to differ"
+        if value is not None and p is not None and p < 1 - study.confidence:
+            words = "higher" if value.mean > 0 else "lower"
+        if (verdict := verdicts.get(each.variant)) is not None:
+            value, p = verdict.over_seeds, verdict.p
+            said, _, ends = verdict.words.partition("; ")
+            words, _, reason = said.partition(": ")
+            note = " ".join(filter(None, (reason and f"{sentence_case(reason)}.", ends and f"Note that {ends}.")))
+        if each.measure == study.headline:
+            rows.append((each.variant, value or each.mean, p, over, words, note))
+    if not rows:
+        return None
+    measure, margin = _KNOWN[study.headline or ""], 0.0 if study.design is None else study.design.margin
+    return Rows(
+        id="study_comparison",
+        title=f"{sentence_case(measure.title)}, less that of {study.baseline}",
+        first="Variant",
+        columns={"Difference": difference_unit(measure), "p, Holm": P_VALUE, **dict.fromkeys(_WORDS, TEXT)},
+        rows=tuple(rows),
+        plots=(Dots(column="Difference", at=0.0, margin=margin),),
+        links=links,
+    )
 
 
-def _value(measure: str, value: float) -> str:
-    return percent(value) if _is_share(measure) else number(value)
+_WORDS = ("Over", "Verdict", "Note")
 
 
-def _mean_cell(measure: str, mean: StudyMean | StudyKind | None) -> str:
-    """Return a mean with its interval over seeds; of one seed the value alone."""
-    if mean is None:
-        return NOT_MEASURED
-    if mean.over_seeds is None:
-        return _value(measure, mean.mean)
-    return percent_interval(mean.over_seeds) if _is_share(measure) else number_interval(mean.over_seeds)
+def _sentence(study: Study, outcomes: Rows | None) -> str:
+    """Return what was varied on what, and what came out."""
+    keys = dict.fromkeys(f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
+    start = f"**{_listed(list(keys), 'settings')} varied**, recipe `{study.recipe}`, {_num(len(study.seeds), 'seed')}"
+    if outcomes is None or study.headline is None:
+        return f"{start}: no two variants are evaluated yet."
+    said = [f"**`{row[0]}` is {row[4]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
+    return f"{start}. In {_KNOWN[study.headline].title}, against `{study.baseline}`: {_listed(said, 'variants')}."
 
 
-def _change(measure: str, value: Estimate | None) -> str:
-    return points_interval(value) if _is_share(measure) else signed_interval(value)
+def _listed(texts: Sequence[str], noun: str) -> str:
+    """Return texts as a sentence lists them; of many the first.
+
+    >>> _listed(["a", "b", "c", "d", "e"], "things")
+    'a, b, c and 2 more things'
+    """
+    more = [f"{len(texts) - _MAX_NAMED} more {noun}"] if len(texts) > _MAX_NAMED + 1 else []
+    return listed([*texts[: _MAX_NAMED if more else None], *more] or [f"No {noun}"])
 
 
-def _seed_change(difference: StudyDifference) -> str:
-    if difference.over_seeds is not None:
-        return _change(difference.measure, difference.over_seeds)
-    alone = Estimate(mean=difference.mean, low=difference.mean, high=difference.mean)
-    why = _seeds(1) if difference.num_seeds == 1 else "all alike"
-    return f"{_change(difference.measure, alone).partition(' (')[0]} ({why})"
+def _caution(study: Study) -> str:
+    """Return how many runs collapsed, and how many are not counted."""
+    collapsed, lost = sum(run.collapse is not None for run in study.runs), sum(not run.measured for run in study.runs)
+    said = (
+        f"Of {_num(len(study.runs), 'run')} {collapsed} collapsed, and {lost} are not counted; the last table has them."
+    )
+    return said if collapsed or lost else ""
 
 
-def _findings(study: Study) -> dict[str, list[str]]:
-    collapsed = [
-        f"{variant.num_collapsed} of {variant.num_runs} runs of {variant.name} collapsed, the first at step "
-        f"{count(variant.first_collapse)}."
-        for variant in study.variants
-        if variant.num_collapsed
+def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
+    """Yield the comparison as a plot, each variant in words, what else differs, and what could have been found."""
+    headline, design = study.headline or "", study.design
+    band = "" if design is None else f", the band less than the {100 * design.margin:g} points that matter"
+    text = f"The line is no difference{band}. Intervals have {percent(study.confidence)}."
+    yield Verdict(title=outcomes.title, text=text, rows=outcomes)
+    for name, value, p, over, words, note in outcomes.rows:
+        each, said = study.difference_of(headline, str(name)), [f"Over {over}."]
+        if isinstance(p, float):
+            said = [f"Over {over}, {p_words(p)}."]
+        if each is not None and each.over_problems not in (None, value):
+            other = changed(_KNOWN[headline], each.over_problems)
+            said.append(f"Over {count(each.num_problems)} problems of these same runs {other}.")
+        yield Verdict(
+            title=f"`{name}` is {words}, {changed(_KNOWN[headline], value)}", text=" ".join([*said, str(note)])
+        )
+
+    # Every other measure, what was expected, and what the seeds suffice for.
+    others = [
+        (p, f"{_KNOWN[each.measure].title} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}")
+        for each in study.differences
+        if each.measure != headline and (p := each.p_seeds_adjusted) is not None
     ]
-    bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
-    verdicts = [f"{verdict.variant} is {verdict_words(verdict)}." for verdict in study.verdicts]
-    if study.gain is not None:
-        verdicts.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
-    said = [_sentence(difference) for difference in study.differences if difference.measure == study.headline]
-    return {
-        "Design": design_words(study),
-        "Verdict": verdicts,
-        "Outcome": said,
-        "Collapse": collapsed,
-        "Not counted": bad,
-    }
+    if others:
+        level = 1 - study.confidence
+        said = [text for p, text in sorted(others) if p < level]
+        yield Verdict(
+            title=f"{len(said)} of {_num(len(others), 'difference')} in other measures are shown",
+            text=f"{sentence_case('; '.join(said[:_MAX_SHOWN])) or 'None'}. Over seeds, by Holm over the variants of "
+            f"each measure; where nothing differs, about {100 * level:.0f}% of measures show something.",
+        )
+    if study.trends:
+        said = [f"{trend.variant}: {_expectation(trend)}" for trend in study.trends if trend.is_shown]
+        title = f"{len(said)} of {_num(len(study.trends), 'finding')} from elsewhere are shown"
+        yield Verdict(title=title, text=f"{'; '.join(said) or 'None'}.")
+    if study.detectable:
+        yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
 
-def verdict_words(verdict: StudyVerdict) -> str:
-    """Return a verdict with the interval that it rests on."""
-    if verdict.over_seeds is None or verdict.p is None:
-        return verdict.words
-    return f"{verdict.words}: {points_interval(verdict.over_seeds)} points, {p_words(verdict.p)}"
+def _expectation(trend: StudyTrend) -> str:
+    return f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}"
 
 
 def design_words(study: Study) -> list[str]:
@@ -211,27 +233,11 @@ def design_words(study: Study) -> list[str]:
             f"{rounds}, always the better ones; the highest mean over these seeds is taken. Intervals of verdicts are "
             f"{design.widening:.2g} times as wide as over seeds alone, for what another tuning would choose."
         )
+    if study.gain is not None:
+        lines.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
     if len(study.variants) > 1 and study.detectable:
         lines.append(detectable_words(study.detectable))
     return lines
-
-
-def _sentence(difference: StudyDifference) -> str:
-    """Say what a variant changed, over seeds and over problems."""
-    tested = _tested(difference.over_seeds, difference.p_seeds_adjusted)
-    text = f"over seeds {_seed_change(difference)}{tested}"
-    if difference.over_problems is not None:
-        tested = _tested(difference.over_problems, difference.p_problems_adjusted)
-        text += f"; over problems {_change(difference.measure, difference.over_problems)}{tested}"
-    if _is_share(difference.measure):  # points are named before the interval
-        text = text.replace(" (", " points (")
-    return f"{_title(difference.measure)} of {difference.variant} less that of the baseline: {text}."
-
-
-def _tested(interval: Estimate | None, p: float | None) -> str:
-    if interval is None or p is None:
-        return ""
-    return f", {p_words(p)}" if p < 0.05 else f", {p_words(p)}: no difference is shown"
 
 
 def detectable_words(effects: Sequence[Detectable]) -> str:
@@ -250,178 +256,258 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
     return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
 
 
-_DIFFERENCE_HEADER = ("Over seeds", "p, Holm", "d", "Over problems", "p, Holm ")
-
-
-def _difference_cells(difference: StudyDifference | None) -> dict[str, str]:
-    if difference is None:
-        return dict.fromkeys(_DIFFERENCE_HEADER, NOT_MEASURED)
-    cells = (
-        _seed_change(difference),
-        p_value(difference.p_seeds_adjusted),
-        number(difference.effect_size).replace("-", "\N{MINUS SIGN}"),
-        _change(difference.measure, difference.over_problems),
-        p_value(difference.p_problems_adjusted),
-    )
-    return dict(zip(_DIFFERENCE_HEADER, cells, strict=True))
-
-
-def headline_table(study: Study) -> list[list[str]]:
-    """Return the table of the headline measure, the heading first; what does not apply is empty."""
-    verdicts = {verdict.variant: verdict_words(verdict) for verdict in study.verdicts}
-    rows = []
+def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -> Rows:
+    """Return a measure of every variant, and its difference from the baseline."""
+    rows: list[tuple[Cell, ...]] = []
     for variant in study.variants:
-        row = {"Variant": variant.name, "Runs": count(variant.num_runs)}
-        if headline := study.headline:
-            row[_title(headline)] = _mean_cell(headline, study.mean_of(headline, variant.name))
-            row |= _difference_cells(study.difference_of(headline, variant.name))
-            row |= {"Collapsed": count(variant.num_collapsed), "Verdict": verdicts.get(variant.name, "")}
-        rows.append(row)
-    return _compact(rows)
+        # What does not apply to the baseline is empty, what was not measured of another is None.
+        mean, each = study.mean_of(measure, variant.name), study.difference_of(measure, variant.name)
+        cells: tuple[Cell, ...] = ("" if variant.name == study.baseline else None,) * 5
+        if each is not None:
+            cells = (each.over_seeds or each.mean, each.p_seeds_adjusted, each.effect_size)
+            cells += (each.over_problems, each.p_problems_adjusted)
+        rows.append((variant.name, None if mean is None else mean.num_seeds, _mean_cell(mean), *cells))
+    change = difference_unit(_KNOWN[measure])
+    columns = {
+        "Seeds": COUNT,
+        _title(measure): measure_unit(_KNOWN[measure]),
+        "Over seeds": change,
+        "p, seeds": P_VALUE,
+    }
+    return Rows(
+        id=f"study-{measure}-differences",
+        title=f"{_title(measure)}, and less that of {study.baseline}",
+        first="Variant",
+        columns={**columns, "d": SIGNED, "Over problems": change, "p, problems": P_VALUE},
+        rows=tuple(rows),
+        plots=(Dots(column="Over seeds", at=0.0),),
+        links=links,
+    )
 
 
-def trials_table(study: Study) -> list[list[str]]:
-    """Return the table of the settings that were tried, the heading first."""
-    assert study.design is not None, "settings are tried by a design"
+def _mean_cell(mean: StudyMean | StudyKind | None) -> Cell:
+    """Return a mean with its interval over seeds; of one seed the value alone."""
+    return None if mean is None else mean.over_seeds or mean.mean
+
+
+def _grid(id: str, title: str, columns: Mapping[str, Unit], cells: Mapping[str, Mapping[str, Cell]]) -> Rows:
+    rows = tuple((variant, *map(own.get, columns)) for variant, own in cells.items())
+    return Rows(id=id, title=title, first="Variant", columns=columns, rows=rows)
+
+
+def measures_rows(study: Study) -> Rows:
+    """Return the means of all measures over seeds."""
+    columns = {_title(name): measure_unit(_KNOWN[name]) for name in study.measures} | {"Collapsed": COUNT}
+    cells: dict[str, dict[str, Cell]] = {each.name: {"Collapsed": each.num_collapsed} for each in study.variants}
+    for mean in study.means:
+        cells[mean.variant][_title(mean.measure)] = _mean_cell(mean)
+    return _grid("study_means", "Means over seeds", columns, cells)
+
+
+def kinds_rows(study: Study) -> Rows:
+    """Return the greedy accuracy by kind of problem, of the start first."""
+    cells: dict[str, dict[str, Cell]] = {}
+    for entry in study.kinds:
+        cells.setdefault(entry.variant, {})[entry.kind] = _mean_cell(entry)
+    kinds = dict.fromkeys((entry.kind for entry in study.kinds), SHARE)
+    return _grid("study_kinds", "Greedy accuracy by kind of problem, means over seeds", kinds, cells)
+
+
+def trends_rows(study: Study) -> Rows:
+    """Return what the study expects, and whether its runs show it."""
     rows = []
-    for trial in study.trials:
-        row = {"Variant": trial.variant, "Setting": _changes(trial.changes), "Seeds": ", ".join(map(str, trial.seeds))}
-        for name in dict.fromkeys((study.design.measure, *_OF_TRIALS)):
-            row[_title(name)] = _value(name, trial.values[name]) if name in trial.values else ""
-        rows.append({**row, "Choice": "chosen" if trial.is_chosen else ""})
-    return table_of(rows)
+    for trend in study.trends:
+        unit = measure_unit(_KNOWN[trend.measure])
+        levels = [unit.text(level) for level in trend.levels or ()]
+        if trend.turn is not None:
+            levels[1] += f" (step {count(round(trend.turn))})"
+        shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
+        rows.append(
+            (
+                trend.variant,
+                _expectation(trend),
+                {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
+                shown + count(trend.num_runs),
+                ", ".join(levels),
+                difference_unit(_KNOWN[trend.measure]).text(trend.change),
+            )
+        )
+    columns = ("Expected", "Shown", "Runs", "First, extreme and last level", "Change or difference")
+    return Rows(
+        id="study_trends",
+        title="Expected trends",
+        first="Variant",
+        columns=dict.fromkeys(columns, TEXT),
+        rows=tuple(rows),
+        note=_EXPECTED,
+    )
+
+
+def trials_rows(study: Study) -> Rows:
+    """Return the settings that were tried."""
+    judged = () if study.design is None else (study.design.measure,)
+    names = tuple(dict.fromkeys((*judged, *_OF_TRIALS)))
+    return Rows(
+        id="study_trials",
+        title="Settings that were tried, means over their seeds",
+        first="Variant",
+        columns={
+            "Setting": TEXT,
+            "Seeds": TEXT,
+            **{_title(name): measure_unit(_KNOWN[name]) for name in names},
+            "Choice": TEXT,
+        },
+        rows=tuple(
+            (
+                trial.variant,
+                ", ".join(_changes(trial.changes)) or "-",
+                ", ".join(map(str, trial.seeds)),
+                *map(trial.values.get, names),
+                "chosen" if trial.is_chosen else "",
+            )
+            for trial in study.trials
+        ),
+        note="On seeds and problems of their own. These values chose the settings, so they flatter them: they are no "
+        "result, and the differences between them have no interval.",
+    )
 
 
 _OF_TRIALS = ("accuracy", "sampled_accuracy", "entropy", "distinct_right", "similarity", "kl")
 
 
-def _changes(changes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={json.dumps(value)}" for key, value in changes.items()) or "-"
+def _changes(changes: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
 
 
-def measures_table(study: Study) -> list[list[str]]:
-    """Return the table of all measures, a variant each row, the heading first."""
-    rows = []
-    for variant in study.variants:
-        cells = {_title(name): _mean_cell(name, study.mean_of(name, variant.name)) for name in study.measures}
-        rows.append({"Variant": variant.name, **cells})
-    return _compact(rows)
-
-
-def kinds_table(study: Study) -> list[list[str]]:
-    """Return the table of the greedy accuracy by kind, a row for the start and each variant, the heading first."""
-    kinds = list(dict.fromkeys(entry.kind for entry in study.kinds))
-    by_variant: dict[str, dict[str, str]] = {}
-    for entry in study.kinds:
-        cells = by_variant.setdefault(entry.variant, dict.fromkeys(kinds, NOT_MEASURED))
-        cells[entry.kind] = _mean_cell("accuracy", entry)
-    return table_of([{"Variant": variant, **cells} for variant, cells in by_variant.items()])
-
-
-def trends_table(study: Study) -> list[list[str]]:
-    """Return the table of what the study expects, a row for each variant and expectation, the heading first."""
-    rows = []
-    for trend in study.trends:
-        levels = [_value(trend.measure, level) for level in trend.levels or ()]
-        if trend.turn is not None:
-            levels[1] += f" (step {count(round(trend.turn))})"
-        shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
-        rows.append(
-            {
-                "Variant": trend.variant,
-                "Expected": f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
-                "Shown": {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
-                "Runs": shown + count(trend.num_runs),
-                "First, extreme and last level": ", ".join(levels),
-                "Change or difference": _change(trend.measure, trend.change),
-            }
-        )
-    return _compact(rows)
+def runs_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
+    """Return what became of each run."""
+    headline = study.headline or "accuracy"
+    columns = {"State": TEXT, "Evaluated": TEXT, _title(headline): measure_unit(_KNOWN[headline]), "Collapse": TEXT}
+    return Rows(
+        id="study_runs",
+        title="Runs",
+        first="Run",
+        columns={**columns, "Directory": TEXT, "Configuration": TEXT, "Weights": TEXT},
+        rows=tuple(
+            (
+                run_name(study, run),
+                run.state if run.reason is None else f"{run.state}: {run.reason}",
+                run.checkpoint or "",
+                run.values.get(headline, ""),
+                f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
+                run.path,
+                run.config_hash or "",
+                (run.weights_sha256 or "")[:16],
+            )
+            for run in study.runs
+        ),
+        note="A name that is a link leads to the page of its run, which swerve report RUN writes." if links else "",
+        links=links,
+    )
 
 
 def study_tables(study: Study) -> Iterator[list[list[str]]]:
     """Yield the tables that the study has something for, the headline's first, each with its heading first."""
-    yield headline_table(study)
-    if len(study.measures) > 1:
-        yield measures_table(study)
-    if study.kinds:
-        yield kinds_table(study)
-    if study.trends:
-        yield trends_table(study)
-    if study.trials:
-        yield trials_table(study)
+    yield (runs_rows(study) if study.headline is None else difference_rows(study, study.headline)).text_table
+    if study.verdicts and (outcomes := outcome_rows(study)) is not None:
+        yield outcomes.text_table
+    yield measures_rows(study).text_table
+    for rows in (kinds_rows(study), trends_rows(study), trials_rows(study)):
+        if rows.rows:
+            yield rows.text_table
 
 
-def _compact(rows: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Return a table in which what was not measured is empty, without columns that no row has a value in."""
-    return table_of([{name: cell.replace(NOT_MEASURED, "") for name, cell in row.items()} for row in rows])
+def curves_rows(study: Study) -> Iterator[Rows]:
+    """Yield means over seeds: each metric over training, and greedy accuracy against the length of answers.
+
+    The last are settings that were tried, the measure that chose them against entropy: compare at equal entropy.
+    """
+    cells = {metric: {curve.variant: _cells(curve) for curve in study.curves_of(metric)} for metric in CURVES}
+    for metric, measure in CURVES.items():
+        id = f"study-{metric.replace('_', '-')}"
+        yield from _curves(study, id, sentence_case(measure.title), measure_unit(measure), cells[metric], "global step")
+
+    # A point for each evaluation that has both.
+    by_length: dict[str, dict[float, Cell]] = {}
+    for curve in study.curves_of("length"):
+        lengths = dict(zip(curve.steps, curve.mean, strict=True))
+        own = cells["accuracy"].get(curve.variant, {})
+        by_length[curve.variant] = {round(lengths[step]): own[step] for step in curve.steps if step in own}
+    title = "Greedy accuracy against the mean length of the answers"
+    yield from _curves(study, "study-accuracy-against-length", title, SHARE, by_length, "mean tokens of an answer")
+    tried: dict[str, dict[float, Cell]] = {}
+    for trial in study.trials:
+        if study.design is not None and trial.values.keys() >= {"entropy", study.design.measure}:
+            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[study.design.measure]
+    yield from _curves(study, "study_settings", "Settings that were tried", SHARE, tried, "token entropy, nats")
 
 
-def _table(
-    id: str, caption: str, rows: Sequence[Sequence[str]], question: str, *, note: str = "", folded: bool = False
-) -> Panel | None:
-    """Return a panel of one table, whose heading comes first."""
-    heading, *rest = map(tuple, rows)
-    return panel(
-        question,
-        measured_columns(Table(id=id, caption=caption, header=heading, rows=tuple(rest), folded=folded)),
-        note=note,
-        wide=True,
+def _cells(curve: StudyCurve) -> dict[float, Cell]:
+    """Return the points of a curve by step, from the lowest to the highest seed where there are several."""
+    if curve.low == curve.high:
+        return dict(zip(curve.steps, curve.mean, strict=True))
+    points = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
+    return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in points}
+
+
+def _curves(
+    study: Study, id: str, title: str, unit: Unit, cells: Mapping[str, Mapping[float, Cell]], x_title: str
+) -> Iterator[Rows]:
+    """Yield the rows of points by variant and place, if there are two places or more."""
+    places = sorted(set().union(*cells.values()))
+    variants = [variant.name for variant in study.variants if variant.name in cells][:_MAX_CURVES]
+    if len(places) > 1:
+        yield Rows(
+            id=id,
+            title=title,
+            first=x_title,
+            columns=dict.fromkeys(variants, unit),
+            rows=tuple((f"{place:,.6g}", *(cells[variant].get(place) for variant in variants)) for place in places),
+            plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,)),),
+            has_table=False,
+        )
+
+
+def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
+    """Yield everything that was measured, by topic."""
+    compared = {measure: difference_rows(study, measure, links) for measure in study.measures}
+    yield Fold(
+        id="comparison",
+        title=f"What is different from {study.baseline}?",
+        note="the measure that is compared, with all tests",
+        parts=tuple(compared.values())[:1],
     )
-
-
-_HOW = (
-    "Over seeds: paired runs of one seed, Student's t; the question is what another training run would do. Over "
-    "problems: these same runs on other problems. d is the mean difference in standard deviations of the seeds' "
-    "differences."
-)
-
-
-_TRIALS = (
-    "On seeds and problems of their own. These values chose the settings, so they flatter them: they are no result, "
-    "and the differences between them have no interval."
-)
-_KINDS = "The start is the model that the runs began with, where they were evaluated before the first update."
-
-
-def _comparison(study: Study) -> Iterator[Panel | None]:
-    if (headline := study.headline) is None:
-        return
-    title, baseline = _title(headline), study.baseline
-    question = f"{title}, and what is different from {baseline}?"
-    yield _table("headline", title, headline_table(study), question, note=_HOW)
-
-    # A plot over seeds: what verdicts rest on.
-    known = [
-        (difference.variant, difference.over_seeds)
-        for difference in study.differences
-        if difference.measure == headline and difference.over_seeds is not None
-    ]
-    yield panel(f"Difference from {baseline} over seeds", _dots(headline, known))
-
-    # How settings were chosen, and everything else that was measured.
-    if study.trials:
-        caption = "Settings that were tried, means over their seeds"
-        yield _table("trials", caption, trials_table(study), "Which settings were chosen?", note=_TRIALS)
-    yield _table("measures", "Means over seeds", measures_table(study), "All measures")
-    if study.kinds:
-        caption = "Greedy accuracy by kind of problem, means over seeds"
-        yield _table("kinds", caption, kinds_table(study), "On which problems?", note=_KINDS)
-
-    # Each difference with its tests, folded.
-    heading = ["Measure and variant", *_DIFFERENCE_HEADER]
-    rows = [
-        [f"{_title(difference.measure)}: {difference.variant}", *_difference_cells(difference).values()]
-        for difference in study.differences
-    ]
-    yield _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], "", folded=True)
-
-
-def _dots(measure: str, known: Sequence[tuple[str, Estimate]]) -> DotPlot:
-    reach = max((abs(end) for _, value in known for end in (value.low, value.high)), default=0.0) or 1.0
-    rows = [dot_row(name, _change(measure, value), value, 0.0, low=-reach, high=reach) for name, value in known]
-    far = points(reach) if _is_share(measure) else f"+{number(reach)}"
-    return DotPlot(rows=tuple(rows), ends=(far.replace("+", "\N{MINUS SIGN}"), "0", far), around_zero=True)
+    changes = ((each.name, _changes(each.changes)) for each in study.variants)
+    yield Fold(
+        id="design",
+        title="How was it decided?",
+        note="the rule, what variants change, settings that were tried",
+        sentences=tuple(design_words(study)),
+        parts=(
+            Texts(
+                texts=tuple((f"{name}: {', '.join(own)[:90] or 'nothing'}", "\n".join(own)) for name, own in changes)
+            ),
+            trials_rows(study),
+        ),
+    )
+    yield Fold(
+        id="measures",
+        title="What else is different?",
+        note="every measure, with its differences",
+        parts=(measures_rows(study), *tuple(compared.values())[1:]),
+    )
+    start = "The start is the model that the runs began with, where they were evaluated before the first update."
+    kinds = kinds_rows(study)
+    yield Fold(id="kinds", title="On which problems?", note="accuracy by kind", sentences=(start,), parts=(kinds,))
+    trends = trends_rows(study)
+    yield Fold(id="expected", title="Is it as was found elsewhere?", note="expected trends", parts=(trends,))
+    bands = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
+    curves = tuple(curves_rows(study))
+    yield Fold(id="training", title="Over training", note="each metric by step", sentences=(bands,), parts=curves)
+    runs = runs_rows(study, links)
+    yield Fold(
+        id="runs", title="What became of the runs?", note="state, collapse, configuration, weights", parts=(runs,)
+    )
 
 
 _EXPECTED = (
@@ -430,187 +516,41 @@ _EXPECTED = (
     "orders of the blocks, in root mean squares of the steps between blocks. Yes: more than half of the runs show it. "
     "A difference from the baseline is shown by its interval over seeds."
 )
-
-
-def _expected(study: Study, paths: Sequence[Chart]) -> Iterator[Panel | None]:
-    if not study.trends:
-        return
-    yield _table("trends", "Expected trends", trends_table(study), "Is it as was found elsewhere?", note=_EXPECTED)
-    yield panel("How long are answers of equal accuracy?", *(ChartPart(chart=path) for path in paths), wide=True)
-
-
-def _paths(study: Study) -> Iterator[Chart]:
-    """Yield the chart of greedy accuracy against the mean length of the answers, a point for each evaluation."""
-    points_of = {}
-    lengths = {curve.variant: dict(zip(curve.steps, curve.mean, strict=True)) for curve in study.curves_of("length")}
-    for curve in study.curves_of("accuracy"):
-        own = lengths.get(curve.variant, {})
-        accuracies = _estimates(curve)
-        points_of[curve.variant] = {round(own[step]): accuracies[step] for step in accuracies if step in own}
-    title, x_title = "Greedy accuracy against the mean length of the answers", "mean tokens of an answer"
-    yield from _chart(study, "study-accuracy-against-length", title, "share", points_of, "{} tokens", x_title)
-
-
-def _charts(study: Study) -> Iterator[Chart]:
-    """Yield a chart for each metric, with a curve for each variant from its lowest to its highest seed."""
-    for metric, measure in CURVES.items():
-        points_of = {curve.variant: _estimates(curve) for curve in study.curves_of(metric)}
-        unit: Unit = "loss" if metric == "loss" else _CHART_UNITS[measure.unit]
-        name = f"study-{metric.replace('_', '-')}"
-        yield from _chart(study, name, sentence_case(measure.title), unit, points_of, "step {}", "global step")
-
-
-def _chart(
-    study: Study,
-    name: str,
-    title: str,
-    unit: Unit,
-    points_of: Mapping[str, Mapping[int, Estimate]],
-    label: str,
-    x_title: str,
-) -> Iterator[Chart]:
-    """Yield the chart of points by variant and place, if there are two places or more."""
-    places = sorted(set().union(*points_of.values()))
-    if len(places) < 2:
-        return
-    # Variants without a point too: each has one colour on the whole page.
-    own = {variant.name: points_of.get(variant.name, {}) for variant in study.variants[:_MAX_CURVES]}
-    yield Chart(
-        id=name,
-        title=title,
-        unit=unit,
-        labels=tuple(map(label.format, places)),
-        steps=tuple(places),
-        x_title=x_title,
-        curves=tuple(Curve(name=variant, points=tuple(map(at.get, places))) for variant, at in own.items()),
-        stages=(),
-        has_intervals=max(variant.num_runs for variant in study.variants) > 1,
-    )
-
-
-def _estimates(curve: StudyCurve) -> dict[int, Estimate]:
-    """Return the points of a curve by step, from the lowest to the highest seed."""
-    values = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
-    return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in values}
-
-
-def _training(charts: Sequence[Chart], study: Study) -> Iterator[Panel | None]:
-    note = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
-    if len(study.variants) > _MAX_CURVES:
-        note += f" The first {_MAX_CURVES} variants are drawn."
-    yield panel("", *(ChartPart(chart=chart) for chart in charts), note=note, wide=True)
-
-
-def _runs(study: Study) -> Iterator[Panel | None]:
-    changes = [[variant.name, _changes(variant.changes)] for variant in study.variants]
-    yield _table("variants", "Variants", [["Variant", "Changes"], *changes], "What do the variants change?")
-
-    # How each run ended.
-    headline = study.headline or ""
-    rows = [
-        (
-            f"{run.variant}, seed {run.seed}",
-            run.state,
-            run.checkpoint or "",
-            _value(headline, run.values[headline]) if headline in run.values else "",
-            f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
-            run.path,
-        )
-        for run in study.runs
-    ]
-    heading = ("Run", "State", "Evaluated", _title(headline) if headline else "", "Collapse", "Directory")
-    yield _table("runs", "Runs", [heading, *rows], "What became of the runs?")
+_TERMS = (
+    ("Over seeds", "Paired runs of one seed, Student's t: what would another training run do?"),
+    ("Over problems", "These same runs on other problems: nothing is said of another training run."),
+    ("d", "The mean difference in standard deviations of the seeds' differences."),
+    (
+        "p, seeds; p, problems",
+        "Paired t-test over seeds; McNemar's test or sign flips over problems. By Holm over the variants.",
+    ),
+    ("Better, worse", "The difference is not 0 by Holm's p over seeds."),
+    ("Equivalent", "The whole interval lies within the smallest difference that matters."),
+    (
+        "Refuted to gain (or lose)",
+        "The interval excludes a gain (or a loss) of the smallest difference that matters or more.",
+    ),
+    ("Not shown to differ", "The interval allows both: more seeds would be needed."),
+    ("Inconclusive", "The comparison itself does not hold, and the reason is given."),
+)
 
 
 def write_study_figures(
-    study: Study, folder: Path, names: Collection[str] = (), *, formats: Collection[str] = tuple(FORMATS)
+    study: Study, folder: Path, names: Collection[str] = (), look: Look = DEFAULT_LOOK
 ) -> tuple[Path, ...]:
     """Write figures of a study, all or those that are named, each with its numbers as CSV; return the paths.
 
     Raises:
-        ConfigError: there is no such figure or format.
+        ConfigError: there is no such figure.
         DiskFullError: no room.
     """
-    drawings = {drawing.name: drawing for drawing in study_drawings(study)}
+    drawings = study_drawings(study)
     check_names("--figures", names, drawings)
-    check_names("--format", formats, FORMATS)
-    return write_figures((drawing for name, drawing in drawings.items() if not names or name in names), folder, formats)
+    return write_figures((drawing for name, drawing in drawings.items() if not names or name in names), folder, look)
 
 
-def study_drawings(study: Study) -> tuple[Drawing, ...]:
-    """Return the figures of a study: `study_comparison`, `study_settings`, and a curve of each metric over seeds."""
-    curves = map(chart_drawing, (*_charts(study), *_paths(study)))
-    return (*_comparison_drawing(study), *_settings_drawing(study), *curves)
-
-
-def _comparison_drawing(study: Study) -> Iterator[Drawing]:
-    headline = study.headline
-    known = [
-        (difference.variant, unit, value)
-        for difference in study.differences
-        for unit, value in (("seeds", difference.over_seeds), ("problems", difference.over_problems))
-        if difference.measure == headline and value is not None
-    ]
-    if headline and known:
-        rows = [
-            {"measure": headline, "variant": variant, "minus": study.baseline, "over": unit, **numbers(value)}
-            for variant, unit, value in known
-        ]
-        estimates = [(f"{variant}, over {unit}", value) for variant, unit, value in known]
-        draw = partial(_draw_differences, rows=estimates, measure=headline, baseline=study.baseline)
-        yield Drawing(name="study_comparison", draw=draw, rows=tuple(rows), size=(6.0, 1.2 + 0.35 * len(known)))
-
-
-def _settings_drawing(study: Study) -> Iterator[Drawing]:
-    """Yield the measure that settings were chosen by against entropy, for a comparison at equal entropy."""
-    measure = study.design.measure if study.design else ""
-    rows: list[dict[str, Any]] = [
-        {
-            "variant": trial.variant,
-            "setting": _changes(trial.changes),
-            "seeds": len(trial.seeds),
-            "entropy": trial.values["entropy"],
-            measure: trial.values[measure],
-            "chosen": trial.is_chosen,
-        }
-        for trial in study.trials
-        if trial.values.keys() >= {"entropy", measure}
-    ]
-    if rows:
-        yield Drawing(name="study_settings", draw=partial(_draw_settings, rows=rows, measure=measure), rows=tuple(rows))
-
-
-def _draw_settings(axes: Axes, *, rows: Sequence[Mapping[str, Any]], measure: str) -> None:
-    for place, variant in enumerate(dict.fromkeys(row["variant"] for row in rows)):
-        own = [row for row in rows if row["variant"] == variant]
-        axes.scatter(
-            [row["entropy"] for row in own],
-            [100 * row[measure] for row in own],
-            s=[70 if row["chosen"] else 24 for row in own],
-            c=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place % len(MARKERS)],
-            label=variant,
-        )
-    axes.set_xlabel("token entropy (nats)")
-    axes.set_ylabel(f"{MEASURES[measure].title} (%)")
-    axes.legend()
-    set_title(axes, "Settings that were tried; the chosen ones are larger")
-
-
-def _draw_differences(axes: Axes, *, rows: Sequence[tuple[str, Estimate]], measure: str, baseline: str) -> None:
-    is_share = _is_share(measure)
-    estimate_rows(axes, [(name, estimate.scaled(100) if is_share else estimate) for name, estimate in rows])
-    axes.axvline(0.0, color="#6b7280", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
-    axes.set_xlabel(f"{MEASURES[measure].title}{' (points)' if is_share else ''}")
-    set_title(axes, f"Difference from {baseline}")
-
-
-def _provenance(study: Study) -> tuple[tuple[str, str], ...]:
-    return (
-        ("swerve", study.swerve_version),
-        ("recipe", study.recipe),
-        ("seeds", ", ".join(map(str, study.seeds))),
-        ("baseline", study.baseline),
-        *((f"{run.variant}, seed {run.seed}", f"config {run.config_hash}, weights {(run.weights_sha256 or '')[:16]}")
-          for run in study.runs if run.measured),
-    )  # fmt: skip
+def study_drawings(study: Study) -> dict[str, Drawing]:
+    """Return the figures of a study by name: `study_comparison`, `study_settings`, and a curve of each metric."""
+    outcomes = outcome_rows(study)
+    drawings = map(rows_drawing, (*([] if outcomes is None else [outcomes]), *curves_rows(study)))
+    return {drawing.name: drawing for drawing in drawings if drawing.panels}

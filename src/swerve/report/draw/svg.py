@@ -97,7 +97,8 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         if isinstance(cell, Estimate | float | int)
     ]
     at: tuple[float, ...] = () if plot.at is None else (plot.at,)
-    ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=at)
+    band = tuple(value + end for value in at for end in (-plot.margin, plot.margin))
+    ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=band)
     height = _ROW * len(drawn) + 20
 
     def place(value: float) -> float:
@@ -105,6 +106,9 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         return 1 + 98 * (inside - ticks[0]) / (ticks[-1] - ticks[0])
 
     def parts() -> Iterator[str]:
+        if plot.margin and band:
+            x, width = place(band[0]), place(band[1]) - place(band[0])
+            yield f'<rect x="{x:.2f}%" y="0" width="{width:.2f}%" height="{height - 18}" class="margin"/>'
         for tick in ticks:
             x = place(tick)
             yield _line(x, 0, x, height - 18, "ax")
@@ -120,7 +124,9 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         for index, (name, cell, null) in enumerate(drawn):
             y, kind = _ROW * index + 26, "null" if name in plot.greys else "own"
             yield f'<g class="{kind}">'
-            yield _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
+            text = _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
+            link = rows.links.get(name)
+            yield f'<a href="{escape(link, quote=True)}">{text}</a>' if link else text
             yield _text(100, y - 12, unit.text(cell), "value", "end")
             yield f"<title>{escape(name)}: {escape(unit.text(cell))}</title>"
             if isinstance(null, Estimate | float | int):
