@@ -17,9 +17,8 @@ STUDY = "name: pair\nrecipe: small.yaml\nseeds: 1\nvariants: {none: {}, long: {m
 
 
 @pytest.fixture
-def study(swerve, small_run, small_recipe, monkeypatch):
-    """Two variants of the small recipe that are done, made of one run; figures are not drawn."""
-    monkeypatch.setattr("swerve.report.study.write_figures", lambda drawings, folder: ())
+def study(swerve, small_run, small_recipe):
+    """Two variants of the small recipe that are done, made of one run."""
     shutil.copy(small_recipe, "small.yaml")
     Path("pair.yaml").write_text(STUDY)
     for variant, changes in {"none": [], "long": ["max_new_tokens=40"]}.items():
@@ -58,7 +57,7 @@ def test_a_study_that_is_done_is_only_compared(study):
     assert study("report", "pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")
     again = study("study", "pair", "--json")
     assert json.loads(again[1])["differences"][0]["over_problems"]["mean"] == 0
-    assert study("study", "pair", "--gather", "--format", "md")[1].startswith("| Variant | Runs |")
+    assert study("study", "pair", "--gather", "--format", "md")[1].startswith("| Variant | Seeds |")
     assert study("study", "pair", "--gather", "--format", "latex")[1].startswith(r"\begin{tabular}")
     assert study("study", "pair", "--gather", "--format", "csv")[1].startswith("measure,variant,num_seeds")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -11,8 +10,11 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import SampledModel, SampleFile, SamplesInfo, SamplesTokenizer
 from swerve.config import ReportConfig
+from swerve.estimates import Estimate
 from swerve.eval.comparison import compare
-from swerve.report.samples import write_samples_page
+from swerve.report.page import Page, Texts, render
+from swerve.report.rows import Rows
+from swerve.report.samples import samples_page
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
 PROBLEMS = [
@@ -55,40 +57,67 @@ def file_of(label: str, rewards: tuple[Reward, Reward], *, ends: Literal["stop",
     )
 
 
+FILES = [file_of("dpo", (WRONG, LOST)), file_of("rl", (RIGHT, WRONG), ends="length")]
+
+
 @pytest.fixture
-def page(tmp_path: Path) -> str:
-    files = [file_of("dpo", (WRONG, LOST)), file_of("rl", (RIGHT, WRONG), ends="length")]
-    comparison = compare([file.samples for file in files], pooled=True)
-    path = write_samples_page(tmp_path / "report" / "index.html", comparison, files, options=ReportConfig())
-    return path.read_text(encoding="utf-8")
+def page() -> Page:
+    comparison = compare([file.samples for file in FILES], pooled=True)
+    return samples_page(comparison, FILES, options=ReportConfig())
 
 
-def test_models_are_compared_over_all_temperatures(page: str) -> None:
-    assert "Of the samples of dpo (all temperatures) 0.0% (0.0 to " in page
-    assert "Of the samples of rl (all temperatures) 50.0% (" in page
-    assert " are right, +50.0 (" in page
-    assert ") points against dpo (p = " in page
-    assert page.index("<dt>dpo</dt>") < page.index("<dt>rl</dt>")
-    assert ">not measured<" not in page
-    for row in ("dpo, all temperatures", "dpo, T=0.5", "dpo, T=1", "rl, all temperatures", "rl, T=0.5", "rl, T=1"):
-        assert f'<th scope="row">{row}</th>' in page
+def part(page: Page, fold: str, index: int = 0) -> Rows:
+    rows = next(entry for entry in page.folds if entry.id == fold).parts[index]
+    assert isinstance(rows, Rows)
+    return rows
 
 
-def test_outcomes_and_kinds_have_columns(page: str) -> None:
-    assert "<td>100.0</td>" in page  # of rl cut off
-    assert ">cut off</th>" in page
-    assert "Differences are from dpo, paired over the problems that both have" in page
-    assert "level 0 [3]" in page
-    assert "owner/rl, abababababababab, float32" in page
+def test_models_are_compared_over_all_temperatures(page: Page) -> None:
+    assert page.sentence.startswith("On 6 problems, **`dpo` is right in 0.0% (0.0 to ")
+    assert "and **`rl` is right in 50.0% (" in page.sentence
+    assert "`rl` less `dpo` is +50.0 points (" in page.sentence
+    assert page.sentence.endswith("; no difference is shown.")
+    assert page.lead == (
+        "Task math (heldout), 2 samples of each problem, T=0.5 and T=1. One problem is \N{LEFT DOUBLE QUOTATION MARK}"
+        "0 + 1?\N{RIGHT DOUBLE QUOTATION MARK}."
+    )
+    accuracy, difference, others = page.verdicts
+    assert accuracy.rows is not None
+    dpo, rl = accuracy.rows.rows
+    assert (dpo[0], rl[0]) == ("dpo, all temperatures", "rl, all temperatures")
+    assert [cell.mean for cell in (dpo[1], rl[1], rl[3]) if isinstance(cell, Estimate)] == [0.0, 0.5, 0.5]
+    assert difference.title.startswith("`rl` less `dpo`: +50.0 points (")
+    assert difference.text.startswith("Accuracy, paired over 6 problems, p = ")
+    assert others.title == "`rl` differs from `dpo` in 0 other measures"
 
 
-def test_an_example_of_each_outcome_stands_as_it_was_written(page: str) -> None:
-    for caption in ("dpo, T=0.5, wrong: 0 + 1?", "dpo, T=1, no answer found: 0 + 1?", "rl, T=0.5, right, cut off: 0"):
-        assert page.count(f"<summary>{caption}") == 1
-    assert "<pre>&lt;b&gt;dpo&lt;/b&gt;</pre>" in page
+def test_temperatures_outcomes_and_kinds_have_rows(page: Page) -> None:
+    names = [f"{model}, {decoding}" for model in ("dpo", "rl") for decoding in ("all temperatures", "T=0.5", "T=1")]
+    assert [row[0] for row in part(page, "accuracy").rows] == names
+    several = part(page, "accuracy", 1)
+    assert [row[0] for row in several.rows] == ["1", "2"]
+    kinds = part(page, "by-kind")
+    assert list(kinds.columns) == ["level 0 [3]", "level 1 [3]", "All kinds"]
+    cut = next(rows for rows in page.folds[2].parts if isinstance(rows, Rows) and rows.id == "truncated")
+    assert cut.rows[3][:2] == ("rl, all temperatures", Estimate(mean=1.0, low=cut.rows[3][1].low, high=1.0))
+    assert part(page, "sources-of-samples").column("From")[1] == "owner/rl, abababababababab, float32"
 
 
-def test_what_else_differs_is_a_sentence_with_its_figures(tmp_path: Path) -> None:
+def test_an_example_of_each_outcome_stands_as_it_was_written(page: Page) -> None:
+    texts = next(entry for entry in page.folds if entry.id == "examples").parts[0]
+    assert isinstance(texts, Texts)
+    assert [name.partition(":")[0] for name, _ in texts.texts] == [
+        "dpo, T=0.5, wrong",
+        "dpo, T=1, no answer found",
+        "rl, T=0.5, right, cut off",
+        "rl, T=1, wrong, cut off",
+    ]
+    shown = render(page)
+    assert "<pre>&lt;b&gt;dpo&lt;/b&gt;</pre>" in shown
+    assert "<b>dpo" not in shown
+
+
+def test_what_else_differs_is_a_sentence_with_its_figures() -> None:
     many = [replace(problem, id=f"{problem.id}-{turn}") for problem in PROBLEMS for turn in range(4)]
     samples = [
         Response(problem=problem, label=label, text=text, correct=True, temperature=0.0, completion_ids=(1,) * length)
@@ -96,7 +125,12 @@ def test_what_else_differs_is_a_sentence_with_its_figures(tmp_path: Path) -> Non
         for problem in many
     ]
     comparison = compare([samples[:24], samples[24:]])
-    page = write_samples_page(tmp_path / "index.html", comparison, [], options=ReportConfig()).read_text("utf-8")
-    said = "rl (greedy) also differs from dpo in tokens +6.00 [+5.30, +6.70] (n=24, p &lt; 0.001); words +1.00 ["
-    assert said in page
-    assert "; reflections per 1,000 words +500 [" in page
+    _, accuracy, others = samples_page(comparison, [], options=ReportConfig()).verdicts
+    assert accuracy.text.startswith(
+        "Accuracy, paired over 24 problems, p = 1.0. The interval holds 0, so no difference"
+    )
+    assert others.title == "`rl` differs from `dpo` in 3 other measures"
+    assert others.text.startswith(
+        "Tokens +6.00 tokens (+5.30 to +6.70) over 24 problems, p < 0.001; words +1.00 words "
+    )
+    assert "; reflections per 1,000 words +500 (" in others.text

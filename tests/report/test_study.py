@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import re
+from pathlib import Path
 
 import pytest
 
@@ -22,13 +21,19 @@ from swerve.artifacts.study import (
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
+from swerve.report.rows import Rows
 from swerve.report.study import (
+    curves_rows,
     design_words,
     detectable_words,
-    headline_table,
-    kinds_table,
-    measures_table,
-    trials_table,
+    difference_rows,
+    kinds_rows,
+    measures_rows,
+    outcome_rows,
+    study_page,
+    study_tables,
+    trials_rows,
+    write_study_figures,
     write_study_page,
 )
 
@@ -76,22 +81,27 @@ def study() -> Study:
     )  # fmt: skip
 
 
+def ascii_cells(rows: list[list[str]]) -> list[list[str]]:
+    return [[cell.replace("\N{MINUS SIGN}", "-") for cell in row] for row in rows]
+
+
 def test_tables_say_what_the_record_says(study):
-    assert [[cell.replace("\N{MINUS SIGN}", "-") for cell in row] for row in headline_table(study)] == [
-        ["Variant", "Runs", "Greedy accuracy", "Over seeds", "p, Holm", "d", "Over problems", "p, Holm ", "Collapsed"],
-        ["none", "3", "50.0% (40.0 to 60.0)", "", "", "", "", "", "0"],
-        ["kl", "2", "60.0%", "+10.0 (-2.0 to +22.0)", "0.12", "1.50", "+10.0 (+7.0 to +13.0)", "<0.001", "1"],
+    assert ascii_cells(difference_rows(study, "accuracy").text_table) == [
+        ["Variant", "Seeds", "Greedy accuracy", "Over seeds", "p, seeds", "d", "Over problems", "p, problems"],
+        ["none", "3", "50.0% (40.0 to 60.0)", "", "", "", "", ""],
+        ["kl", "3", "60.0%", "+10.0 (-2.0 to +22.0)", "0.12", "+1.50", "+10.0 (+7.0 to +13.0)", "<0.001"],
     ]
-    assert measures_table(study) == [
-        ["Variant", "Greedy accuracy", "Completion length"],
-        ["none", "50.0% (40.0 to 60.0)", ""],
-        ["kl", "60.0%", "57.2"],
+    assert measures_rows(study).text_table == [
+        ["Variant", "Greedy accuracy", "Completion length", "Collapsed"],
+        ["none", "50.0% (40.0 to 60.0)", "", "0"],
+        ["kl", "60.0%", "57.2", "1"],
     ]
-    assert kinds_table(study) == [
+    assert kinds_rows(study).text_table == [
         ["Variant", "easy", "hard"],
-        ["start", "25.0%", "not measured"],
+        ["start", "25.0%", ""],
         ["kl", "50.0% (40.0 to 60.0)", "12.5%"],
     ]
+    assert [len(table) for table in study_tables(study)] == [3, 3, 3]
 
 
 def test_what_a_study_can_find_says_what_it_rests_on(study):
@@ -101,25 +111,57 @@ def test_what_a_study_can_find_says_what_it_rests_on(study):
     )
 
 
-def test_the_page_has_findings_collapses_failures_curves_and_figures(study, tmp_path):
-    page = write_study_page(study, tmp_path, options=ReportConfig()).read_text(encoding="utf-8")
-    text = html.unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{MINUS SIGN}", "-")
-    assert (
-        "Greedy accuracy of kl less that of the baseline: over seeds +10.0 points (-2.0 to +22.0), p = 0.12: no "
-        "difference is shown; over problems +10.0 points (+7.0 to +13.0), p < 0.001."
-    ) in text
-    assert "1 of 2 runs of kl collapsed, the first at step 7." in text
-    assert "kl, seed 2: no <room>." in text
+def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(study):
+    page = study_page(study, options=ReportConfig())
+    assert page.sentence.replace("\N{MINUS SIGN}", "-") == (
+        "**`b` varied**, recipe `r`, 3 seeds. In greedy accuracy, against `none`: **`kl` is not shown to differ**, "
+        "+10.0 points (-2.0 to +22.0)."
+    )
+    assert page.lead == "No rule was named before these runs, so differences are described and nothing is decided."
+    assert page.caution == "Not counted: 1 of 2 runs; collapsed: 0. The table of runs says which."
+    plot, kl, seeds = page.verdicts
+    assert plot.rows is not None
+    assert plot.rows.column("Difference") == (Estimate(mean=0.1, low=-0.02, high=0.22),)
+    assert kl.title.startswith("`kl` is not shown to differ, +10.0 points (")
+    assert kl.text == "Over 3 seeds, p = 0.12. Over 400 problems of these same runs +10.0 points (+7.0 to +13.0)."
+    assert seeds.text == detectable_words(study.detectable)
+    runs = next(fold for fold in page.folds if fold.id == "runs").parts[0]
+    assert isinstance(runs, Rows)
+    assert runs.column("State") == ("trained", "failed: no <room>")
+    assert [fold.id for fold in page.folds] == ["comparison", "design", "measures", "kinds", "training", "runs"]
+
+
+def test_curves_have_a_point_for_each_step_and_the_seeds_that_are_furthest_apart(study):
+    (accuracy,) = curves_rows(study)  # one step is no curve
+    assert accuracy.id == "study-accuracy"
+    assert accuracy.rows == (
+        ("1", Estimate(mean=0.4, low=0.3, high=0.5)),
+        ("2", Estimate(mean=0.6, low=0.5, high=0.7)),
+    )
+
+
+def test_without_several_seeds_only_the_problems_of_these_runs_are_told_of(study):
+    alone = study.differences[0].model_copy(
+        update={"num_seeds": 1, "over_seeds": None, "p_seeds": None, "p_seeds_adjusted": None}
+    )
+    rows = outcome_rows(study.model_copy(update={"differences": (alone,)}))
+    assert rows is not None
+    assert rows.rows[0][1:5] == (Estimate(mean=0.1, low=0.07, high=0.13), 2e-5, "400 problems", "higher")
+    assert str(rows.rows[0][5]).startswith("This is about these runs alone")
+
+
+def test_a_run_with_a_page_is_linked_and_hostile_names_stay_text(study, tmp_path: Path):
+    for folder in (tmp_path / "runs" / "none" / "seed-0", tmp_path / "j:s"):
+        (folder / "report").mkdir(parents=True)
+        (folder / "report" / "index.html").write_text("")
+    hostile = study.runs[1].model_copy(update={"path": "j:s"})
+    study = study.model_copy(update={"runs": (study.runs[0], hostile)})
+    page = write_study_page(study, tmp_path / "report", options=ReportConfig()).read_text(encoding="utf-8")
+    assert '<a href="../runs/none/seed-0/report/index.html">none, seed 0</a>' in page
+    assert '<a href="../j%3As/report/index.html">kl, seed 2</a>' in page
     assert "<study>" not in page
-    assert "a.b=null" in text
-    assert 'id="chart-study-accuracy"' in page
-    assert 'id="chart-study-kl"' not in page  # one step is no curve
-    assert "Holm" in text
-    assert "Benjamini" not in text
-    assert {path.name for path in (tmp_path / "figures").glob("*.png")} == {
-        "study-accuracy.png",
-        "study_comparison.png",
-    }
+    assert "<room>" not in page
+    assert "a.b=null" in page
 
 
 @pytest.fixture
@@ -158,7 +200,7 @@ def judged(study) -> Study:
 
 
 def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_path):
-    rule, tuning, detectable = design_words(judged)
+    rule, tuning, gain, detectable = design_words(judged)
     assert rule == (
         "Judged by greedy accuracy over seeds 0, 1, 2; the smallest difference that matters is 5 points. Nothing is "
         "said where none does not gain 15 points and more over seeds, or where it or the variant is above 97.0%."
@@ -166,30 +208,43 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
     assert tuning.startswith(
         "Settings of each variant are chosen before, on 200 other held-out problems: 2 with seed 100, then 1 with seed "
     )
+    assert gain == "none itself gains +30.0 (+20.0 to +40.0) points over seeds."
     assert detectable.startswith("Detectable difference in greedy accuracy")
-    assert trials_table(judged) == [
+    assert trials_rows(judged).text_table == [
         ["Variant", "Setting", "Seeds", "Greedy accuracy", "Token entropy", "Choice"],
         ["none", "lr=0.0001", "100, 101", "50.0%", "0.250", "chosen"],
         ["none", "lr=0.001", "100", "", "", ""],
     ]
-    assert [row[-1].replace("\N{MINUS SIGN}", "-") for row in headline_table(judged)] == [
-        "Verdict", "", "not shown to differ: +10.0 (-11.0 to +31.0) points, p = 0.30",
-    ]  # fmt: skip
-    page = write_study_page(judged, tmp_path, options=ReportConfig()).read_text(encoding="utf-8")
-    text = html.unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{MINUS SIGN}", "-")
-    assert "kl is not shown to differ: +10.0 (-11.0 to +31.0) points, p = 0.30." in text
-    assert "none itself gains +30.0 (+20.0 to +40.0) points over seeds." in text
-    assert rule in text
-    assert text.index(rule) < text.index("kl is not shown to differ")
-    assert "they flatter them" in text
-    rows = (tmp_path / "figures" / "study_settings.csv").read_text().splitlines()
-    assert rows == ["variant,setting,seeds,entropy,accuracy,chosen", "none,lr=0.0001,2,0.25,0.5,True"]
+    # The verdict's interval is the one that is drawn, and it has the last word.
+    rows = outcome_rows(judged)
+    assert rows is not None
+    assert rows.rows == (("kl", Estimate(mean=0.1, low=-0.11, high=0.31), 0.3, "3 seeds", "not shown to differ", ""),)
+    page = study_page(judged, options=ReportConfig())
+    assert page.lead == rule
+    assert page.verdicts[0].text == (
+        "The line is no difference, the band less than the 5 points that matter. Intervals have 95.0%."
+    )
+    written = write_study_figures(judged, tmp_path)
+    assert {path.name for path in written if path.suffix == ".csv"} == {"study-accuracy.csv", "study_comparison.csv"}
+    comparison = (tmp_path / "study_comparison.csv").read_text().splitlines()
+    assert comparison[0] == "variant,difference,difference_low,difference_high,p_holm,over,verdict"
+    assert comparison[1] == "kl,0.1,-0.11,0.31,0.3,3 seeds,not shown to differ"
 
 
-def test_a_study_without_any_evaluation_has_a_page(study, tmp_path):
+def test_settings_that_were_tried_are_compared_at_equal_entropy(judged):
+    tried = [
+        trial.model_copy(update={"values": {"accuracy": accuracy, "entropy": entropy}})
+        for trial, accuracy, entropy in zip(judged.trials, (0.5, 0.75), (0.25, 0.125), strict=True)
+    ]
+    *_, settings = curves_rows(judged.model_copy(update={"trials": tuple(tried)}))
+    assert (settings.id, settings.rows) == ("study_settings", (("0.125", 0.75), ("0.25", 0.5)))
+
+
+def test_a_study_without_any_evaluation_has_a_page(study):
     empty = study.model_copy(
         update={"means": (), "differences": (), "curves": (), "runs": study.runs[1:], "detectable": ()}
     )
-    page = write_study_page(empty, tmp_path, options=ReportConfig()).read_text(encoding="utf-8")
-    assert "no &lt;room&gt;" in page
-    assert [row[0] for row in headline_table(empty)] == ["Variant", "none", "kl"]
+    page = study_page(empty, options=ReportConfig())
+    assert page.sentence == "**`b` varied**, recipe `r`, 3 seeds: no two variants are evaluated yet."
+    assert (page.verdicts, page.folds[-1].id) == ((), "runs")
+    assert next(study_tables(empty))[1][:2] == ["kl, seed 2", "failed: no <room>"]

@@ -67,12 +67,11 @@ def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
     right = [f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines]
     num = max(row.num_problems for row in headlines)
     text = f"On {count(num)} problems, {listed(right)} of its samples"
-    differences = [
-        f"`{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
-        for row in headlines
-        if (each := row.differences.get("accuracy")) is not None
-    ]
-    return f"{text}; {listed(differences)}." if differences else f"{text}."
+    for row in headlines:
+        if (each := row.differences.get("accuracy")) is not None:
+            text += f"; `{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
+            text += "" if each.estimate.excludes(0) else "; no difference is shown"
+    return f"{text}."
 
 
 def _lead(files: Sequence[SampleFile]) -> str:

@@ -165,7 +165,7 @@ def _caution(study: Study) -> str:
     """Return how many runs collapsed, and how many are not counted."""
     collapsed, lost = sum(run.collapse is not None for run in study.runs), sum(not run.measured for run in study.runs)
     said = (
-        f"Of {_num(len(study.runs), 'run')} {collapsed} collapsed, and {lost} are not counted; the last table has them."
+        f"Not counted: {lost} of {_num(len(study.runs), 'run')}; collapsed: {collapsed}. The table of runs says which."
     )
     return said if collapsed or lost else ""
 
@@ -183,9 +183,8 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
         if each is not None and each.over_problems not in (None, value):
             other = changed(_KNOWN[headline], each.over_problems)
             said.append(f"Over {count(each.num_problems)} problems of these same runs {other}.")
-        yield Verdict(
-            title=f"`{name}` is {words}, {changed(_KNOWN[headline], value)}", text=" ".join([*said, str(note)])
-        )
+        said += [note] if isinstance(note, str) and note else []
+        yield Verdict(title=f"`{name}` is {words}, {changed(_KNOWN[headline], value)}", text=" ".join(said))
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [
@@ -266,7 +265,7 @@ def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -
         if each is not None:
             cells = (each.over_seeds or each.mean, each.p_seeds_adjusted, each.effect_size)
             cells += (each.over_problems, each.p_problems_adjusted)
-        rows.append((variant.name, None if mean is None else mean.num_seeds, _mean_cell(mean), *cells))
+        rows.append((variant.name, 0 if mean is None else mean.num_seeds, _mean_cell(mean), *cells))
     change = difference_unit(_KNOWN[measure])
     columns = {
         "Seeds": COUNT,
