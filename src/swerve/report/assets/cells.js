@@ -21,11 +21,18 @@ async function blockOf(number) {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
   }
   const node = byId(`r${number}`);
-  if (node) return gunzip(Uint8Array.from(atob(node.textContent), (character) => character.charCodeAt(0)));
+  if (node) return gunzip(bytesOfBase64(node.textContent));
   if (!location.protocol.startsWith("http")) throw new Error("This rollout is not in the file; swerve view opens it.");
   const response = await fetch(`rollouts/${number}`);
   if (!response.ok) throw new Error(`The server answers ${response.status}.`);
   return gunzip(new Uint8Array(await response.arrayBuffer()));
+}
+
+function bytesOfBase64(text) {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i += 1) bytes[i] = characters.charCodeAt(i);
+  return bytes;
 }
 
 async function gunzip(bytes) {
@@ -98,12 +105,16 @@ function decodeRollout(bytes, index, number) {
   // A column of one model, as numbers; null where the model was not measured on this rollout.
   function columnOf(name, model) {
     if (!isMeasured(model)) return null;
-    if (name === "rank") return Float32Array.from(ranks.subarray(model * length, (model + 1) * length));
-    const start = MODEL_COLUMNS.indexOf(name) * cells + model * length;
+    const row = model * length;
+    if (name === "rank") return Float32Array.from(ranks.subarray(row, row + length));
+    const start = MODEL_COLUMNS.indexOf(name) * cells + row;
     const sign = name === "logprob" ? -1 : 1;
-    return Float32Array.from(codes.subarray(start, start + length), (code) => sign * values[code]);
+    const column = new Float32Array(length);
+    for (let i = 0; i < length; i += 1) column[i] = sign * values[codes[start + i]];
+    return column;
   }
 
+  // Each column is made once.
   const columns = new Map();
   function column(name, model) {
     const key = `${name} ${model}`;
