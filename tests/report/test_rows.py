@@ -42,6 +42,7 @@ def parsed(rows: Rows) -> list[ElementTree.Element]:
 def test_columns_that_nothing_measured_are_left_out_and_intervals_end_at_the_bounds() -> None:
     assert list(EFFECTS.kept.columns) == ["Effect"]
     assert [row[0] for row in EFFECTS.kept.rows] == ["rl-80 & co", "neither"]
+    assert EFFECTS.texts[2] == ("unknown", "\N{EN DASH}", "\N{EN DASH}")
     js = ALONG.kept.rows[2][1]
     assert isinstance(js, Estimate)
     assert (js.low, js.high) == (0.2, math.log(2))
@@ -55,8 +56,9 @@ def test_a_mean_that_is_not_reliable_is_said_after_its_median() -> None:
 
 
 def test_the_file_has_each_number_with_its_ends_and_places() -> None:
-    assert EFFECTS.kept.records[0] == {"token": "rl-80 & co", "effect": 0.5, "effect_low": 0.25, "effect_high": 0.75}
-    assert EFFECTS.records[2]["effect_low"] is None
+    names = "token", "effect_points", "effect_points_low", "effect_points_high", "empty"
+    assert tuple(EFFECTS.records[0].items()) == tuple(zip(names, ("rl-80 & co", 50.0, 25.0, 75.0, None), strict=True))
+    assert tuple(EFFECTS.records[2].items()) == tuple(zip(names, ("unknown", None, None, None, None), strict=True))
     assert ALONG.records[1] == {
         "name": "rl-1", "rl_step": 1, "js": 0.01, "js_low": None, "js_high": None, "forward_kl": 0.02,
     }  # fmt: skip

@@ -22,6 +22,8 @@ from swerve.report.format import (
     signed_interval,
 )
 
+NOTHING = "\N{EN DASH}"
+"""In a cell of a table that has none of the numbers of its column."""
 Cell = Estimate | float | int | str | None
 """A measured number, with its interval or without; a text; None where nothing was measured."""
 
@@ -188,7 +190,7 @@ class Rows:
 
     >>> rows = Rows(id="a", title="Accuracy", columns={"Greedy": SHARE}, rows=(("rl-80", 0.5), ("rl-90", None)))
     >>> rows.texts
-    (('rl-80', '50.0%'), ('rl-90', 'not measured'))
+    (('rl-80', '50.0%'), ('rl-90', '\u2013'))
     >>> rows.records[0]
     {'name': 'rl-80', 'greedy': 0.5}
     """
@@ -289,7 +291,11 @@ class Rows:
         """The rows as a table shows them."""
         units = tuple(self.columns.values())
         return tuple(
-            (str(row[0]), *(unit.text(cell) for unit, cell in zip(units, row[1:], strict=True))) for row in self.rows
+            (
+                str(row[0]),
+                *(NOTHING if cell is None else unit.text(cell) for unit, cell in zip(units, row[1:], strict=True)),
+            )
+            for row in self.rows
         )
 
     @property
@@ -307,7 +313,11 @@ class Rows:
     @property
     def records(self) -> tuple[Mapping[str, float | str | None], ...]:
         """The rows as a CSV file has them, an estimate with the ends of its interval."""
-        slugs = [_slug(name) for name in self.columns]
+        # Differences of shares are in points, as everywhere.
+        scales = [unit.scale if unit.axis == POINTS.axis else 1 for unit in self.columns.values()]
+        slugs = [
+            _slug(name if scale == 1 else f"{name} points") for name, scale in zip(self.columns, scales, strict=True)
+        ]
         with_ends = {
             slug
             for slug, name in zip(slugs, self.columns, strict=True)
@@ -319,10 +329,12 @@ class Rows:
             for plot in self.plots[:1]:
                 if isinstance(plot, Curves):
                     record[_slug(plot.x_title)] = plot.x[index]
-            for slug, cell in zip(slugs, row[1:], strict=True):
-                record[slug] = cell.mean if isinstance(cell, Estimate) else cell
-                if slug in with_ends:
-                    record |= {f"{slug}_{end}": getattr(cell, end, None) for end in ("low", "high")}
+            for slug, cell, scale in zip(slugs, row[1:], scales, strict=True):
+                mean = cell.mean if isinstance(cell, Estimate) else cell
+                record[slug] = mean * scale if isinstance(mean, float) else mean
+                for end in ("low", "high") if slug in with_ends else ():
+                    value = getattr(cell, end, None)
+                    record[f"{slug}_{end}"] = None if value is None else value * scale
             records.append(record)
         return tuple(records)
 

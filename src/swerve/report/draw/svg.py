@@ -15,6 +15,8 @@ _CURVES = 150
 _LEFT, _RIGHT = 11.0, 78.0
 """Where the axes of curves begin and end, in percent of the width; names stand to the right."""
 _LINE = 13
+_CAPTION = 24
+"""Height of what stands over a plot of dots beside another: the name of its column."""
 _SHORT = 4
 """Characters of a unit that leaves the number before it its room."""
 _MAX_NAME, _MAX_END = 64, 15
@@ -99,30 +101,33 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
     at: tuple[float, ...] = () if plot.at is None else (plot.at,)
     band = tuple(value + end for value in at for end in (-plot.margin, plot.margin))
     ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=band)
-    height = _ROW * len(drawn) + 20
+    top = _CAPTION if len(rows.plots) > 1 else 0
+    height = top + _ROW * len(drawn) + 20
 
     def place(value: float) -> float:
         inside = min(max(value, ticks[0]), ticks[-1])
         return 1 + 98 * (inside - ticks[0]) / (ticks[-1] - ticks[0])
 
     def parts() -> Iterator[str]:
+        if top:
+            yield _text(0, 12, plot.column)
         if plot.margin and band:
             x, width = place(band[0]), place(band[1]) - place(band[0])
-            yield f'<rect x="{x:.2f}%" y="0" width="{width:.2f}%" height="{height - 18}" class="margin"/>'
+            yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{height - 18 - top}" class="margin"/>'
         for tick in ticks:
             x = place(tick)
-            yield _line(x, 0, x, height - 18, "ax")
+            yield _line(x, top, x, height - 18, "ax")
             anchor = "start" if x < 3 else "end" if x > 97 else "middle"
             if tick == ticks[-1]:
                 yield _text(x, height - 4, f"{tick_text(unit, tick)} {unit.axis}", anchor=anchor)
             elif tick != ticks[-2] or len(unit.axis) < _SHORT:
                 yield _text(x, height - 4, tick_text(unit, tick), anchor=anchor)
         for value in at:
-            yield _line(place(value), 0, place(value), height - 18, "zero")
+            yield _line(place(value), top, place(value), height - 18, "zero")
 
         # The name of a row, its value, and below them its interval, that of its null first.
         for index, (name, cell, null) in enumerate(drawn):
-            y, kind = _ROW * index + 26, "null" if name in plot.greys else "own"
+            y, kind = top + _ROW * index + 26, "null" if name in plot.greys else "own"
             yield f'<g class="{kind}">'
             text = _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
             link = rows.links.get(name)

@@ -101,9 +101,6 @@ def _prediction(entry: Prediction, *, rate: float) -> str:
     )
 
 
-_EFFECT, _DIFFERENT = "Effect", "Where the tokens differ"
-
-
 def _arms(selection: SwapSelection, final: str) -> dict[str, tuple[Cell, ...]]:
     """Return what the final token, another one and their difference do at one kind of position, by name."""
     before, different, test = selection.reference.success, selection.different_tokens, selection.test
@@ -124,7 +121,7 @@ def spike_effect_rows(summary: ProbeSummary) -> Rows:
     """Return what tokens forced at the top spike do: the final checkpoint's, another one, and their difference."""
     spike = _at_spike(summary)
     rows = {} if spike is None else _arms(spike, summary.final)
-    return _effect_rows(rows, summary, id="causal_spike", model=summary.reference, column=_DIFFERENT)
+    return _effect_rows(rows, summary, id="causal_spike", model=summary.reference)
 
 
 def _policy_rows(policy: SwapPolicy, summary: ProbeSummary) -> Rows:
@@ -142,9 +139,7 @@ def _policy_rows(policy: SwapPolicy, summary: ProbeSummary) -> Rows:
     return _effect_rows(rows, summary, id=id, model=continuing_model(policy.policy, summary))
 
 
-def _effect_rows(
-    rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *, id: str, model: str, column: str = _EFFECT
-) -> Rows:
+def _effect_rows(rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *, id: str, model: str) -> Rows:
     nulls = *(SELECTIONS[name] for name in _CONTROLS), "another token"
     num = 0 if summary.causal is None else summary.causal.num_continuations
     return Rows(
@@ -152,8 +147,8 @@ def _effect_rows(
         title=f"Effect of a forced token on the success of {model}",
         first="Token",
         columns={
-            _EFFECT: POINTS,
-            _DIFFERENT: POINTS,
+            "Effect": POINTS,
+            "Where the tokens differ": POINTS,
             "Success before": SHARE,
             "Success after": SHARE,
             "Positions": COUNT,
@@ -162,10 +157,10 @@ def _effect_rows(
         },
         rows=tuple((name, *cells) for name, cells in rows.items() if cells[0] is not None),
         note=f"Change of the share of right continuations, in percentage points, against the rollout's own token; "
-        f"{count(num)} continuations by {model} after each token. The difference is where {summary.final} chooses "
-        "another token than the rollout's own. Of the mean: sign flips; of the ranks: Wilcoxon, adjusted for the "
-        "number of tests. Both are over problems.",
-        plots=(Dots(column=column, at=0, greys=tuple(name for name in rows if any(null in name for null in nulls))),),
+        f"{count(num)} continuations by {model} after each token. The tokens differ where {summary.final} chooses "
+        "another than the rollout's own, and the difference is measured there. p of the mean: sign flips; of the "
+        "ranks: Wilcoxon, adjusted for the number of tests; both over problems.",
+        plots=(Dots(column="Effect", at=0, greys=tuple(name for name in rows if any(null in name for null in nulls))),),
     )
 
 

@@ -36,12 +36,12 @@ def _pivot_sentence(summary: ProbeSummary) -> str:
     units = "single tokens" if pivots.unit == "token" else "sentences"
     spike, on = pivots.on_spike, ""
     if spike is not None and spike.share is not None:
-        on = f"; {percent_interval(spike.share)} of them have a spike (by chance {percent(spike.chance)})"
+        on = f" {percent_interval(spike.share)} of those found are on a spike (by chance {percent(spike.chance)})."
     return (
-        f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} {units} change the success by "
-        f"{percent(pivots.gap)} or more where they were found; for {count(pivots.num_confirmed)} of them fresh "
-        f"continuations exclude a smaller change (on average at most {number(pivots.max_confirmed_below_gap, 2)} of "
-        f"these change it by less){on}.{_break_sentence(pivots)}"
+        f"Along {count(pivots.num_rollouts)} rollouts a search found {count(pivots.num_pivots)} {units} that change "
+        f"the success by {percent(pivots.gap)} or more. Fresh continuations confirm {count(pivots.num_confirmed)} of "
+        f"them, at most {number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average.{on}"
+        f"{_break_sentence(pivots)}"
     )
 
 
@@ -52,10 +52,10 @@ def _break_sentence(pivots: Pivots) -> str:
     if divergence is None or entropy is None:
         return ""
     return (
-        f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at a {pivots.unit}; it has the "
-        f"highest divergence in {percent_interval(divergence.share)} of these "
-        f"(by chance {percent(divergence.chance)}), the reference's highest entropy in "
-        f"{percent_interval(entropy.share)} (difference {points_interval(breaks.above_entropy)} points)."
+        f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pivots.unit}. It has the "
+        f"highest divergence in {percent_interval(divergence.share)} of them (by chance {percent(divergence.chance)}) "
+        f"and the reference's highest entropy in {percent_interval(entropy.share)}, a difference of "
+        f"{points_interval(breaks.above_entropy)} points."
     )
 
 
@@ -124,7 +124,7 @@ def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
         ),
         plots=(
             Curves(
-                x=tuple(100 * share for share in shares),
+                x=tuple(round(100 * share, 2) for share in shares),
                 x_title="% of tokens swapped",
                 is_log=True,
                 levels={name: level for name, level in levels.items() if level is not None},

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.format import claim_words, count, listed, number, number_interval, percent, percent_interval
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
-from swerve.report.rows import AUC, COUNT, PER_1000, POINTS, SHARE, SIGNED, Dots, Rows
-from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, null_cells, of_probe
+from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
+from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, of_probe
+from swerve.report.topics.where import claim_rows
 
 _TWICE = "One model run twice"
 """Where every spike is false."""
@@ -96,39 +95,6 @@ def _null(summary: ProbeSummary) -> str:
     return (
         "Between two runs of one model every spike is false. There the methods find per 1,000 tokens: "
         f"{listed([*some, *none])}{there}."
-    )
-
-
-def top_spike_rows(summary: ProbeSummary, figure: Literal["top", "auc"] = "top") -> Rows:
-    """Return how the final checkpoint's divergence finds wrong tokens, beside what chance, entropy and noise find.
-
-    Args:
-        summary: of the probe.
-        figure: `top`: how often the highest divergence of a rollout is there; `auc`: of the divergence as a score.
-    """
-    places = {"First wrong token": "first_wrong", "Any wrong token": "wrong"}
-    claims = [summary.claim(figure, of) for of in places.values()]
-    cells = [{} if claim is None else null_cells(claim) for claim in claims]
-    names = {key: f"{name[0].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
-    unit, change = (SHARE, POINTS) if figure == "top" else (AUC, SIGNED)
-    differences = [{} if claim is None else {null.null: null.difference for null in claim.nulls} for claim in claims]
-    return Rows(
-        id="top_spike" if figure == "top" else "auc",
-        title="Where the highest divergence of a rollout falls" if figure == "top" else "Divergence as a score",
-        first="Model or null",
-        columns=dict.fromkeys(places, unit) | {f"{name}, {summary.final} ahead": change for name in places},
-        rows=(
-            (summary.final, *(None if claim is None else claim.estimate for claim in claims), None, None),
-            *(
-                (name, *(each.get(key) for each in cells), *(each.get(key) for each in differences))
-                for key, name in names.items()
-            ),
-        ),
-        note=f"By {divergence_name(summary)}. The reference's entropy: in the place of the divergence. Matched noise: "
-        f"models as far from {summary.reference} in random directions, with the lowest and highest of them.",
-        plots=tuple(
-            Dots(column=name, at=0.5 if figure == "auc" else None, greys=tuple(names.values())) for name in places
-        ),
     )
 
 
@@ -254,8 +220,10 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
         return
-    yield top_spike_rows(summary)
-    yield top_spike_rows(summary, "auc")
+    for figure in ("top", "auc"):
+        claim = summary.claim(figure, "first_wrong")
+        if claim is not None:
+            yield claim_rows(claim, summary)
     yield _hit_rows(inputs, summary)
     yield _score_rows(summary)
     for divergence in sorted(DIVERGENCE_NAMES, key=lambda divergence: divergence != summary.divergence):

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_claims import DivergenceClaim, NullName
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart
 from swerve.report.draw.figures import chart_drawing
 from swerve.report.draw.panels import Section
@@ -131,13 +129,3 @@ def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[Repo
 def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Any]]:
     """Return what draws one of the page's charts as a figure."""
     return lambda inputs: (chart_drawing(chart) for chart in charts(inputs) if chart.id == id and chart.measured)
-
-
-def null_cells(claim: DivergenceClaim) -> dict[NullName, Cell]:
-    """Return what a figure about where the divergence falls is under each null; of noise with its least and most."""
-    return {
-        null.null: null.value
-        if null.low is None or null.high is None
-        else Estimate(mean=null.value, low=null.low, high=null.high)
-        for null in claim.nulls
-    }

@@ -5,17 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from swerve.artifacts.probe_claims import NULL_NAMES
+from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import EntropyChange, RankClass
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.format import claim_words, count, listed, number, percent_interval
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NATS, NATS_CHANGE, SHARE, TEXT, Cell, Dots, Rows, divergence_unit
-from swerve.report.topics.topic import FigureSpec, Topic, along_training, null_cells, of_probe
+from swerve.report.rows import (
+    AUC,
+    COUNT,
+    NATS,
+    NATS_CHANGE,
+    POINTS,
+    SHARE,
+    SIGNED,
+    TEXT,
+    Cell,
+    Dots,
+    Rows,
+    divergence_unit,
+)
+from swerve.report.topics.topic import FigureSpec, Topic, along_training, of_probe
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
+_NULLS = {key: f"{name[:1].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
+_LEAST_SHARE = 0.02
+"""Of the divergence: categories with less are not drawn."""
 _MAX_CURVES = 4
 """More cannot be told apart."""
 
@@ -71,26 +87,61 @@ def _null_note(summary: ProbeSummary) -> str:
     )
 
 
+def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:
+    """Return a figure about where the divergence falls and what chance, entropy and noise give, a row each."""
+    unit, change, of = {
+        "top": (SHARE, POINTS, "Share of rollouts"),
+        "share": (SHARE, POINTS, "Share of the divergence"),
+        "auc": (AUC, SIGNED, "AUC"),
+    }[claim.figure]
+    return Rows(
+        id=f"{claim.figure}_{claim.of}",
+        title=claim.name,
+        first="Model or null",
+        columns={of: unit, f"{summary.final} ahead by": change},
+        rows=(
+            (summary.final, claim.estimate, None),
+            *((_NULLS[null.null], _null_cell(null), null.difference) for null in claim.nulls),
+        ),
+        note=_nulls_note(summary),
+        plots=(Dots(column=of, at=0.5 if claim.figure == "auc" else None, greys=tuple(_NULLS.values())),),
+    )
+
+
+def _null_cell(null: NullFigure) -> Cell:
+    """Return what a figure is under a null; of noise with its least and most."""
+    if null.low is None or null.high is None:
+        return null.value
+    return Estimate(mean=null.value, low=null.low, high=null.high)
+
+
+def _nulls_note(summary: ProbeSummary) -> str:
+    return (
+        f"By {divergence_name(summary)}; chance: of the tokens; the reference's entropy in the place of the "
+        f"divergence; noise: models as far from {summary.reference} in random directions, their mean, least and most."
+    )
+
+
 def _place_rows(summary: ProbeSummary) -> Rows:
-    """Return every share of the divergence beside what chance, entropy and noise put there."""
+    """Return every share of the divergence beside its nulls."""
     claims = [claim for claim in summary.claims if claim.figure == "share"]
-    nulls = {key: f"{name[0].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for claim in claims:
-        cells = null_cells(claim)
+        nulls = {null.null: _null_cell(null) for null in claim.nulls}
         place = claim.name.removeprefix("Divergence on ").removeprefix("the ").removeprefix("category ")
-        rows.append((f"{place[0].upper()}{place[1:]}", claim.estimate, *map(cells.get, nulls), claim.verdict))
+        verdict = "not more or less than all"
+        if claim.stands:
+            verdict = "more than all" if claim.nulls[0].side > 0 else "less than all"
+        rows.append((f"{place[0].upper()}{place[1:]}", claim.estimate, *map(nulls.get, _NULLS), verdict))
     has_noise = any(null.null == "noise" for claim in claims for null in claim.nulls)
     return Rows(
         id="places",
         title="Where the divergence falls, and where it would without training",
         first="Tokens",
-        columns={summary.final: SHARE, **dict.fromkeys(nulls.values(), SHARE), "Verdict": TEXT},
+        columns={summary.final: SHARE, **dict.fromkeys(_NULLS.values(), SHARE), "Paired over problems": TEXT},
         rows=tuple(rows),
-        note=f"Share of the summed {divergence_name(summary)}. Chance is the share of the tokens; the reference's "
-        "entropy stands in the place of the divergence; of noise models the mean with the lowest and highest. A share "
-        "says something of training where it is above all of them, or below all.",
-        plots=(Dots(column=summary.final, null=nulls["noise" if has_noise else "chance"]),),
+        note=f"{_nulls_note(summary)} A share says something of training where it is more than all of them, or less.",
+        plots=(Dots(column=summary.final, null=_NULLS["noise" if has_noise else "chance"]),),
     )
 
 
@@ -102,14 +153,14 @@ def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
     labels = list(dict.fromkeys(category.checkpoint for category in summary.categories))
     columns = {name: name.replace("_", " ").capitalize() for name in names}
-    drawn = tuple(columns.values())[:_MAX_CURVES]
+    drawn = [columns[each.category] for each in final if (each.share_divergence or 0.0) > _LEAST_SHARE]
     return Rows(
         id="category_kl_breakdown",
         title="Mean forward KL by category of the token",
         first="Checkpoint",
         columns=dict.fromkeys(columns.values(), NATS),
         rows=tuple((label, *(means.get((label, name)) for name in columns)) for label in labels),
-        plots=(along_training(inputs, labels, drawn),),
+        plots=(along_training(inputs, labels, drawn[:_MAX_CURVES]),),
     )
 
 
@@ -170,8 +221,7 @@ def _share_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
         columns=dict.fromkeys((*style, *fork, *others), SHARE),
         rows=tuple((label, *styles.get(label, (None,) * 2), *forks.get(label, (None,) * 4)) for label in labels),
         note="Style is mark-up, punctuation, white space and discourse words; uncertain is the fifth of the tokens at "
-        f"which {summary.reference} is least certain. Grey: their share of the tokens.",
-        plots=tuple(along_training(inputs, labels, names, greys=names[1:]) for names in (style, fork)),
+        f"which {summary.reference} is least certain.",
     )
 
 
