@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.estimates import Estimate, SkewedMean
-from swerve.report.draw.svg import axis_ticks, nice_ticks, plots_svg
+from swerve.report.draw.svg import axis_ticks, nice_ticks, plots_svg, thinned
 from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows
 
 EFFECTS = Rows(
@@ -116,3 +116,12 @@ def test_no_place_lies_outside_a_plot_of_shares(values: list[tuple[float, float,
     places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([-\d.e+]+)%"', plot)]
     assert len(places) >= 3 * len(cells)
     assert all(0 <= place <= 100 for place in places)
+
+
+def test_a_long_curve_keeps_its_spikes_in_some_hundred_points() -> None:
+    points = [(float(at), 1.0 if at == 2345 else 0.0) for at in range(5000)]
+    kept = thinned(points)
+    assert len(kept) <= 400
+    assert (2345.0, 1.0) in kept
+    assert kept == sorted(kept)
+    assert thinned(points[:300]) == points[:300]

@@ -323,12 +323,12 @@ class Rows:
             for slug, name in zip(slugs, self.columns, strict=True)
             if any(isinstance(cell, Estimate) for cell in self.column(name))
         }
+        axes = {(_slug(plot.x_title), plot.x) for plot in self.plots if isinstance(plot, Curves)}
         records = []
         for index, row in enumerate(self.rows):
             record: dict[str, float | str | None] = {_slug(self.first) or "name": str(row[0])}
-            for plot in self.plots[:1]:
-                if isinstance(plot, Curves):
-                    record[_slug(plot.x_title)] = plot.x[index]
+            if len(axes) == 1:
+                record |= {title: x[index] for title, x in axes}
             for slug, cell, scale in zip(slugs, row[1:], scales, strict=True):
                 mean = cell.mean if isinstance(cell, Estimate) else cell
                 record[slug] = mean * scale if isinstance(mean, float) else mean

@@ -15,7 +15,7 @@ from swerve.artifacts.files import atomic_path, write_text
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text
-from swerve.report.draw.svg import axis_ticks, nice_ticks, place_text, tick_text
+from swerve.report.draw.svg import axis_steps, axis_ticks, place_text, tick_text
 from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 
 if TYPE_CHECKING:
@@ -459,14 +459,8 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> None:
 
 def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
     """Name the places along the axis that there is room for, and where stages of training end."""
-    # Of many places round numbers are named.
-    known = list(zip(plot.places, plot.x, strict=True))
-    if len(known) > _MANY and not plot.is_log:
-        first, last = plot.x[0], plot.x[-1]
-        round_numbers = [tick for tick in nice_ticks(first, last) if first <= tick <= last]
-        known = [((tick - first) / (last - first), tick) for tick in round_numbers]
     ticks: dict[float, str] = {}
-    for place, x in known:
+    for place, x in axis_steps(plot):
         text = place_text(x)
         if not ticks or (place - max(ticks)) * 0.75 * width > _LETTER * (len(text) + 1.5):
             ticks[place] = text

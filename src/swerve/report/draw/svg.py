@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from operator import itemgetter
 
 from swerve.estimates import Estimate
 from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
@@ -19,6 +20,8 @@ _CAPTION = 24
 """Height of what stands over a plot of dots beside another: the name of its column."""
 _SHORT = 4
 """Characters of a unit that leaves the number before it its room."""
+_MANY, MAX_POINTS = 24, 400
+"""Curves of more places have no dots and round numbers along their axis; of more points some are left out."""
 _MAX_NAME, _MAX_END = 64, 15
 """Characters of a name above its row, and beside the end of its line."""
 
@@ -166,7 +169,8 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
     def parts() -> Iterator[str]:
         for tick in ticks:
             yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
-            yield _text(_LEFT - 1, y(tick) + 4, tick_text(unit, tick), anchor="end")
+            suffix = unit.axis if unit.axis == "%" and tick == ticks[-1] else ""
+            yield _text(_LEFT - 1, y(tick) + 4, f"{tick_text(unit, tick)}{suffix}", anchor="end")
         yield from _x_axis(plot, x)
         ends = []
         for name, level in plot.levels.items():
@@ -184,8 +188,8 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
             if not known:
                 continue
             yield f'<g class="{kind}">'
-            yield from _curve(known, y)
-            for at, cell in known if len(known) <= 24 else ():
+            yield from _curve(thinned(known), y)
+            for at, cell in known if len(known) <= _MANY else ():
                 text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
                 dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
                 yield f"{dot}<title>{text}</title></circle>"
@@ -217,17 +221,42 @@ def _mean(cell: Estimate | float) -> float:
 def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
     """Yield numbers below the axis, as many as there is room for, its title, and where stages end."""
     last = -math.inf
-    for place, value in zip(x, plot.x, strict=True):
-        text = place_text(value)
+    for at, value in axis_steps(plot):
+        place, text = _LEFT + (_RIGHT - _LEFT) * at, place_text(value)
         if place - last >= 1.6 * len(text) + 2:
             yield _text(place, _CURVES - 8, text, anchor="middle")
             last = place
     yield _text(_RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4), _CURVES - 8, plot.x_title)
+    last = -math.inf
     for name, end in plot.ends.items():
         if plot.x[0] < end < plot.x[-1]:
             place = next(at for at, value in zip(x, plot.x, strict=True) if value >= end)
             yield _line(place, 8, place, _CURVES - 24, "end")
-            yield _text(place, 7, f"{name} ends", "null", "middle")
+            if place - last > len(name) + 10:
+                yield _text(place, 7, f"{name} ends", "null", "middle")
+                last = place
+
+
+def axis_steps(plot: Curves) -> list[tuple[float, float]]:
+    """Return what can stand along the axis: each place, from 0 to 1, with its step; round steps where there are many.
+
+    >>> axis_steps(Curves(x=tuple(range(1, 102))))
+    [(0.24, 25.0), (0.49, 50.0), (0.74, 75.0), (0.99, 100.0)]
+    """
+    if len(plot.x) <= _MANY or plot.is_log:
+        return list(zip(plot.places, plot.x, strict=True))
+    first, last = plot.x[0], plot.x[-1]
+    return [((tick - first) / (last - first), tick) for tick in nice_ticks(first, last) if first <= tick <= last]
+
+
+def thinned(points: Sequence[tuple[float, Estimate | float]]) -> list[tuple[float, Estimate | float]]:
+    """Return some hundred points of many thousand: of each stretch the lowest and the highest, so no spike is lost."""
+    size = -(-2 * len(points) // MAX_POINTS) if len(points) > MAX_POINTS else 1
+    kept: list[tuple[float, Estimate | float]] = []
+    for start in range(0, len(points), size):
+        stretch = sorted(points[start : start + size], key=lambda point: _mean(point[1]))
+        kept += sorted(dict([stretch[0], stretch[-1]]).items(), key=itemgetter(0))
+    return kept
 
 
 def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from swerve.artifacts.metrics import StepMetrics
+from swerve.report.draw.svg import MAX_POINTS
 from swerve.report.format import count, number, percent
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, NUMBER, PER_1000, REWARD, SHARE, TOKENS, Curves, Rows, Unit
@@ -44,15 +45,16 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     gap = max((step.logprob_gap for step in metrics if step.logprob_gap is not None), default=None)
     is_rounding = gap is not None and gap < _ROUNDING
     shown = {key: entry for key, entry in _METRICS.items() if not (is_rounding and key.startswith("logprob_gap"))}
-    agree = f"Sampler and trainer agree within {number(gap)} nats per token." if is_rounding else ""
+    more = f"Sampler and trainer agree within {number(gap)} nats per token. " if is_rounding else ""
+    if len(metrics) > MAX_POINTS:
+        more += "Long curves are drawn through the lowest and the highest value of each stretch."
     yield Rows(
         id="training_curves",
         title="Metrics of every step",
         first="Step",
         columns=dict(shown.values()),
         rows=tuple((f"{step.stage}-{step.stage_step}", *(_value(step, key) for key in shown)) for step in metrics),
-        note="Means over a step's rollouts. Surprise: mean negative log-probability of the sampled tokens, nats. "
-        f"{agree}".strip(),
+        note=f"Means over a step's rollouts. Surprise: mean negative log-probability of sampled tokens, nats. {more}",
         plots=tuple(_curve(metrics, key, name) for key, (name, _) in shown.items()),
         has_table=False,
     )
