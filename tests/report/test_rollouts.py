@@ -244,6 +244,9 @@ def test_all_rollouts_up_to_so_many_cells_are_in_the_page(
         assert cut.blobs == payload.blobs[:num]
         assert cut.encode(13) == payload.encode(13)
         assert cut.index["hero"] < num
+        assert cut.index["why"].startswith(
+            f"Of {num} rollout{'s' * (num > 1)} (dpo-8 wrong, rl-80 right, in this file), "
+        )
 
 
 def test_what_is_infinite_or_was_not_measured_has_no_value(changed: Any) -> None:

@@ -75,7 +75,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     num_held = max(1, int(np.searchsorted(num_cells, MAX_CELLS, side="right")))
 
     listed = [{**rollouts.entry(number), "held": number < num_held} for number in range(len(layout.lengths))]
-    hero, why = _hero(listed[:num_held], rollouts.repaired, summary)
+    hero, why = _hero(listed, rollouts.repaired, summary)
     index = {
         "reference": summary.reference,
         "final": summary.final,
@@ -117,6 +117,7 @@ def _hero(listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], summary
     # A trait is asked for where some rollout has it, and named where some lack it.
     is_short = [entry["length"] <= _READABLE for entry in listed]
     for trait, has_trait in (
+        ("in this file", [entry["held"] for entry in listed]),
         (f"wrong where {summary.final} is right", repaired),
         (f"at most {_READABLE} tokens", is_short),
     ):
