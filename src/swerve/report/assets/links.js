@@ -13,22 +13,26 @@ class Rollouts {
     this.panel = new Reader(byId("panel"), this);
     this.readers = [this.hero, this.panel];
     this.active = this.hero;
+  }
+
+  // The first screen comes first; then the list, whose reader opens what the address says, else the first row.
+  async start() {
+    this.setCheckpointOf(this.address().get("c"));
+    await this.hero.open(this.index.hero);
+    performance.mark("first");
     this.list = new RolloutList(this);
+    this.bind();
+    if (!(await this.follow())) await this.show(this.list.neighbour(0));
+    performance.mark("loaded");
+  }
+
+  bind() {
     byId("previous").addEventListener("click", () => this.step(-1));
     byId("next").addEventListener("click", () => this.step(1));
     byId("close").addEventListener("click", () => this.close());
     byId("copy").addEventListener("click", () => this.copy());
     window.addEventListener("hashchange", () => this.follow());
     document.addEventListener("keydown", (event) => this.press(event));
-  }
-
-  // The first screen comes first; the list's reader opens where the address says, else at the first row.
-  async start() {
-    this.setCheckpointOf(this.address().get("c"));
-    await this.hero.open(this.index.hero);
-    performance.mark("first");
-    if (!(await this.follow())) await this.show(this.list.neighbour(0));
-    performance.mark("loaded");
   }
 
   // Shared by the readers

@@ -325,7 +325,7 @@ class Reader {
     this.paint(this.blockOf(this.token));
     span.scrollIntoView({ block: "nearest" });
     this.show(this.token);
-    this.part("unseen").textContent = `${this.numbers(this.token)} ${this.part("wanted").textContent}`;
+    this.part("unseen").textContent = `${this.part("numbers").textContent} ${this.part("wanted").textContent}`;
     this.page.moved(this);
   }
 
@@ -376,15 +376,18 @@ class Reader {
     const written = rollout.words[position];
     this.tokens.setAttribute("aria-activedescendant", `${this.root.id}-${this.token}`);
     const [before, after] = [rollout.top(-1, position), rollout.top(page.checkpoint, position)];
-    this.part("models").hidden = !before && !after;
-    if (before || after) {
+    const isKnown = Boolean(before || after);
+    this.part("models").hidden = !isKnown;
+    this.part("numbers").hidden = isKnown && !this.isWhole;
+    this.part("halves").classList.toggle("bare", !isKnown && !this.part("swap").hasChildNodes());
+    if (isKnown) {
       this.models[0].show(reference, "before", before || [], written);
       this.models[1].show(label, "after", after || [], written);
     }
-    this.showBefore(position, before || after);
+    this.showBefore(position, isKnown);
     const wanted = this.wrong.get(position);
     this.part("wanted").textContent = wanted === undefined ? "" : `${position === rollout.firstWrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
-    if (this.isWhole) this.part("numbers").textContent = this.numbers(position);
+    this.part("numbers").textContent = this.numbers(position);
     this.showFilm(position);
   }
 
