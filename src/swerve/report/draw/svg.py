@@ -104,7 +104,8 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
     at: tuple[float, ...] = () if plot.at is None else (plot.at,)
     band = tuple(value + end for value in at for end in (-plot.margin, plot.margin))
     ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=band)
-    top = _CAPTION if len(rows.plots) > 1 else 0
+    heading = [_text(0, 12, plot.column)] if len(rows.plots) > 1 else []
+    top = _CAPTION * len(heading)
     height = top + _ROW * len(drawn) + 20
 
     def place(value: float) -> float:
@@ -112,8 +113,7 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         return 1 + 98 * (inside - ticks[0]) / (ticks[-1] - ticks[0])
 
     def parts() -> Iterator[str]:
-        if top:
-            yield _text(0, 12, plot.column)
+        yield from heading
         if plot.margin and band:
             x, width = place(band[0]), place(band[1]) - place(band[0])
             yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{height - 18 - top}" class="margin"/>'
@@ -203,7 +203,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
 
 def _end_names(ends: Sequence[tuple[float, str, str]], bottom: float) -> Iterator[str]:
     """Yield the name of each line beside its end, from the lowest up, each with a line of its own."""
-    places, free = [], bottom + 4
+    places, free = [], bottom - 2  # above the title of the axis
     ordered = sorted(ends, reverse=True)
     for end, _, _ in ordered:
         places.append(min(end + 4, free))

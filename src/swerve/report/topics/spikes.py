@@ -14,8 +14,8 @@ from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
 from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, of_probe
 from swerve.report.topics.where import claim_rows
 
-_TWICE = "One model run twice"
-"""Where every spike is false."""
+_TWICE = "Null pair"
+"""One model run twice, where every spike is false."""
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -156,6 +156,7 @@ def density_rows(summary: ProbeSummary, divergence: Divergence | None = None) ->
         divergence: whose spikes; the headline divergence by default.
     """
     divergence = divergence or summary.divergence
+    is_main = divergence == summary.divergence
     nulls = {} if summary.null is None else summary.null.false_discoveries.get(divergence, {})
     found = {
         each.method: (
@@ -171,7 +172,7 @@ def density_rows(summary: ProbeSummary, divergence: Divergence | None = None) ->
     }
     right = dict.fromkeys(("Precision", "Precision by chance", "Recall", "Recall by chance"), SHARE)
     return Rows(
-        id="null_spikes" if divergence == summary.divergence else f"null_spikes_{divergence}",
+        id="null_spikes" if is_main else f"null_spikes_{divergence}",
         title=f"Spikes per 1,000 tokens by method ({DIVERGENCE_NAMES[divergence]})",
         first="Method",
         columns={_TWICE: PER_1000, summary.final: PER_1000, "Spikes": COUNT, **right},
@@ -179,9 +180,9 @@ def density_rows(summary: ProbeSummary, divergence: Divergence | None = None) ->
             (name, nulls[method].per_1000_tokens if method in nulls else None, *found.get(method, (None,) * 6))
             for method, name in METHODS.items()
         ),
-        note="In one model run twice every spike is false. Precision: share of spikes on a wrong token; recall: share "
-        "of wrong tokens with a spike; by chance: a rollout's spikes lie anywhere in it.",
-        plots=(Dots(column=summary.final, null=_TWICE) if found else Dots(column=_TWICE),),
+        note="The null pair is one model run twice, where every spike is false. Precision: share of spikes on a wrong "
+        "token; recall: share of wrong tokens with a spike; by chance: a rollout's spikes lie anywhere in it.",
+        plots=(Dots(column=summary.final if found else _TWICE, null=_TWICE if found else ""),) if is_main else (),
     )
 
 

@@ -153,14 +153,15 @@ def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
     labels = list(dict.fromkeys(category.checkpoint for category in summary.categories))
     columns = {name: name.replace("_", " ").capitalize() for name in names}
-    drawn = [columns[each.category] for each in final if (each.share_divergence or 0.0) > _LEAST_SHARE]
+    num = sum((category.share_divergence or 0.0) > _LEAST_SHARE for category in final)
+    drawn = tuple(columns.values())[: min(max(num, 2), _MAX_CURVES)]
     return Rows(
         id="category_kl_breakdown",
         title="Mean forward KL by category of the token",
         first="Checkpoint",
         columns=dict.fromkeys(columns.values(), NATS),
         rows=tuple((label, *(means.get((label, name)) for name in columns)) for label in labels),
-        plots=(along_training(inputs, labels, drawn[:_MAX_CURVES]),),
+        plots=(along_training(inputs, labels, drawn),),
     )
 
 
