@@ -320,9 +320,26 @@ def test_the_first_rollout_is_the_one_that_a_token_turns_most(changed: Any) -> N
     index = made(changed(interventions=turn)).index
     assert index["hero"] == 7
     assert index["why"] == (
-        "Of 12 rollouts (dpo-8 wrong, rl-80 right), this is the one where rl-80's token at the spike changes the "
+        "Of 12 rollouts (dpo-8 wrong, rl-80 right), this is the one where rl-80's token at the spike improves the "
         "outcome most; among equals, the one with the largest divergence."
     )
+
+
+def test_where_no_token_helps_the_first_rollout_is_the_one_that_diverges_most(changed: Any) -> None:
+    index = made(changed(interventions=lambda rows: [{**row, "num_successes": 3} for row in rows])).index
+    peaks = [entry["peak"] for entry in index["rollouts"][:12]]
+    assert index["hero"] == peaks.index(max(peaks))
+    assert index["why"].endswith("rl-80 diverges most from dpo-8.")
+
+
+def test_the_first_rollout_is_one_that_is_repaired(inputs: ReportInputs) -> None:
+    finals = {name: replace(final, correct=False) for name, final in inputs.final_completions.items()}
+    assert inputs.tables is not None
+    problem = inputs.tables.sequences["problem_id"][5].as_py()
+    finals[problem] = replace(finals[problem], correct=True)
+    index = made(replace(inputs, final_completions=finals)).index
+    assert index["hero"] == 5
+    assert index["why"].startswith("Of 1 rollout (dpo-8 wrong, rl-80 right, wrong where rl-80 is right), ")
 
 
 def test_the_first_rollout_is_one_that_can_be_read(inputs: ReportInputs, monkeypatch: pytest.MonkeyPatch) -> None:

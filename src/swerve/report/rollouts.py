@@ -75,7 +75,11 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     num_held = max(1, int(np.searchsorted(num_cells, MAX_CELLS, side="right")))
 
     listed = [{**rollouts.entry(number), "held": number < num_held} for number in range(len(layout.lengths))]
-    hero, why = _hero(listed, rollouts.repaired, summary)
+    populations = [
+        {"id": name, "title": population_title(name, summary), "note": population_note(name, source, summary)}
+        for name, source in layout.populations.items()
+    ]
+    hero, why = _hero(listed, rollouts.repaired, populations[0]["title"], summary)
     index = {
         "reference": summary.reference,
         "final": summary.final,
@@ -86,10 +90,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "codes": {"lowest": LOWEST, "highest": HIGHEST, "missing": MISSING},
         "words": rollouts.words.texts,
         "categories": rollouts.measured.categories,
-        "populations": [
-            {"id": name, "title": population_title(name, summary), "note": population_note(name, source, summary)}
-            for name, source in layout.populations.items()
-        ],
+        "populations": populations,
         "hero": hero,
         "why": why,
         "rollouts": listed,
@@ -110,10 +111,12 @@ def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _hero(listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], summary: ProbeSummary) -> tuple[int, str]:
-    """Return which rollout stands first on the page, and a sentence that says why."""
+def _hero(
+    listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], title: str, summary: ProbeSummary
+) -> tuple[int, str]:
+    """Return which rollout of the first population stands first on the page, and a sentence that says why."""
     numbers = [number for number, entry in enumerate(listed) if entry["population"] == 0]
-    traits = [population_title(summary.population, summary)]
+    traits = [title]
     # A trait is asked for where some rollout has it, and named where some lack it.
     is_short = [entry["length"] <= _READABLE for entry in listed]
     for trait, has_trait in (
@@ -128,18 +131,18 @@ def _hero(listed: Sequence[Mapping[str, Any]], repaired: Sequence[bool], summary
 
     hero = min(numbers, key=lambda number: rank(listed[number]))
     among = f"Of {counted(len(numbers), 'rollout')} ({', '.join(traits)})"
-    if listed[hero]["effect"] is None:
+    if rank(listed[hero])[0] == 0:
         return hero, f"{among}, this is the one where {summary.final} diverges most from {summary.reference}."
     return hero, (
-        f"{among}, this is the one where {summary.final}'s token at the spike changes the outcome most; "
+        f"{among}, this is the one where {summary.final}'s token at the spike improves the outcome most; "
         "among equals, the one with the largest divergence."
     )
 
 
 def rank(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Return a key by which the rollout comes first whose swapped token, then whose divergence, does most."""
-    own, changed, num = entry["effect"] or (1, 0, 1)
-    return (own - changed) / num, -(entry["peak"] or 0.0)
+    """Return a key by which the rollout comes first whose swapped token helps most, then the one that diverges most."""
+    own, changed, num = entry["effect"] or (0, 0, 1)
+    return min(0.0, (own - changed) / num), -(entry["peak"] or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
