@@ -12,7 +12,11 @@ from swerve.cli.app import app
 
 _PAGES = (
     ("commands-train", "Commands: training", ("demo", "train", "study", "runs", "recipes", "config")),
-    ("commands-models", "Commands: models and reports", ("sample", "eval", "probe", "report", "export", "serve")),
+    (
+        "commands-models",
+        "Commands: models and reports",
+        ("sample", "eval", "probe", "report", "view", "export", "serve"),
+    ),
     ("commands-data", "Commands: data and graders", ()),  # and whatever the others do not name
 )
 

@@ -17,8 +17,9 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config import Config
 from swerve.errors import SwerveError
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, hundredths
 from swerve.notebook import counted, html_rows
+from swerve.progress import format_duration, one_line
 from swerve.recipes.loader import load_config
 
 if TYPE_CHECKING:
@@ -177,15 +178,36 @@ def describe_run(path: Path) -> dict[str, Any]:
     try:
         record = run.read_provenance()
         entry["status"], entry["date"], entry["seconds"] = run.status, record.get("date"), record.get("seconds")
-        stages = load_config(run.config_path).stages
-        entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
+        stages = record.get("stages") or {}
+        entry["stages"], entry["num_steps"] = list(stages), sum(stages.values()) or None
 
-        # The best of all steps, and how far the run has come.
+        # The best of all steps, and how far the run has come; seconds are recorded where a training ends.
         records = read_metrics(run.metrics_path)
         entry["last_step"] = records[-1]["step"] if records else None
+        entry["seconds"] = entry["seconds"] or round(sum(step.get("seconds") or 0.0 for step in records), 1) or None
         return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
     except SwerveError as error:
         return {**entry, "error": str(error)}
+
+
+def entry_texts(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `describe_run` knows as people read it, by the heading of its column.
+
+    >>> entry_texts({**dict.fromkeys(("date", "last_step", "accuracy", "reward", "stages")), "name": "mine",
+    ...              "status": "training", "seconds": 75})["trained for"]
+    '1 min 15 s'
+    """
+    accuracy, reward = entry["accuracy"], entry["reward"]
+    return {
+        "run": one_line(entry["name"]),
+        "began": f"{entry['date']} UTC" if entry["date"] else "-",
+        "trained for": format_duration(entry["seconds"]) if entry["seconds"] else "-",
+        "status": entry["status"] or "unreadable",
+        "stages": "unreadable" if entry["stages"] is None else ", ".join(entry["stages"]) or "-",
+        "steps": "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}",
+        "best accuracy": "-" if accuracy is None else f"{hundredths(accuracy['value'])}% ({accuracy['at']})",
+        "best reward": "-" if reward is None else f"{reward['value']:.3f} ({reward['at']})",
+    }
 
 
 def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:

@@ -113,7 +113,9 @@ def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
 
 def make_run(path: Path, *overrides: str) -> RunDirectory:
     run = RunDirectory(path)
-    run.create(config_yaml=dump_yaml(load_config("demo_addition", overrides)), provenance={})
+    config = load_config("demo_addition", overrides)
+    stages = {stage.label: stage.steps for stage in config.stages}
+    run.create(config_yaml=dump_yaml(config), provenance={"stages": stages})
     return run
 
 

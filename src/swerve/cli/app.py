@@ -32,6 +32,7 @@ from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
+from swerve.cli.view import view
 from swerve.errors import (
     DiskFullError,
     InterruptedRunError,
@@ -86,6 +87,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "serve": serve,
     "export": export_checkpoint,
     "report": report,
+    "view": view,
     "runs": list_runs,
     "recipes show": show_recipe,
     "config show": show_config,

@@ -17,8 +17,7 @@ from swerve.cli.console import print_json, print_text
 from swerve.cli.options import Json, Overrides, Recipe, Result, check_choice
 from swerve.cli.text import table, wrapped
 from swerve.errors import ConfigError, MissingExtraError, SwerveError
-from swerve.estimates import hundredths
-from swerve.progress import format_duration, one_line
+from swerve.progress import one_line
 
 if TYPE_CHECKING:
     from swerve.config import Config
@@ -248,22 +247,6 @@ def show_schema(
 _COLUMNS = ("RUN", "BEGAN", "TRAINED FOR", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
 
 
-def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    stages = ", ".join(entry["stages"]) if entry["stages"] is not None else "unreadable"
-    steps = "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}"
-    accuracy, reward = entry["accuracy"], entry["reward"]
-    return (
-        one_line(entry["name"]),
-        f"{entry['date']} UTC" if entry["date"] else "-",
-        "-" if not entry["seconds"] else format_duration(entry["seconds"]),
-        entry["status"] or "unreadable",
-        stages,
-        steps,
-        "-" if accuracy is None else f"{hundredths(accuracy['value'])}% ({accuracy['at']})",
-        "-" if reward is None else f"{reward['value']:.3f} ({reward['at']})",
-    )
-
-
 def list_runs(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to look.")] = Path("runs"),
 ) -> Result:
@@ -275,11 +258,12 @@ def list_runs(
       swerve runs
       swerve runs --dir runs/studies/mine/runs/none
     """
-    from swerve.run import describe_run
+    from swerve.run import describe_run, entry_texts
 
     entries = [describe_run(path.parent) for path in sorted(directory.glob("*/run.json"))]
     entries.sort(key=lambda entry: entry["date"] or "")
     for entry in entries:
         if "error" in entry:
             sys.stderr.write(f"swerve: warning: {one_line(entry['error'])}\n")
-    return Result(entries, table([_COLUMNS, *map(_row, entries)]) if entries else f"No runs in {directory}/.")
+    texts = [_COLUMNS, *(tuple(entry_texts(entry)[name.lower()] for name in _COLUMNS) for entry in entries)]
+    return Result(entries, table(texts) if entries else f"No runs in {directory}/.")

@@ -83,11 +83,22 @@ def measured_folds(*folds: Fold) -> tuple[Fold, ...]:
 
 def render(page: Page) -> str:
     """Return a page as text. It needs no network and runs no script or style but its own."""
+    shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
+    shown += [part for fold in page.folds for part in fold.parts if isinstance(part, Rows)]
+    data = {
+        "csv": {rows.id: csv_text(rows.records) for rows in shown},
+        "rollouts": None if page.rollouts is None else page.rollouts.index,
+    }
+    return fill_template("page.html.j2", scripts=_SCRIPTS, styles=_STYLES, data=data, page=page)
+
+
+def fill_template(template: str, *, scripts: Sequence[str], styles: Sequence[str], data: Any, **context: Any) -> str:
+    """Return what a template of `assets` makes of `context`, with scripts, styles, and `data` for the scripts."""
     # Templates take a moment to import, which importing the package must not.
     import jinja2
     from markupsafe import Markup
 
-    scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
+    script, style = _asset(scripts), _asset(styles)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("swerve.report", "assets"),
         autoescape=True,
@@ -97,19 +108,13 @@ def render(page: Page) -> str:
     )
     environment.filters["rich"] = lambda text: Markup(_rich(text))
     environment.filters["plots"] = lambda rows: list(map(Markup, plots_svg(rows)))
-    shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
-    shown += [part for fold in page.folds for part in fold.parts if isinstance(part, Rows)]
-    data = {
-        "csv": {rows.id: csv_text(rows.records) for rows in shown},
-        "rollouts": None if page.rollouts is None else page.rollouts.index,
-    }
-    return environment.get_template("page.html.j2").render(
-        page=page,
-        policy=_policy(scripts, styles),
+    return environment.get_template(template).render(
+        policy=_policy(script, style),
         # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
-        script=Markup(scripts),
-        style=Markup(styles),
+        script=Markup(script),
+        style=Markup(style),
         data=Markup(json_block(data)),
+        **context,
     )
 
 

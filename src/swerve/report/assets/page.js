@@ -21,11 +21,11 @@ function leadingNumber(text) {
   return found ? Number(found[0].replace("\u2212", "-").replaceAll(",", "")) : null;
 }
 
-// Sort the rows of a table by a column; what was not measured comes last either way.
+// Sort the rows of a table by a column (`data-value` of a cell, if it has one); what was not measured comes last.
 function sortTable(table, index, isRising) {
   const body = table.tBodies[0];
   const keyed = [...body.rows].map((row) => {
-    const text = row.cells[index].textContent;
+    const cell = row.cells[index], text = cell.dataset.value ?? cell.textContent;
     return { row, number: leadingNumber(text), text };
   });
   const direction = isRising ? 1 : -1;

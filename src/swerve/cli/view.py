@@ -1,0 +1,48 @@
+"""`swerve view`: look at runs in a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from swerve.cli.console import print_text
+
+
+def view(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("runs"),
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port.  [default: any that is free]")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Show the runs, probes, studies and samples below a folder in a browser.
+
+    The list and runs in training follow what is written. The server runs on this machine only, changes nothing, and
+    serves whoever knows the address that it prints; Ctrl-C stops it.
+
+    Examples:
+      swerve view
+      swerve view runs/studies/mine --port 8080 --no-browser
+    """
+    from swerve.view.server import ViewServer
+
+    with ViewServer(folder, port=port) as server:
+        print_text(server.url)
+        sys.stderr.write("swerve: Ctrl-C stops it\n")
+        if not no_browser and _has_display():
+            import webbrowser
+
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+
+
+def _has_display() -> bool:
+    """Whether a browser has a window to open in."""
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
