@@ -14,7 +14,6 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.pop("COLUMNS", None)  # which readline sets in the parent of parallel workers, and tables would be folded at
-os.environ.setdefault("MATPLOTLIBRC", str(Path(__file__).with_name("matplotlibrc")))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, where Ctrl-C tests would wait
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -124,7 +124,7 @@ token_heat_map = _plot("token_heat_map")
 training_curves = _plot("training_curves")
 
 
-def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes:
+def study_comparison(source: str | Path | Study, ax: Axes | Sequence[Axes] | None = None) -> tuple[Axes, ...]:
     """Draw the differences of a study's variants from its baseline, with the intervals that its verdicts rest on.
 
     Args:
@@ -140,7 +140,7 @@ def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes
     drawing = study_drawings(study).get("study_comparison")
     if drawing is None:
         raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")
-    return _draw(drawing, ax)[0]
+    return _draw(drawing, ax)
 
 
 def __dir__() -> list[str]:

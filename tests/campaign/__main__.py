@@ -56,7 +56,6 @@ def main() -> None:
     given = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("MATPLOTLIBRC", str(Path(__file__).parents[1] / "matplotlibrc"))
     own = (one.name for one in pkgutil.walk_packages(swerve.__path__, "swerve.") if not one.name.endswith("__main__"))
     for name in (*_IMPORTED, *own):
         importlib.import_module(name)

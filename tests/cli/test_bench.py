@@ -91,7 +91,7 @@ def _arguments(rollouts: Path | str, folders: dict[str, Path], *more: str, **nam
 def test_tables_figure_and_text(swerve: Swerve, folders: dict[str, Path], rollouts: Path) -> None:
     status, out, err = swerve(*_arguments(rollouts, folders))
     assert status == 0, err
-    names = ["estimators.json", "estimators.pdf", "estimators.png"]
+    names = ["estimators.csv", "estimators.json", "estimators.pdf", "estimators.png"]
     assert sorted(path.name for path in Path("estimators").iterdir()) == names
     audit = read_json(Path("estimators/estimators.json"))
     assert (audit["num_tokens"], audit["num_sequences"], audit["num_left_out"]) == (12, 3, 0)
@@ -102,7 +102,7 @@ def test_tables_figure_and_text(swerve: Swerve, folders: dict[str, Path], rollou
     assert set(audit["versions"]) == {"swerve", "torch", "transformers"}
     assert "12 tokens of 3 sequences, temperature 1;" in out
     assert ["k1", "loss", "-", "1.000", "-", "zero:", "no", "pull", "at", "all"] in map(str.split, out.splitlines())
-    assert out.splitlines()[-1] == "Wrote estimators/estimators.pdf"
+    assert out.splitlines()[-1] == "Wrote estimators/estimators.csv"
     assert "audit: 12/12, done" in err
 
 
@@ -125,7 +125,7 @@ def test_figures_are_those_of_the_models(swerve: Swerve, folders: dict[str, Path
     assert audit["temperature"] == 0.7
     assert audit["exact"]["reverse_kl"] == pytest.approx(kl, rel=1e-6)
     assert audit["values"][0]["realised"]["mean"] == pytest.approx(realised, rel=1e-6)
-    assert audit["files"] == ["x/estimators.json", "x/estimators.png", "x/estimators.pdf"]
+    assert audit["files"] == [f"x/estimators.{suffix}" for suffix in ("json", "png", "pdf", "csv")]
 
 
 def test_a_table_of_rollouts_and_checkpoints_of_a_run(

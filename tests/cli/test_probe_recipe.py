@@ -65,7 +65,7 @@ def outcome(err: str) -> dict[str, str]:
     return {name: said.split(" ")[0].rstrip(",") for name, _, said in lines if name.split(" ")[0] in STEPS}
 
 
-SKIPPED = {"sample dpo", "sample step-2", "divergence", "analysis", "figures", "report"}
+SKIPPED = {"sample dpo", "sample step-2", "divergence", "analysis", "report"}
 
 
 @pytest.mark.slow
@@ -90,9 +90,9 @@ def test_what_is_done_is_not_done_again(
     assert loads == []
     assert (probed.report_path / "index.html").read_bytes() == page
     # The report alone needs no model; with other options it is written anew.
-    status, out, err = swerve("probe", "six.yaml", "--steps", "report,figures", "report.max_rollouts=1")
-    assert (status, outcome(err)) == (0, {"figures": "done", "report": "done"})
-    assert out == "Figures: probe-six/report/figures\nReport: probe-six/report/index.html\n"
+    status, out, err = swerve("probe", "six.yaml", "--steps", "report", "report.max_rollouts=1")
+    assert (status, outcome(err)) == (0, {"report": "done"})
+    assert out == "Report: probe-six/report/index.html\n"
     assert loads == []
     # A damaged table is made again.
     monkeypatch.undo()
@@ -175,7 +175,7 @@ def test_wrong_files(swerve: Swerve, recipe: Path, old: str, new: str, message: 
         (["six.yaml", "--steps", "analysys"], "there is no step 'analysys'; did you mean 'analysis'?"),
         (["six.yaml", "--reference", "x"], "--reference: six.yaml says it; change it there, or with KEY=VALUE"),
         (["six.yaml", "--use-responses", "x"], "--use-responses: six.yaml says it"),
-        (["six.yaml", "--steps", "report"], "figures and report need the step analysis; add it to --steps"),
+        (["six.yaml", "--steps", "report"], "the report needs the step analysis; add it to --steps"),
         (["mine", "--steps", "report"], "--steps needs a recipe"),
         (["none.yaml"], "'none.yaml' does not exist"),
     ],

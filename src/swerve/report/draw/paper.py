@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
@@ -15,7 +15,7 @@ from swerve.artifacts.files import atomic_path, write_text
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text
-from swerve.report.draw.svg import axis_steps, axis_ticks, place_text, tick_text
+from swerve.report.draw.svg import MANY, axis_steps, axis_ticks, place_text, thinned, tick_text
 from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _LETTER = 0.062
 """Width of a letter of that size, in inches."""
 _LINE = 0.145
 _MAX_LABEL = 60
-_MANY = 24
-"""Points of a curve from which it has no markers."""
 _STYLE: dict[Any, Any] = {
     "font.size": _TEXT,
     "font.family": FONT,
@@ -146,13 +144,27 @@ class Drawing:
 
 def rows_drawing(rows: Rows) -> Drawing:
     """Return the figure of rows: a panel for each of their plots."""
-    return Drawing(name=rows.id, title=rows.title, panels=rows_panels(rows), records=rows.kept.records)
+    return Drawing(name=rows.id, title=rows.title, panels=tuple(rows_panels(rows)), records=rows.kept.records)
 
 
-def rows_panels(rows: Rows) -> tuple[Panel, ...]:
-    """Return a panel for each plot of rows in which something was measured."""
+def rows_panels(rows: Rows) -> Iterator[Panel]:
+    """Yield a panel for each plot of rows in which something was measured."""
     kept = rows.kept
-    return tuple(_dots_panel(kept, plot) if isinstance(plot, Dots) else curves_panel(kept, plot) for plot in kept.plots)
+    for plot in kept.plots:
+        yield _dots_panel(kept, plot) if isinstance(plot, Dots) else curves_panel(kept, plot)
+
+    # At a single checkpoint what would be curves are dots, a row for each.
+    for plot in rows.plots if len(kept.rows) == 1 else ():
+        names = (
+            [name for name in kept.columns if name in (plot.columns or kept.columns)]
+            if isinstance(plot, Curves)
+            else []
+        )
+        if names:
+            place = str(kept.rows[0][0])
+            turned = tuple((name, kept.column(name)[0]) for name in names)
+            one = Rows(id=rows.id, title=rows.title, columns={place: kept.columns[names[0]]}, rows=turned)
+            yield _dots_panel(one, Dots(column=place, greys=plot.greys))
 
 
 def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
@@ -205,36 +217,53 @@ def _lines_of_axes(figure: Figure, grid: Sequence[Sequence[Panel]], heights: Seq
     return lines
 
 
+def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
+    """Return a figure whose panels and labels have their places, without the numbers of ticks that would touch."""
+    # The object interface with its own canvas: pyplot would keep state and may look for a display.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = figure_of(draw_figure(drawing, Figure, look)[0])
+    FigureCanvasAgg(figure)
+    with rc_context(_STYLE):
+        # Placed once; `savefig` would do so for each format, and draw each twice.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            last = None
+            for label in axis.get_ticklabels():
+                box = label.get_window_extent().expanded(1.1, 1.0)
+                if last is not None and box.overlaps(last):
+                    label.set_visible(False)
+                elif label.get_text():
+                    last = box
+    return figure
+
+
 def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEFAULT_LOOK) -> tuple[Path, ...]:
     """Write every figure, and its numbers as `.csv`; the same bytes every time.
 
     Raises:
         DiskFullError: no room.
     """
-    # The object interface with its own canvas: pyplot would keep state and may look for a display.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
     canvases = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
     paths = []
     for drawing in drawings:
-        figure = figure_of(draw_figure(drawing, Figure, look)[0])
-        FigureCanvasAgg(figure)
-        with rc_context(_STYLE):
-            # Panels and labels are placed once; `savefig` would do so for each format, and draw each twice.
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")
-            _thin_ticks(figure)
-            for suffix in look.formats:
-                path = directory / f"{drawing.name}.{suffix}"
-                figure.dpi = _DPI
-                with atomic_path(path) as temporary:
-                    write = getattr(canvases[suffix](figure), f"print_{suffix}")
-                    write(temporary, metadata=FORMATS[suffix])
-                paths.append(path)
+        figure = lay_out(drawing, look)
+        for suffix in look.formats:
+            path = directory / f"{drawing.name}.{suffix}"
+            figure.dpi = _DPI
+            with atomic_path(path) as temporary, rc_context(_STYLE):
+                write = getattr(canvases[suffix](figure), f"print_{suffix}")
+                write(temporary, metadata=FORMATS[suffix])
+            paths.append(path)
         paths.append(directory / f"{drawing.name}.csv")
         write_text(paths[-1], csv_text(drawing.records))
     return tuple(paths)
@@ -328,8 +357,13 @@ def _height(panel: Panel, width: float) -> float:
 
 
 def _key_columns(names: Sequence[str], room: float) -> int:
-    each = _LETTER * max(len(label_text(name)) for name in names) + 0.38
+    each = _LETTER * min(room / _LETTER, max(len(label_text(name)) for name in names)) + 0.38
     return max(1, min(len(names), int((room + 0.11) / each)))
+
+
+def _key_name(name: str) -> str:
+    """Return a name that a legend does not leave out, as it does those that begin with an underscore."""
+    return label_text(f" {name}" if name.startswith("_") else name)
 
 
 def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
@@ -339,24 +373,13 @@ def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
     if not panel.key:
         axes.set_title(title)
         return
+    handles, _ = axes.get_legend_handles_labels()
+    limit = int((room - 0.3) / _LETTER)
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, room), title=title or None,
-        title_fontproperties={"weight": "bold", "size": _TEXT}, alignment="left", borderaxespad=0.2,
-        columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+        handles, [label_text(name, limit=limit) for name in panel.key], loc="lower left", bbox_to_anchor=(0.0, 1.0),
+        ncols=_key_columns(panel.key, room), title=title or None, alignment="left", borderaxespad=0.2,
+        title_fontproperties={"weight": "bold", "size": _TEXT}, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
     )  # fmt: skip
-
-
-def _thin_ticks(figure: Figure) -> None:
-    """Hide the numbers of ticks that would touch the one before."""
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            last = None
-            for label in axis.get_ticklabels():
-                box = label.get_window_extent().expanded(1.1, 1.0)
-                if last is not None and box.overlaps(last):
-                    label.set_visible(False)
-                elif label.get_text():
-                    last = box
 
 
 def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
@@ -402,7 +425,7 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
             axes.errorbar(
                     mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]], markersize=3.5,
                     elinewidth=1.2, linestyle="none", color=GREY if is_null else HUE, marker="s" if is_null else "o",
-                    label=label_text(column) if place == known[0][0] else None,
+                    label=_key_name(column) if place == known[0][0] else None,
                 )  # fmt: skip
     axes.set_yticks(range(len(names)), [_wrapped(name, _name_width(width)) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -410,12 +433,13 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
     axes.grid(axis="y", visible=False)
 
     # All rows have one axis, with a line where no effect, or chance, is.
-    at = () if plot.at is None else (plot.at,)
-    ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=at)
+    band = [] if plot.at is None else [plot.at - plot.margin, plot.at + plot.margin]
+    ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=band)
     axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
     axes.set_xlim(*_limits(ticks, unit))
-    for value in at:
-        axes.axvline(value * unit.scale, color=GREY, linewidth=0.8, zorder=0)
+    if plot.at is not None:
+        axes.axvline(plot.at * unit.scale, color=GREY, linewidth=0.8, zorder=0)
+        axes.axvspan(band[0] * unit.scale, band[1] * unit.scale, color=GREY, alpha=0.15, linewidth=0, zorder=0)
     set_labels(axes, width, x=_axis_title(list(columns), unit))
 
 
@@ -436,18 +460,19 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> None:
     columns = plot.columns or tuple(rows.columns)
     unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
     for index, name in enumerate(columns):
-        known = [(x, _ends(y)) for x, y in zip(plot.places, rows.column(name), strict=True) if _is_number(y)]
+        cells = zip(plot.places, rows.column(name), strict=True)
+        known = [(x, _ends(y)) for x, y in thinned([(x, y) for x, y in cells if _is_number(y)])]
         x, (mean, low, high) = [x for x, _ in known], ([unit.scale * y[end] for _, y in known] for end in range(3))
         colour = GREY if name in plot.greys else next(colours)
         axes.plot(
             x, mean, color=colour, linestyle=LINES[index % len(LINES)],
-            label=label_text(name) if len(columns) + len(plot.levels) > 1 else None,
-            marker=MARKERS[index % len(MARKERS)] if len(known) <= _MANY else None,
+            label=_key_name(name) if len(columns) + len(plot.levels) > 1 else None,
+            marker=MARKERS[index % len(MARKERS)] if len(known) <= MANY else None,
         )  # fmt: skip
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     for index, (name, level) in enumerate(plot.levels.items()):
         dashes = (0, ((2, 3), (6, 2))[index % 2])
-        axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=label_text(name))
+        axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=_key_name(name))
         axes.axhspan(level.low * unit.scale, level.high * unit.scale, color=GREY, alpha=0.1, linewidth=0)
 
     ticks = axis_ticks(unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])

@@ -20,7 +20,7 @@ _CAPTION = 24
 """Height of what stands over a plot of dots beside another: the name of its column."""
 _SHORT = 4
 """Characters of a unit that leaves the number before it its room."""
-_MANY, MAX_POINTS = 24, 400
+MANY, MAX_POINTS = 24, 400
 """Curves of more places have no dots and round numbers along their axis; of more points some are left out."""
 _MAX_NAME, _MAX_END = 64, 15
 """Characters of a name above its row, and beside the end of its line."""
@@ -189,7 +189,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
                 continue
             yield f'<g class="{kind}">'
             yield from _curve(thinned(known), y)
-            for at, cell in known if len(known) <= _MANY else ():
+            for at, cell in known if len(known) <= MANY else ():
                 text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
                 dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
                 yield f"{dot}<title>{text}</title></circle>"
@@ -243,7 +243,7 @@ def axis_steps(plot: Curves) -> list[tuple[float, float]]:
     >>> axis_steps(Curves(x=tuple(range(1, 102))))
     [(0.24, 25.0), (0.49, 50.0), (0.74, 75.0), (0.99, 100.0)]
     """
-    if len(plot.x) <= _MANY or plot.is_log:
+    if len(plot.x) <= MANY or plot.is_log:
         return list(zip(plot.places, plot.x, strict=True))
     first, last = plot.x[0], plot.x[-1]
     return [((tick - first) / (last - first), tick) for tick in nice_ticks(first, last) if first <= tick <= last]
