@@ -229,9 +229,10 @@ class Rows:
         ('Throughout: length 59; traces right as right.', ('a', '10.0%'))
         """
         places = [at for at, row in enumerate(self.rows) if any(cell is not None for cell in row[1:])]
-        cells = {
-            name: tuple(unit.bounded(self.column(name)[at]) for at in places) for name, unit in self.columns.items()
-        }
+        cells: dict[str, tuple[Cell, ...]] = {}
+        for name, unit in self.columns.items():
+            column = self.column(name)
+            cells[name] = tuple(unit.bounded(column[at]) for at in places)
         cells = {name: column for name, column in cells.items() if any(cell not in (None, "") for cell in column)}
         same = self._same(cells) if len(places) > 1 else {}
         cells = {name: column for name, column in cells.items() if name not in same}
