@@ -82,8 +82,8 @@ def test_curves_of_other_scales_have_plots_of_their_own() -> None:
     first, second = parsed(ALONG.kept)
     assert first.get("aria-label") == second.get("aria-label") == "Along training"
     dots = [[float(str(dot.get("cx"))[:-1]) for dot in plot.iter("circle")] for plot in (first, second)]
-    assert dots[0] == pytest.approx([11, 44.5, 78])  # 0 lies a step left of 1 where places are logarithmic
-    assert dots[1] == pytest.approx([11, 11 + 67 / 80, 78], abs=0.01)
+    assert dots[0] == pytest.approx([14, 46, 78])  # 0 lies a step left of 1 where places are logarithmic
+    assert dots[1] == pytest.approx([14, 14 + 64 / 80, 78], abs=0.01)
     titles = [str(title.text) for title in first.iter("title")]
     assert titles[2] == "JS, rl-80: 0.300 (0.200 to 0.693)"
 

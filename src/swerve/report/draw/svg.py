@@ -13,7 +13,7 @@ from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 _ROW = 34
 """Height of a row of a dot plot, in pixels: its name above its line."""
 _CURVES = 150
-_LEFT, _RIGHT = 11.0, 78.0
+_LEFT, _RIGHT = 14.0, 78.0
 """Where the axes of curves begin and end, in percent of the width; names stand to the right."""
 _LINE = 13
 _CAPTION = 24
