@@ -23,7 +23,9 @@ from swerve.artifacts.tables import read_table, write_table
 from swerve.config import ReportConfig
 from swerve.report.page import render
 from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.rows import Rows
 from swerve.report.run_page import all_findings, run_page
+from swerve.report.topics.topic import Topic
 
 
 def _beside(name: str) -> ModuleType:
@@ -182,6 +184,12 @@ def inputs_of(filled: Any) -> Callable[..., ReportInputs]:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[[Topic, ReportInputs], dict[str, Rows]]:
+    """Return what a topic measured of a run, by id."""
+    return lambda topic, inputs: {rows.id: rows.kept for rows in topic.rows(inputs) if rows.measured}
 
 
 @pytest.fixture(scope="session")

@@ -183,7 +183,7 @@ def test_responses_from_elsewhere_are_told_as_such(synthetic: Any, entries: Any,
 def test_without_a_probe_the_page_says_what_was_evaluated(synthetic: Any, tmp_path: Path) -> None:
     run = synthetic.write_synthetic_run(tmp_path / "run", probe=False)
     page = Page(write_page(run, options=ReportConfig()).read_text(encoding="utf-8"))
-    assert "46.5% to 99.2% right" in page.text, page.text
+    assert "47.0% to 99.5%" in page.text
     assert "Where the checkpoints differ from the reference was not measured." in page.text
     assert not any(attributes.get("id") == "hero" for _, attributes in page.tags)
     assert not (run.report_path / "figures").exists()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, read_table
-from swerve.report import rollouts
+from swerve.report import layout, rollouts
 from swerve.report.cells import decoded
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Payload, outside_spaces, rollout_payload, split_pieces
@@ -142,7 +142,7 @@ def test_top_tokens_are_those_of_the_table(run: RunDirectory, payload: Payload) 
 def test_of_too_many_top_tokens_those_of_two_models_and_at_spikes_stay(
     inputs: ReportInputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollouts, "_MAX_TOPS", 10)
+    monkeypatch.setattr(layout, "_MAX_TOPS", 10)
     payload = made(inputs)
     block = unpacked(payload, 0)
     last, tokens = len(payload.index["checkpoints"]), set(range(len(block.words)))

@@ -57,6 +57,7 @@ def study() -> Study:
         ),
         runs=(
             StudyRun(variant="none", seed=0, path="runs/none/seed-0", state="trained", checkpoint="rl-4",
+                     task="digits", model="tiny model",
                      values={"accuracy": 0.5}),
             StudyRun(variant="kl", seed=2, path="runs/kl/seed-2", state="failed", reason="no <room>"),
         ),
@@ -87,21 +88,31 @@ def ascii_cells(rows: list[list[str]]) -> list[list[str]]:
 
 def test_tables_say_what_the_record_says(study):
     assert ascii_cells(difference_rows(study, "accuracy").text_table) == [
-        ["Variant", "Seeds", "Greedy accuracy", "Over seeds", "p, seeds", "d", "Over problems", "p, problems"],
-        ["none", "3", "50.0% (40.0 to 60.0)", "", "", "", "", ""],
-        ["kl", "3", "60.0%", "+10.0 (-2.0 to +22.0)", "0.12", "+1.50", "+10.0 (+7.0 to +13.0)", "<0.001"],
+        [
+            "Variant",
+            "Seeds",
+            "Greedy accuracy",
+            "Over seeds",
+            "p, seeds",
+            "d",
+            "Over problems",
+            "p, problems",
+            "Collapsed",
+        ],
+        ["none", "3", "50.0% (40.0 to 60.0)", "", "", "", "", "", ""],
+        ["kl", "3", "60.0%", "+10.0 (-2.0 to +22.0)", "0.12", "+1.50", "+10.0 (+7.0 to +13.0)", "<0.001", "1"],
     ]
     assert measures_rows(study).text_table == [
-        ["Variant", "Greedy accuracy", "Completion length", "Collapsed"],
-        ["none", "50.0% (40.0 to 60.0)", "", "0"],
-        ["kl", "60.0%", "57.2", "1"],
+        ["Variant", "Greedy accuracy", "Completion length"],
+        ["none", "50.0% (40.0 to 60.0)", ""],
+        ["kl", "60.0%", "57.2"],
     ]
     assert kinds_rows(study).text_table == [
         ["Variant", "easy", "hard"],
         ["start", "25.0%", ""],
         ["kl", "50.0% (40.0 to 60.0)", "12.5%"],
     ]
-    assert [len(table) for table in study_tables(study)] == [3, 3, 3]
+    assert [len(table) for table in study_tables(study)] == [3, 2, 3, 3]
 
 
 def test_what_a_study_can_find_says_what_it_rests_on(study):
@@ -114,8 +125,8 @@ def test_what_a_study_can_find_says_what_it_rests_on(study):
 def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(study):
     page = study_page(study, options=ReportConfig())
     assert page.sentence.replace("\N{MINUS SIGN}", "-") == (
-        "**`b` varied**, recipe `r`, 3 seeds. In greedy accuracy, against `none`: **`kl` is not shown to differ**, "
-        "+10.0 points (-2.0 to +22.0)."
+        "**`b` varied** on digits with a tiny model, recipe `r`, 3 seeds. In greedy accuracy, against `none`: "
+        "**`kl` is not shown to differ**, +10.0 points (-2.0 to +22.0)."
     )
     assert page.lead == "No rule was named before these runs, so differences are described and nothing is decided."
     assert page.caution == "Not counted: 1 of 2 runs; collapsed: 0. The table of runs says which."
@@ -147,7 +158,7 @@ def test_without_several_seeds_only_the_problems_of_these_runs_are_told_of(study
     rows = outcome_rows(study.model_copy(update={"differences": (alone,)}))
     assert rows is not None
     assert rows.rows[0][1:5] == (Estimate(mean=0.1, low=0.07, high=0.13), 2e-5, "400 problems", "higher")
-    assert str(rows.rows[0][5]).startswith("This is about these runs alone")
+    assert str(rows.rows[0][5]).startswith("this is about these runs alone")
 
 
 def test_a_run_with_a_page_is_linked_and_hostile_names_stay_text(study, tmp_path: Path):
@@ -222,7 +233,7 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
     page = study_page(judged, options=ReportConfig())
     assert page.lead == rule
     assert page.verdicts[0].text == (
-        "The line is no difference, the band less than the 5 points that matter. Intervals have 95.0%."
+        "The line is no difference, the band less than the 5 points that matter. 95% intervals."
     )
     written = write_study_figures(judged, tmp_path)
     assert {path.name for path in written if path.suffix == ".csv"} == {"study-accuracy.csv", "study_comparison.csv"}
@@ -247,4 +258,4 @@ def test_a_study_without_any_evaluation_has_a_page(study):
     page = study_page(empty, options=ReportConfig())
     assert page.sentence == "**`b` varied**, recipe `r`, 3 seeds: no two variants are evaluated yet."
     assert (page.verdicts, page.folds[-1].id) == ((), "runs")
-    assert next(study_tables(empty))[1][:2] == ["kl, seed 2", "failed: no <room>"]
+    assert next(study_tables(empty))[1:] == [["none", "0", ""], ["kl", "0", "1"]]

@@ -100,6 +100,10 @@ class StudyRun(Record):
     """`collapsed`: training stopped there, and what was measured is of the last evaluated checkpoint before."""
     reason: str | None = None
     """Why it is neither trained nor collapsed."""
+    task: str = ""
+    """What its problems are, as its recipe has it."""
+    model: str = ""
+    """Architecture and number of parameters."""
     config_hash: str | None = None
     checkpoint: str | None = None
     """Label of the last evaluated checkpoint."""

@@ -65,14 +65,15 @@ def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str
 
 
 def headlines_text(run: RunDirectory) -> str:
-    """Return the headline numbers of a run, a line each: the first screen of its report."""
+    """Return the verdicts of a run's report, a line each, with the first sentence of what each rests on."""
     from swerve.report.read import read_inputs
     from swerve.report.story import verdicts
 
-    said = verdicts(read_inputs(run, with_tables=False))
-    return "\n".join(
-        wrapped(one_line(f"{verdict.title} {verdict.text}".replace("**", "").replace("`", ""))) for verdict in said
+    said = (
+        f"{verdict.title} {verdict.text.partition('. ')[0].rstrip('.')}.".replace("`", "")
+        for verdict in verdicts(read_inputs(run, with_tables=False))
     )
+    return "\n".join(wrapped(one_line(line)) for line in said)
 
 
 def demo_text(run: RunDirectory, page: Path, *, seconds: float) -> str:

@@ -148,8 +148,8 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         run_name=run.path.resolve().name,
         provenance=provenance,
         config_text=config_text,
-        model=_model(run.checkpoint_path(evaluations[-1].step)) if evaluations else "",
-        task=_task(config_text or ""),
+        model=model_words(run.checkpoint_path(evaluations[-1].step)) if evaluations else "",
+        task=task_words(config_text or ""),
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
@@ -203,7 +203,7 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
 _CLASSES = ("ForCausalLM", "LMHeadModel")
 
 
-def _model(folder: Path) -> str:
+def model_words(folder: Path) -> str:
     """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -224,7 +224,7 @@ def _num_parameters(path: Path) -> int:
     return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
-def _task(config_text: str) -> str:
+def task_words(config_text: str) -> str:
     """Return the kind of a recipe's task in words; empty where no recipe says it."""
     import yaml
 

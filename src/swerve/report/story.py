@@ -85,12 +85,15 @@ def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
 def _accuracy(inputs: ReportInputs) -> Verdict | None:
     """Say whether it became better at the task."""
     measured, summary = accuracies(inputs), inputs.summary
-    if measured is None or measured.difference is None:
+    if measured is None:
         return None
-    first, last = percent(measured.first.mean), percent(measured.last.mean)
-    word = {"above": "Better at the task", "below": "Worse at the task", SAME: "No change of accuracy is shown"}
-    title = f"{word[compared(measured.difference, 0.0)]}: {first} to {last} right."
-    text = f"{points_interval(measured.difference)} points, on {measured.problems}, paired. Null: no change."
+    first, last, word = percent(measured.first.mean), percent(measured.last.mean), "Not compared"
+    text = f"{percent_interval(measured.last)} after, on {measured.problems}; the difference was not measured."
+    if measured.difference is not None:
+        words = {"above": "Better at the task", "below": "Worse at the task", SAME: "No change of accuracy is shown"}
+        word = words[compared(measured.difference, 0.0)]
+        text = f"{points_interval(measured.difference)} points, on {measured.problems}, paired. Null: no change."
+    title = f"{word}: {first} to {last} right."
     test = None if summary is None else summary.mcnemar
     if test is not None:
         text += (

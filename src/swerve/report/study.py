@@ -22,7 +22,6 @@ from swerve.artifacts.study import (
     StudyKind,
     StudyMean,
     StudyRun,
-    StudyTrend,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
@@ -50,6 +49,8 @@ _MAX_NAMED = 3
 """Variants and settings that a sentence names; of more it gives the number."""
 _MAX_SHOWN = 6
 """Differences in other measures that a verdict lists."""
+_MAX_CHANGES = 90
+"""Characters of a variant's changes in one line."""
 _KNOWN: Mapping[str, Measure] = {**CURVES, **MEASURES, **PAIR_MEASURES}
 
 
@@ -72,21 +73,20 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
 def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}) -> Page:
     """Return what the page of a study says; `links`: the addresses of the pages of its runs, by name."""
     seeds, outcomes = ", ".join(map(str, study.seeds)), outcome_rows(study, links)
-    line = f"Made by swerve {study.swerve_version} from recipe {study.recipe} with seeds {seeds}."
+    lost, collapsed = sum(not run.measured for run in study.runs), sum(run.collapse is not None for run in study.runs)
+    num = _num(len(study.runs), "run")
+    caution = f"Not counted: {lost} of {num}; collapsed: {collapsed}. The table of runs says which."
     return Page(
         title=options.title or study.name,
         sentence=_sentence(study, outcomes),
-        lead=_NO_RULE if study.design is None else design_words(study)[0],
-        heading="What the runs show" if study.design is None else "What the study shows",
-        verdicts=() if outcomes is None else tuple(_verdicts(study, outcomes)),
-        caution=_caution(study),
+        lead=design_words(study)[0],
+        heading="What the comparison shows",
+        verdicts=tuple(_verdicts(study, outcomes)) if outcomes.rows else (),
+        caution=caution if lost or collapsed else "",
         folds=measured_folds(*_folds(study, links)),
         terms=_TERMS,
-        provenance=line,
+        provenance=f"Made by swerve {study.swerve_version} from recipe {study.recipe} with seeds {seeds}",
     )
-
-
-_NO_RULE = "No rule was named before these runs, so differences are described and nothing is decided."
 
 
 def run_name(study: Study, run: StudyRun) -> str:
@@ -98,12 +98,12 @@ def _title(measure: str) -> str:
     return sentence_case(_KNOWN[measure].title)
 
 
-def _num(num: int, noun: str) -> str:
+def _num(num: int | None, noun: str) -> str:
     return f"one {noun}" if num == 1 else f"{count(num)} {noun}s"
 
 
-def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows | None:
-    """Return what came out of each variant in the measure that the study is about; None: nothing can be compared.
+def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
+    """Return what came out of each variant in the measure that the study is about.
 
     The study's rule says it; without one the difference over seeds, and without several seeds that over problems.
     """
@@ -112,28 +112,24 @@ def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows | None:
     for each in study.differences:
         value, p, over, note = each.over_seeds, each.p_seeds_adjusted, _num(each.num_seeds, "seed"), ""
         if value is None and each.over_problems is not None:
-            value, p, over = each.over_problems, each.p_problems_adjusted, _num(each.num_problems or 0, "problem")
-            note = "This is about these runs alone: without several seeds nothing is known of another training run."
+            value, p, over = each.over_problems, each.p_problems_adjusted, _num(each.num_problems, "problem")
+            note = "this is about these runs alone: without several seeds nothing is known of another training run"
         words = "not shown to differ"
         if value is not None and p is not None and p < 1 - study.confidence:
             words = "higher" if value.mean > 0 else "lower"
         if (verdict := verdicts.get(each.variant)) is not None:
             value, p = verdict.over_seeds, verdict.p
-            said, _, ends = verdict.words.partition("; ")
-            words, _, reason = said.partition(": ")
-            note = " ".join(filter(None, (reason and f"{sentence_case(reason)}.", ends and f"Note that {ends}.")))
+            words, _, note = verdict.words.partition("; ")
         if each.measure == study.headline:
             rows.append((each.variant, value or each.mean, p, over, words, note))
-    if not rows:
-        return None
-    measure, margin = _KNOWN[study.headline or ""], 0.0 if study.design is None else study.design.margin
+    measure = _KNOWN[study.headline or "accuracy"]
     return Rows(
         id="study_comparison",
         title=f"{sentence_case(measure.title)}, less that of {study.baseline}",
         first="Variant",
         columns={"Difference": difference_unit(measure), "p, Holm": P_VALUE, **dict.fromkeys(_WORDS, TEXT)},
         rows=tuple(rows),
-        plots=(Dots(column="Difference", at=0.0, margin=margin),),
+        plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
         links=links,
     )
 
@@ -141,11 +137,15 @@ def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows | None:
 _WORDS = ("Over", "Verdict", "Note")
 
 
-def _sentence(study: Study, outcomes: Rows | None) -> str:
+def _sentence(study: Study, outcomes: Rows) -> str:
     """Return what was varied on what, and what came out."""
     keys = dict.fromkeys(f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
-    start = f"**{_listed(list(keys), 'settings')} varied**, recipe `{study.recipe}`, {_num(len(study.seeds), 'seed')}"
-    if outcomes is None or study.headline is None:
+    start = f"**{_listed(list(keys), 'settings')} varied**"
+    for word, name in (("on", "task"), ("with a", "model")):
+        known = dict.fromkeys(text for run in study.runs if (text := getattr(run, name)))
+        start += f" {word} {_listed(list(known), f'{name}s')}" if known else ""
+    start += f", recipe `{study.recipe}`, {_num(len(study.seeds), 'seed')}"
+    if study.headline is None or not outcomes.rows:
         return f"{start}: no two variants are evaluated yet."
     said = [f"**`{row[0]}` is {row[4]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
     return f"{start}. In {_KNOWN[study.headline].title}, against `{study.baseline}`: {_listed(said, 'variants')}."
@@ -154,36 +154,27 @@ def _sentence(study: Study, outcomes: Rows | None) -> str:
 def _listed(texts: Sequence[str], noun: str) -> str:
     """Return texts as a sentence lists them; of many the first.
 
-    >>> _listed(["a", "b", "c", "d", "e"], "things")
-    'a, b, c and 2 more things'
+    >>> _listed(["a", "b", "c", "d", "e"], "things"), _listed([], "things")
+    ('a, b, c and 2 more things', 'No things')
     """
-    more = [f"{len(texts) - _MAX_NAMED} more {noun}"] if len(texts) > _MAX_NAMED + 1 else []
-    return listed([*texts[: _MAX_NAMED if more else None], *more] or [f"No {noun}"])
-
-
-def _caution(study: Study) -> str:
-    """Return how many runs collapsed, and how many are not counted."""
-    collapsed, lost = sum(run.collapse is not None for run in study.runs), sum(not run.measured for run in study.runs)
-    said = (
-        f"Not counted: {lost} of {_num(len(study.runs), 'run')}; collapsed: {collapsed}. The table of runs says which."
-    )
-    return said if collapsed or lost else ""
+    if len(texts) > _MAX_NAMED + 1:
+        return listed([*texts[:_MAX_NAMED], f"{len(texts) - _MAX_NAMED} more {noun}"])
+    return listed(texts or [f"No {noun}"])
 
 
 def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     """Yield the comparison as a plot, each variant in words, what else differs, and what could have been found."""
-    headline, design = study.headline or "", study.design
-    band = "" if design is None else f", the band less than the {100 * design.margin:g} points that matter"
-    text = f"The line is no difference{band}. Intervals have {percent(study.confidence)}."
+    headline, level = study.headline or "accuracy", 1 - study.confidence
+    band = f", the band less than the {100 * study.design.margin:g} points that matter" if study.design else ""
+    text = f"The line is no difference{band}. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
     for name, value, p, over, words, note in outcomes.rows:
-        each, said = study.difference_of(headline, str(name)), [f"Over {over}."]
-        if isinstance(p, float):
-            said = [f"Over {over}, {p_words(p)}."]
+        said = [f"Over {over}, {p_words(p if isinstance(p, float) else None)}."]
+        each = study.difference_of(headline, str(name))
         if each is not None and each.over_problems not in (None, value):
             other = changed(_KNOWN[headline], each.over_problems)
             said.append(f"Over {count(each.num_problems)} problems of these same runs {other}.")
-        said += [note] if isinstance(note, str) and note else []
+        said += [f"Note: {note}."] if note else []
         yield Verdict(title=f"`{name}` is {words}, {changed(_KNOWN[headline], value)}", text=" ".join(said))
 
     # Every other measure, what was expected, and what the seeds suffice for.
@@ -193,7 +184,6 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
         if each.measure != headline and (p := each.p_seeds_adjusted) is not None
     ]
     if others:
-        level = 1 - study.confidence
         said = [text for p, text in sorted(others) if p < level]
         yield Verdict(
             title=f"{len(said)} of {_num(len(others), 'difference')} in other measures are shown",
@@ -201,22 +191,20 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
             f"each measure; where nothing differs, about {100 * level:.0f}% of measures show something.",
         )
     if study.trends:
-        said = [f"{trend.variant}: {_expectation(trend)}" for trend in study.trends if trend.is_shown]
+        said = [f"{row[0]}: {row[1]}" for row in trends_rows(study).rows if row[2] == "yes"]
         title = f"{len(said)} of {_num(len(study.trends), 'finding')} from elsewhere are shown"
         yield Verdict(title=title, text=f"{'; '.join(said) or 'None'}.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
 
-def _expectation(trend: StudyTrend) -> str:
-    return f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}"
-
-
 def design_words(study: Study) -> list[str]:
     """Return what was decided before the runs, and which difference they can find."""
     # The rule, how settings are tuned, and what can be found.
     design, lines = study.design, []
-    if design is not None:
+    if design is None:
+        lines.append("No rule was named before these runs, so differences are described and nothing is decided.")
+    else:
         seeds = ", ".join(map(str, study.seeds))
         gain = f" {100 * design.min_gain:g} points and more" if design.min_gain else ""
         lines.append(
@@ -261,11 +249,12 @@ def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -
     for variant in study.variants:
         # What does not apply to the baseline is empty, what was not measured of another is None.
         mean, each = study.mean_of(measure, variant.name), study.difference_of(measure, variant.name)
+        own: tuple[Cell, ...] = (mean.num_seeds, mean.over_seeds or mean.mean) if mean else (0, None)
         cells: tuple[Cell, ...] = ("" if variant.name == study.baseline else None,) * 5
         if each is not None:
             cells = (each.over_seeds or each.mean, each.p_seeds_adjusted, each.effect_size)
             cells += (each.over_problems, each.p_problems_adjusted)
-        rows.append((variant.name, 0 if mean is None else mean.num_seeds, _mean_cell(mean), *cells))
+        rows.append((variant.name, *own, *cells, variant.num_collapsed or ""))
     change = difference_unit(_KNOWN[measure])
     columns = {
         "Seeds": COUNT,
@@ -273,43 +262,38 @@ def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -
         "Over seeds": change,
         "p, seeds": P_VALUE,
     }
+    columns |= {"d": SIGNED, "Over problems": change, "p, problems": P_VALUE, "Collapsed": COUNT}
     return Rows(
         id=f"study-{measure}-differences",
         title=f"{_title(measure)}, and less that of {study.baseline}",
         first="Variant",
-        columns={**columns, "d": SIGNED, "Over problems": change, "p, problems": P_VALUE},
+        columns=columns,
         rows=tuple(rows),
         plots=(Dots(column="Over seeds", at=0.0),),
         links=links,
     )
 
 
-def _mean_cell(mean: StudyMean | StudyKind | None) -> Cell:
-    """Return a mean with its interval over seeds; of one seed the value alone."""
-    return None if mean is None else mean.over_seeds or mean.mean
-
-
-def _grid(id: str, title: str, columns: Mapping[str, Unit], cells: Mapping[str, Mapping[str, Cell]]) -> Rows:
+def means_rows(id: str, title: str, means: Sequence[StudyMean | StudyKind]) -> Rows:
+    """Return means over seeds, of measures or of greedy accuracy by kind of problem."""
+    columns: dict[str, Unit] = {}
+    cells: dict[str, dict[str, Cell]] = {}
+    for mean in means:
+        name = mean.kind if isinstance(mean, StudyKind) else _title(mean.measure)
+        columns[name] = SHARE if isinstance(mean, StudyKind) else measure_unit(_KNOWN[mean.measure])
+        cells.setdefault(mean.variant, {})[name] = mean.over_seeds or mean.mean
     rows = tuple((variant, *map(own.get, columns)) for variant, own in cells.items())
     return Rows(id=id, title=title, first="Variant", columns=columns, rows=rows)
 
 
 def measures_rows(study: Study) -> Rows:
-    """Return the means of all measures over seeds."""
-    columns = {_title(name): measure_unit(_KNOWN[name]) for name in study.measures} | {"Collapsed": COUNT}
-    cells: dict[str, dict[str, Cell]] = {each.name: {"Collapsed": each.num_collapsed} for each in study.variants}
-    for mean in study.means:
-        cells[mean.variant][_title(mean.measure)] = _mean_cell(mean)
-    return _grid("study_means", "Means over seeds", columns, cells)
+    """Return the means of all measures."""
+    return means_rows("study_means", "Means over seeds", study.means)
 
 
 def kinds_rows(study: Study) -> Rows:
     """Return the greedy accuracy by kind of problem, of the start first."""
-    cells: dict[str, dict[str, Cell]] = {}
-    for entry in study.kinds:
-        cells.setdefault(entry.variant, {})[entry.kind] = _mean_cell(entry)
-    kinds = dict.fromkeys((entry.kind for entry in study.kinds), SHARE)
-    return _grid("study_kinds", "Greedy accuracy by kind of problem, means over seeds", kinds, cells)
+    return means_rows("study_kinds", "Greedy accuracy by kind of problem, means over seeds", study.kinds)
 
 
 def trends_rows(study: Study) -> Rows:
@@ -324,7 +308,7 @@ def trends_rows(study: Study) -> Rows:
         rows.append(
             (
                 trend.variant,
-                _expectation(trend),
+                f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
                 {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
                 shown + count(trend.num_runs),
                 ", ".join(levels),
@@ -407,11 +391,8 @@ def runs_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
 
 def study_tables(study: Study) -> Iterator[list[list[str]]]:
     """Yield the tables that the study has something for, the headline's first, each with its heading first."""
-    yield (runs_rows(study) if study.headline is None else difference_rows(study, study.headline)).text_table
-    if study.verdicts and (outcomes := outcome_rows(study)) is not None:
-        yield outcomes.text_table
-    yield measures_rows(study).text_table
-    for rows in (kinds_rows(study), trends_rows(study), trials_rows(study)):
+    compared = difference_rows(study, study.headline or "accuracy"), outcome_rows(study)
+    for rows in (*compared, measures_rows(study), kinds_rows(study), trends_rows(study), trials_rows(study)):
         if rows.rows:
             yield rows.text_table
 
@@ -469,44 +450,23 @@ def _curves(
 
 def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
     """Yield everything that was measured, by topic."""
-    compared = {measure: difference_rows(study, measure, links) for measure in study.measures}
-    yield Fold(
-        id="comparison",
-        title=f"What is different from {study.baseline}?",
-        note="the measure that is compared, with all tests",
-        parts=tuple(compared.values())[:1],
-    )
-    changes = ((each.name, _changes(each.changes)) for each in study.variants)
-    yield Fold(
-        id="design",
-        title="How was it decided?",
-        note="the rule, what variants change, settings that were tried",
-        sentences=tuple(design_words(study)),
-        parts=(
-            Texts(
-                texts=tuple((f"{name}: {', '.join(own)[:90] or 'nothing'}", "\n".join(own)) for name, own in changes)
-            ),
-            trials_rows(study),
-        ),
-    )
-    yield Fold(
-        id="measures",
-        title="What else is different?",
-        note="every measure, with its differences",
-        parts=(measures_rows(study), *tuple(compared.values())[1:]),
-    )
+    compared, *others = (difference_rows(study, measure, links) for measure in study.measures or ("accuracy",))
+    texts = [(each.name, _changes(each.changes) or ["as the recipe"]) for each in study.variants]
+    changes = Texts(texts=tuple((f"{name}: {', '.join(own)[:_MAX_CHANGES]}", "\n".join(own)) for name, own in texts))
+    words = design_words(study)
     start = "The start is the model that the runs began with, where they were evaluated before the first update."
-    kinds = kinds_rows(study)
-    yield Fold(id="kinds", title="On which problems?", note="accuracy by kind", sentences=(start,), parts=(kinds,))
-    trends = trends_rows(study)
-    yield Fold(id="expected", title="Is it as was found elsewhere?", note="expected trends", parts=(trends,))
     bands = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
-    curves = tuple(curves_rows(study))
-    yield Fold(id="training", title="Over training", note="each metric by step", sentences=(bands,), parts=curves)
-    runs = runs_rows(study, links)
-    yield Fold(
-        id="runs", title="What became of the runs?", note="state, collapse, configuration, weights", parts=(runs,)
+    folds: Sequence[tuple[str, str, str, Sequence[str], Sequence[Rows | Texts]]] = (
+        ("comparison", f"What is different from {study.baseline}?", "with all tests", (), (compared,)),
+        ("design", "How was it decided?", "rule, variants, settings", words, (changes, trials_rows(study))),
+        ("measures", "What else is different?", "every measure", (), (measures_rows(study), *others)),
+        ("kinds", "On which problems?", "accuracy by kind", (start,), (kinds_rows(study),)),
+        ("expected", "Is it as was found elsewhere?", "expected trends", (), (trends_rows(study),)),
+        ("training", "Over training", "each metric by step", (bands,), tuple(curves_rows(study))),
+        ("runs", "What became of the runs?", "state, collapse, weights", (), (runs_rows(study, links),)),
     )
+    for id, title, note, sentences, parts in folds:
+        yield Fold(id=id, title=title, note=note, sentences=tuple(sentences), parts=tuple(parts))
 
 
 _EXPECTED = (
@@ -550,6 +510,5 @@ def write_study_figures(
 
 def study_drawings(study: Study) -> dict[str, Drawing]:
     """Return the figures of a study by name: `study_comparison`, `study_settings`, and a curve of each metric."""
-    outcomes = outcome_rows(study)
-    drawings = map(rows_drawing, (*([] if outcomes is None else [outcomes]), *curves_rows(study)))
+    drawings = map(rows_drawing, (outcome_rows(study), *curves_rows(study)))
     return {drawing.name: drawing for drawing in drawings if drawing.panels}

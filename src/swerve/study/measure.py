@@ -17,6 +17,7 @@ from swerve.artifacts.study import RunState, StudyRun
 from swerve.behaviours.measures import problem_values
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
+from swerve.report.read import model_words, task_words
 
 ByProblem = Mapping[str, float]
 """Problem -> value."""
@@ -71,6 +72,8 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     if last is not None:
         known |= {
             "checkpoint": last.checkpoint,
+            "task": task_words(run.config_path.read_text(encoding="utf-8")) if run.config_path.is_file() else "",
+            "model": model_words(run.checkpoint_path(last.step)),
             "weights_sha256": last.weights_sha256,
             "values": _values(evaluations, metrics, by_problem),
             "by_kind": _by_kind(last),

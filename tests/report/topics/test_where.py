@@ -1,24 +1,66 @@
-"""What is said of the places of the divergence."""
+"""What is said of the places of the divergence, and its rows."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from swerve.artifacts.probe_claims import DivergenceClaim
+from swerve.estimates import Estimate
+from swerve.report.read import ReportInputs
+from swerve.report.topics.where import TOPIC, claim_rows
+
 
 def test_the_sentences_on_places(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Where"] == (
-        "To go as far from dpo-8 as rl-80, random directions need 17.0 to 19.1 times the norm of what training "
-        "changed; 3 such models, of a mean JS of 0.00780 to 0.00830, are the matched noise.",
-        "Divergence on the middle third: 47.0% (45.0 to 49.0; chance 34.0%, entropy 45.0%, noise 35.0% (34.0 to "
-        "36.0)): more than chance and matched noise, not distinguishable from the reference's entropy.",
-        "Divergence on style tokens: 2.1% (0.1 to 4.1; chance 8.5%, entropy 12.0%, noise 10.0% (9.0 to 11.0)): less "
-        "than chance, the reference's entropy and matched noise.",
-        "Divergence on the most uncertain fifth: 98.4% (96.4 to 100.0; chance 20.0%, entropy 91.0%, noise 75.0% (74.0 "
-        "to 76.0)): more than chance, the reference's entropy and matched noise.",
-        "Divergence on tokens moved the good way: 97.0% (95.0 to 99.0; chance 52.0%, entropy 60.0%, noise 96.0% (95.0 "
-        "to 97.0)): more than chance and the reference's entropy, not distinguishable from matched noise.",
+        "Matched noise is 3 models that are as far from dpo-8 as rl-80 in random directions (mean JS 0.00780 to "
+        "0.00830), for which they need 17.0 to 19.1 times the norm of what training changed.",
+        "Divergence on the middle third: 47.0% (45.0 to 49.0), more than chance (34.0%) and matched noise (35.0%), not "
+        "distinguishable from the reference's entropy (45.0%).",
+        "Divergence on style tokens: 2.1% (0.1 to 4.1), less than chance (8.5%), the reference's entropy (12.0%) and "
+        "matched noise (10.0%).",
+        "Divergence on the most uncertain fifth: 98.4% (96.4 to 100.0), more than chance (20.0%), the reference's "
+        "entropy (91.0%) and matched noise (75.0%).",
+        "Divergence on tokens moved the good way: 97.0% (95.0 to 99.0), more than chance (52.0%) and the reference's "
+        "entropy (60.0%), not distinguishable from matched noise (96.0%).",
         "Of 2 categories of tokens, more falls on number 66.0% (64.0 to 68.0) and less falls on math symbol 2.0% (0.0 "
         "to 4.0) than by chance, the reference's entropy and matched noise.",
         "In its own text, rl-80 writes the first choice of dpo-8 at 93.0% (92.0 to 94.0) of the tokens, its second or "
         "third at 5.0% (4.0 to 6.0) and a lower one at 2.0% (1.0 to 3.0).",
     )
+
+
+def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
+    rows = rows_of(TOPIC, inputs)
+    places = {row[0]: row[1:] for row in rows["places"].texts}
+    assert places["Style tokens"] == (
+        "2.1% (0.1 to 4.1)", "8.5%", "12.0%", "10.0% (9.0 to 11.0)", "less than all",
+    )  # fmt: skip
+    assert places["Middle third"][-1] == "not more or less than all"
+    assert places["Number"][-1] == "more than all"
+    assert rows["places"].plots[0].null == "Matched noise"
+    assert rows["style"].texts == (
+        ("rl-80", "2.1% (1.7 to 2.5)", "8.5% (8.4 to 8.6)", "98.4% (97.9 to 98.9)", "20.0%", "99.0% (98.0 to 100.0)",
+         "98.0% (97.0 to 99.0)"),
+    )  # fmt: skip
+    lost = "+0.0110 (+0.00900 to +0.0130)"
+    assert rows["entropy_reduction"].texts == (("rl-80", lost, lost, "0.0110 (0.0100 to 0.0120)", "2.2% (2.1 to 2.3)"),)
+    assert rows["ranks"].texts[0] == (
+        "rl-80 on text of dpo-8", "93.0% (92.0 to 94.0)", "5.0% (4.0 to 6.0)", "2.0% (1.0 to 3.0)", "5,900",
+    )  # fmt: skip
+    parts = {row[0]: row[1:] for row in rows["parts"].texts}
+    assert parts["First third"][0] == "0.00600 (0.00500 to 0.00700)"
+    assert parts["Math symbol"][-1] == "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+
+
+@pytest.mark.parametrize(("figure", "text", "ahead"), [("share", "90.0%", "+0.5"), ("auc", "0.900", "+0.00500")])
+def test_a_claim_stands_beside_its_nulls(figure: str, text: str, ahead: str, inputs: ReportInputs) -> None:
+    assert inputs.summary is not None
+    near = {"null": "chance", "value": 0.895, "difference": Estimate(mean=0.005, low=-0.1, high=0.1)}
+    estimate = Estimate(mean=0.9, low=0.8, high=0.95)
+    claim = DivergenceClaim.model_validate({"figure": figure, "of": "wrong", "estimate": estimate, "nulls": [near]})
+    rows = claim_rows(claim, inputs.summary)
+    assert rows.texts[0][1].startswith(text)
+    assert rows.texts[1][2].startswith(ahead)
+    assert rows.plots[0].at == (0.5 if figure == "auc" else None)

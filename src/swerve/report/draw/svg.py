@@ -54,13 +54,20 @@ def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
 
 
 def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -> list[float]:
-    """Return the ticks of the axis that some cells lie on, inside the bounds of their unit."""
-    ends = [
-        value
-        for cell in cells
-        for value in ((cell.low, cell.high, cell.mean) if isinstance(cell, Estimate) else (cell,))
-        if isinstance(value, int | float) and math.isfinite(value)
-    ]
+    """Return the ticks of the axis that some cells lie on, inside the bounds of their unit.
+
+    >>> from swerve.report.rows import SHARE
+    >>> axis_ticks(SHARE, [Estimate(mean=0.01, low=0.0, high=1.0), 0.02])  # an interval of everything needs no room
+    [0.0, 0.005, 0.01, 0.015, 0.02]
+    """
+    ends: list[float] = []
+    for cell in cells:
+        if isinstance(cell, Estimate):
+            is_any = (cell.low, cell.high) == (unit.low, unit.high)
+            ends += [cell.mean] if is_any else [cell.low, cell.high, cell.mean]
+        elif isinstance(cell, int | float):
+            ends.append(cell)
+    ends = [end for end in ends if math.isfinite(end)]
     ends += at or ([0.0] if unit.low == 0 else [])
     if not ends:
         return [0.0, 1.0]

@@ -12,11 +12,13 @@ __all__ = ["topics"]
 # (Those that are not yet on `Rows` are left out.)
 _NAMES = (
     "outcome",
+    "selection",
     "divergence",
     "spikes",
     "where",
     "causes",
     "dose",
+    "training",
     "checkpoints",
     "training_curves",
     "case_studies",

@@ -6,24 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary, Responses, Selected
-from swerve.report.draw.panels import Panel, Section, Table, panel, section
 from swerve.report.format import (
-    NOT_MEASURED,
     compared,
     count,
     listed,
-    number_interval,
-    p_value,
     p_words,
     percent_interval,
-    points_interval,
     quoted,
     signed_interval,
 )
 from swerve.report.names import divergence_name, population_title
 from swerve.report.read import ReportInputs
-from swerve.report.topics.divergence import floor_note
-from swerve.report.topics.topic import Tile, Topic, of_probe
+from swerve.report.rows import COUNT, P_VALUE, SHARE, TEXT, Cell, Dots, Rows, Unit, divergence_unit
+from swerve.report.topics.topic import Topic, of_probe
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -67,14 +62,13 @@ def _imported(summary: ProbeSummary) -> str:
 
 
 def _mcnemar(summary: ProbeSummary) -> str:
+    """Return on which problems one alone is right; by how much accuracy differs is said among the outcomes."""
     test = summary.mcnemar
-    if test is None or test.difference is None:
+    if test is None or not test.num:
         return ""
-    shown = "" if test.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
     return (
         f"On the same {count(test.num)} problems {summary.final} alone is right on {count(test.num_second_only)} and "
-        f"{summary.reference} alone on {count(test.num_first_only)}, a difference of "
-        f"{points_interval(test.difference)} points ({p_words(test.p_value)}){shown}."
+        f"{summary.reference} alone on {count(test.num_first_only)} ({p_words(test.p_value)})."
     )
 
 
@@ -91,59 +85,55 @@ def _populations(summary: ProbeSummary) -> str:
     if own is None or not others:
         return ""
     return (
-        f"{divergence_name(summary)} of {summary.final} is {number_interval(own)} nats per token on these rollouts; "
-        f"its mean is {listed(others)}."
+        f"{divergence_name(summary)} of {summary.final} is {divergence_unit(summary.divergence).text(own)} nats per "
+        f"token on these rollouts; its mean is {listed(others)}."
     )
 
 
-def _tile(inputs: ReportInputs) -> Tile:
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
-        return Tile(caption="Wrong before, right after", value=NOT_MEASURED, detail="run swerve probe")
-    if summary.is_imported and summary.selected is None:
-        num = None if summary.responses is None else summary.responses.num_responses
-        detail = f"of {count(num)} responses from a file"
-        return Tile(caption="Responses compared", value=count(summary.num_rollouts), detail=detail)
-    return Tile(
-        caption="Wrong before, right after",
-        value=count(summary.num_reference_wrong_final_right),
-        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong ({summary.by_itself})",
-    )
-
-
-def _section(inputs: ReportInputs) -> Section | None:
-    summary = inputs.summary
-    if summary is None:
-        return None
-    panels = [_selection_panel(summary), _population_panel(summary)]
+        return
     if summary.selected is not None:
-        panels = [_table_panel(summary, summary.selected), *panels]
+        yield _right_and_wrong(summary, summary.selected)
     elif summary.is_imported:
-        return section("selection", "Which responses?", [_import_panel(summary), *panels], short="Responses")
-    return section("selection", "Which rollouts, and how were they selected?", panels, short="Selection")
+        yield _responses(summary)
+    yield _selection(summary)
+    yield _population_rows(summary)
 
 
-def _import_panel(summary: ProbeSummary) -> Panel | None:
+def _responses(summary: ProbeSummary) -> Rows:
     """Return where responses from elsewhere are from."""
     recorded = {} if summary.responses is None else summary.responses.model_dump()
-    rows = [(key.replace("_", " "), _shown(value)) for key, value in recorded.items() if value not in ({}, None)]
-    facts = Table(id="responses", caption="Where the responses are from", header=("", "Recorded"), rows=tuple(rows))
-    return panel("Responses from elsewhere", facts, note="Nothing was selected: every response was compared.")
-
-
-def _table_panel(summary: ProbeSummary, selected: Selected) -> Panel | None:
-    """Return the table of right and wrong that rollouts were chosen by."""
-    rows = (
-        (f"{summary.reference} right", count(selected.both_right), count(selected.only_reference_right)),
-        (f"{summary.reference} wrong", count(selected.only_final_right), count(selected.both_wrong)),
+    return Rows(
+        id="responses",
+        title="Where the responses are from",
+        columns={"Recorded": TEXT},
+        rows=tuple(
+            (key.replace("_", " "), _shown(value)) for key, value in recorded.items() if value not in ({}, None)
+        ),
+        note="Nothing was selected: every response was compared.",
     )
-    header = ("Problems", f"{summary.final} right", f"{summary.final} wrong")
-    facts = Table(id="outcomes", caption="Right and wrong of both", header=header, rows=rows)
-    files = [(side.path, side.num_responses) for side in (selected.reference, selected.final)]
-    read = " and ".join(f"{count(num)} samples in {path}" for path, num in files)
+
+
+def _right_and_wrong(summary: ProbeSummary, selected: Selected) -> Rows:
+    """Return the table of right and wrong that rollouts were chosen by."""
+    read = " and ".join(
+        f"{count(side.num_responses)} samples in {side.path}" for side in (selected.reference, selected.final)
+    )
     asked = f"; only {', '.join(selected.where)}" if selected.where else ""
     left_out = f" {count(selected.num_unshared)} problems are in one file only." if selected.num_unshared else ""
-    return panel("Who gets which problems right?", facts, note=f"Graded anew: {read}{asked}.{left_out}")
+    return Rows(
+        id="right-and-wrong",
+        title="Who gets which problems right?",
+        first="Problems",
+        columns={f"{summary.final} right": COUNT, f"{summary.final} wrong": COUNT},
+        rows=(
+            (f"{summary.reference} right", selected.both_right, selected.only_reference_right),
+            (f"{summary.reference} wrong", selected.only_final_right, selected.both_wrong),
+        ),
+        note=f"Graded anew: {read}{asked}.{left_out}",
+    )
 
 
 def _shown(value: str | int | Mapping[str, str | int]) -> str:
@@ -152,23 +142,25 @@ def _shown(value: str | int | Mapping[str, str | int]) -> str:
     return count(value) if isinstance(value, int) else value
 
 
-def _selection_panel(summary: ProbeSummary) -> Panel | None:
-    test, again = summary.mcnemar, summary.reselected
-    rows: list[tuple[str, str]] = []
+def _selection(summary: ProbeSummary) -> Rows:
+    """Return how both checkpoints do on the same problems, and how much the selection owes to chance."""
+    test = summary.mcnemar
+    cells: dict[str, tuple[Unit, Cell]] = {"Selected by another draw too": (SHARE, summary.reselected)}
     if test is not None:
-        rows = [
-            ("problems answered by both", count(test.num)),
-            (f"right only with {summary.reference}", count(test.num_first_only)),
-            (f"right only with {summary.final}", count(test.num_second_only)),
-            ("difference of accuracy (points)", points_interval(test.difference)),
-            ("p-value (McNemar, mid-p)", p_value(test.p_value)),
-        ]
-    if again is not None:
-        rows.append(("of those selected, another draw would select", percent_interval(again)))
-    facts = Table(
-        id="selection", caption="Both checkpoints on the same problems", header=("", "Measured"), rows=tuple(rows)
+        cells = {
+            "Problems": (COUNT, test.num),
+            f"Right with {summary.reference} alone": (COUNT, test.num_first_only),
+            f"Right with {summary.final} alone": (COUNT, test.num_second_only),
+            "McNemar's p (mid-p)": (P_VALUE, test.p_value),
+            **cells,
+        }
+    return Rows(
+        id="selection",
+        title="Is the selection sound?",
+        columns={name: unit for name, (unit, _) in cells.items()},
+        rows=((f"{summary.final} against {summary.reference}", *(cell for _, cell in cells.values())),),
+        note=_selection_note(summary),
     )
-    return panel("Is the selection sound?", facts, note=_selection_note(summary))
 
 
 def _selection_note(summary: ProbeSummary) -> str:
@@ -188,26 +180,40 @@ def _selection_note(summary: ProbeSummary) -> str:
     )
 
 
-def _population_panel(summary: ProbeSummary) -> Panel | None:
-    rows = []
+def _population_rows(summary: ProbeSummary) -> Rows:
+    """Return the divergence of the final checkpoint by population, the headline first among equals."""
+    headline = f"{population_title(summary.population, summary)} (headline)"
+    rows: list[tuple[Cell, ...]] = []
     for population in summary.populations:
         means, name = summary.at_final(population.divergences), population_title(population.population, summary)
         rows.append(
             (
-                f"{name} (headline)" if population.population == summary.population else name,
+                headline if population.population == summary.population else name,
                 population.source,
-                count(population.num_rollouts),
-                count(population.num_correct),
-                *(number_interval(None if means is None else means.of(key)) for key in DIVERGENCE_NAMES),
+                population.num_rollouts,
+                population.num_correct,
+                *(None if means is None else means.of(key) for key in DIVERGENCE_NAMES),
             )
         )
-    header = ("Population", "Written by", "Rollouts", "Right", *DIVERGENCE_NAMES.values())
-    return panel(
-        "Does the divergence depend on whose text it is?",
-        Table(id="populations", caption="Populations", header=header, rows=tuple(rows)),
-        note=f"Means over the tokens of a population at {summary.final}, nats. {floor_note(summary)}".strip(),
-        wide=True,
+    return Rows(
+        id="populations",
+        title="Does the divergence depend on whose text it is?",
+        first="Population",
+        columns={
+            "Written by": TEXT,
+            "Rollouts": COUNT,
+            "Right": COUNT,
+            **{name: divergence_unit(key) for key, name in DIVERGENCE_NAMES.items()},
+        },
+        rows=tuple(rows),
+        note=f"Means over the tokens of a population at {summary.final}, nats.",
+        plots=(Dots(column=divergence_name(summary)),),
     )
 
 
-TOPIC = Topic(sentences={"Selection": of_probe(_sentences)}, tile=_tile, section=_section)
+TOPIC = Topic(
+    title="Which rollouts are compared?",
+    note="how they were chosen, and whose text they are",
+    sentences={"Selection": of_probe(_sentences)},
+    rows=_rows,
+)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from operator import itemgetter
+from typing import Literal
 
 from swerve.artifacts.probe_causes import Attribution
-from swerve.artifacts.probe_dynamics import Correlate
+from swerve.artifacts.probe_dynamics import Direction, TrainingSignal
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.draw.figures import Drawing, Row, legend_beside, paired_bars, set_title
-from swerve.report.draw.panels import Bar, BarPlot, Panel, Section, Table, panel, section
 from swerve.report.format import (
     compared,
     count,
     number,
-    number_interval,
-    p_value,
     p_words,
     percent,
     percent_interval,
@@ -25,10 +21,22 @@ from swerve.report.format import (
 )
 from swerve.report.names import CORRELATES, divergence_name, named
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, of_probe
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from swerve.report.rows import (
+    AUC,
+    CORRELATION,
+    COUNT,
+    NATS_CHANGE,
+    NUMBER,
+    P_VALUE,
+    POINTS,
+    SHARE,
+    TOKENS,
+    Cell,
+    Dots,
+    Rows,
+    divergence_unit,
+)
+from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, of_probe
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -70,14 +78,25 @@ def _onset(summary: ProbeSummary) -> str:
 
 
 def _most_onsets(summary: ProbeSummary) -> str:
-    bars = _onset_bars(summary)
-    if not bars:
+    onsets = _onsets(summary)
+    if not onsets:
         return ""
-    wrong, other = max(bars, key=lambda bar: bar.first), max(bars, key=lambda bar: bar.second)
+    (wrong, most, _), (other, _, most_others) = (max(onsets, key=itemgetter(index)) for index in (1, 2))
     return (
-        f"; of these wrong steps the largest fraction did so at {wrong.name} ({wrong.first:.1f}%), of the others at "
-        f"{other.name} ({other.second:.1f}%)"
+        f"; of these wrong steps the largest fraction did so at {wrong} ({percent(most)}), of the others at {other} "
+        f"({percent(most_others)})"
     )
+
+
+def _onsets(summary: ProbeSummary) -> list[tuple[str, float, float]]:
+    """Return for each checkpoint the fractions of wrong steps and of others, of those that moved, that did so there."""
+    biographies = summary.biographies
+    groups = [] if biographies is None else [biographies.tokens.get(key) for key in ("wrong_steps", "others")]
+    known = [group for group in groups if group is not None and group.num_tokens]
+    if biographies is None or len(known) < 2 or not any(group.num_moved for group in known):
+        return []
+    shares = [[onset.num_tokens / max(1, group.num_moved) for onset in group.onset_steps] for group in known]
+    return list(zip(biographies.checkpoints, *shares, strict=False))
 
 
 def _signal(summary: ProbeSummary) -> str:
@@ -102,251 +121,263 @@ def _attribution(entry: Attribution) -> str:
     )
 
 
-def _section(inputs: ReportInputs) -> Section | None:
+def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
-        return None
-    panels = [
-        _direction_panel(summary),
-        _biography_panel(summary),
-        _correlate_panel(summary),
-        _attribution_panel(summary),
-        _signal_panel(summary),
-    ]
-    return section("training", "What did training do to the tokens?", panels, short="Training")
+        return
+    for num, source in enumerate(dict.fromkeys(direction.source for direction in summary.direction or ()), start=1):
+        directions = [direction for direction in summary.direction or () if direction.source == source]
+        suffix = f"-{num}" if num > 1 else ""
+        yield _direction(inputs, directions, id=f"direction{suffix}")
+        yield _wrong_steps(inputs, directions, id=f"wrong-steps{suffix}")
+    yield from _biographies(inputs, summary)
+    yield from _correlation_rows(inputs, summary)
+    yield from _attributions(summary)
+    yield from _signals(inputs, summary)
 
 
-def _direction_panel(summary: ProbeSummary) -> Panel | None:
-    rows, steps = [], []
-    for direction in summary.direction or ():
-        name = f"{direction.checkpoint} on text of {direction.source}"
-        rows.append(
+def _direction(inputs: ReportInputs, directions: Sequence[Direction], *, id: str) -> Rows:
+    """Return how much of the divergence on one writer's text goes towards right answers."""
+    labels = [direction.checkpoint for direction in directions]
+    fractions = "Good divergence", "Good tokens"
+    moves = "Move, right", "Move, wrong"
+    return Rows(
+        id=id,
+        title=f"Does the divergence on text of {directions[0].source} go towards right answers?",
+        first="Checkpoint",
+        columns={**dict.fromkeys(fractions, SHARE), **dict.fromkeys(moves, NATS_CHANGE), "AUC": AUC},
+        rows=tuple(
             (
-                name,
-                percent_interval(direction.share_good),
-                percent_interval(direction.share_good_tokens),
-                signed_interval(direction.mean_move_right),
-                signed_interval(direction.mean_move_wrong),
-                number_interval(direction.auc),
+                direction.checkpoint,
+                direction.share_good,
+                direction.share_good_tokens,
+                direction.mean_move_right,
+                direction.mean_move_wrong,
+                direction.auc,
             )
-        )
-        if direction.wrong_steps is not None:
-            steps.append(
-                (
-                    name,
-                    count(direction.wrong_steps.num_tokens),
-                    signed_interval(direction.wrong_steps.mean_move),
-                    signed_interval(direction.wrong_steps.mean_move_others),
-                    percent_interval(direction.wrong_steps.share_expected_ref),
-                    percent_interval(direction.wrong_steps.share_expected),
-                )
-            )
-    top = "Top token right"
-    return panel(
-        "Does the divergence go towards right answers?",
-        Table(
-            id="direction",
-            caption="Good and bad divergence",
-            note="Good is a rise of log-probability in a right rollout and a fall in a wrong one. Moves are nats per "
-            "token; the AUC is of a rollout's summed move for a right answer.",
-            header=("Checkpoint", "Good, of divergence", "Good, of tokens", "Move, right", "Move, wrong", "AUC"),
-            rows=tuple(rows),
+            for direction in directions
         ),
-        Table(
-            id="wrong-steps",
-            caption="Moves on known wrong steps",
-            note=f"{top}: how often the most likely token is the one a right step has there.",
-            header=(
-                "Checkpoint", "Wrong tokens", "Move", "Move of the others", f"{top}, {summary.reference}",
-                f"{top}, checkpoint",
-            ),
-            rows=tuple(steps),
-            folded=True,
+        note="Fractions of the divergence and of the tokens. Good is a rise of log-probability in a right rollout and "
+        "a fall in a wrong one; moves are means per token. The AUC is of a rollout's summed move for a right answer.",
+        plots=(
+            along_training(inputs, labels, fractions, greys=fractions[1:]),
+            along_training(inputs, labels, moves),
         ),
-        wide=True,
-    )  # fmt: skip
+    )
 
 
-def _onset_bars(summary: ProbeSummary) -> tuple[Bar, ...]:
-    """Return, by step of onset, the fraction of wrong steps and of other tokens that left the reference there."""
-    biographies = summary.biographies
-    if biographies is None or not {"wrong_steps", "others"} <= biographies.tokens.keys():
-        return ()
-    groups = biographies.tokens["wrong_steps"], biographies.tokens["others"]
-    if not all(group.num_tokens for group in groups) or not any(group.num_moved for group in groups):
-        return ()
-    onsets = ([onset.num_tokens / max(1, group.num_moved) for onset in group.onset_steps] for group in groups)
-    return tuple(
-        Bar(
-            name=label,
-            first=round(100 * wrong, 2),
-            second=round(100 * other, 2),
-            label=f"{percent(wrong)} of wrong steps, {percent(other)} of other tokens",
-        )
-        for label, wrong, other in zip(biographies.checkpoints, *onsets, strict=False)
+def _wrong_steps(inputs: ReportInputs, directions: Sequence[Direction], *, id: str) -> Rows:
+    """Return how the tokens of known wrong steps moved, and what stands there now."""
+    known = [(direction.checkpoint, steps) for direction in directions if (steps := direction.wrong_steps) is not None]
+    labels = [label for label, _ in known]
+    moves = "Move", "Others' move"
+    right = "Right on top", "Reference's"
+    return Rows(
+        id=id,
+        title="What happens at the steps that are known to be wrong?",
+        first="Checkpoint",
+        columns={"Wrong tokens": COUNT, **dict.fromkeys(moves, NATS_CHANGE), **dict.fromkeys(right, SHARE)},
+        rows=tuple(
+            (
+                label,
+                steps.num_tokens,
+                steps.mean_move,
+                steps.mean_move_others,
+                steps.share_expected,
+                steps.share_expected_ref,
+            )
+            for label, steps in known
+        ),
+        note="Right on top: how often the most likely token is the one that a right step has there.",
+        plots=(
+            along_training(inputs, labels, moves, greys=moves[1:]),
+            along_training(inputs, labels, right, greys=right[1:]),
+        ),
     )
 
 
 _GROUPS: Mapping[Literal["wrong_steps", "others", "all"], str] = {
-    "wrong_steps": "wrong steps",
-    "others": "other tokens beside them",
-    "all": "all tokens",
+    "wrong_steps": "Wrong steps",
+    "others": "Other tokens beside them",
+    "all": "All tokens",
 }
 
 
-def _biography_panel(summary: ProbeSummary) -> Panel | None:
-    biographies = summary.biographies
+def _biographies(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
+    """Yield when tokens left the reference for good, and how."""
+    biographies, onsets = summary.biographies, _onsets(summary)
     if biographies is None:
-        return None
-
-    # Wrong steps beside the other tokens.
-    groups = [(name, biographies.tokens[key]) for key, name in _GROUPS.items() if key in biographies.tokens]
-    rows = tuple(
-        (
-            name,
-            count(group.num_tokens),
-            percent_interval(group.share_moved),
-            percent_interval(group.share_reversed),
-            number(group.median_linearity),
-            percent_interval(None if group.jumps is None else group.jumps.share),
-        )
-        for name, group in groups
-        if group.num_tokens
-    )
-    return panel(
-        "When does a token leave the reference?",
-        BarPlot(rows=_onset_bars(summary), key=("wrong steps", "other tokens")),
-        Table(
-            id="biographies",
-            caption="Biographies of tokens",
-            note="Turned back, linearity and jumps are of the tokens that moved. A jump is descriptive: two levels "
-            "explain the token better than a line does, as they do many walks and curves that level off.",
-            header=("Tokens", "Number", "Moved for good", "Turned back", "Linearity", "Jumps"),
-            rows=rows,
-        ),
-        note=f"Of the tokens that moved, the fraction whose log-probability left that of the reference by more than "
+        return
+    yield Rows(
+        id="onset",
+        title="When does a token leave the reference?",
+        first="Checkpoint",
+        columns={"Wrong steps": SHARE, "Other tokens": SHARE},
+        rows=tuple(onsets),
+        note="Of the tokens that moved, the fraction whose log-probability left that of the reference by more than "
         f"{number(biographies.threshold, 2)} nats for good at each checkpoint.",
-        wide=True,
+        plots=(along_training(inputs, [label for label, *_ in onsets], greys=("Other tokens",)),),
     )
-
-
-def _correlate_panel(summary: ProbeSummary) -> Panel | None:
-    entries = summary.correlates or ()
-    final = [entry for entry in entries if entry.checkpoint == summary.final]
-    others = [entry for entry in entries if entry.checkpoint != summary.final]
-    return panel(
-        "What goes with the divergence of a rollout?",
-        _correlate_table(final, id="correlates", caption=f"Correlates at {summary.final}", folded=False),
-        _correlate_table(others, id="correlates-all", caption="Correlates at other checkpoints", folded=True),
-        note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of the table and "
-        "the one below (Benjamini and Hochberg). None of them says what causes what.",
-        wide=True,
-    )
-
-
-def _correlate_table(entries: Sequence[Correlate], *, id: str, caption: str, folded: bool) -> Table:
-    rows = tuple(
-        (
-            f"{entry.level}: {named(CORRELATES, entry.correlate)}",
-            *((entry.checkpoint,) if folded else ()),
-            entry.source,
-            count(entry.num),
-            signed_interval(entry.estimate),
-            p_value(entry.p_adjusted),
-        )
-        for entry in entries
-    )
-    header = ("Correlate", *(("Checkpoint",) if folded else ()), "Text of", "Number", "Correlation", "Adjusted p")
-    return Table(id=id, caption=caption, header=header, rows=rows, folded=folded)
-
-
-def _attribution_panel(summary: ProbeSummary) -> Panel | None:
-    rows = []
-    for attribution in summary.attribution or ():
-        # Each kind of earlier token beside its share if all counted alike, and the mean distance.
-        shares = {
-            "prompt": attribution.prompt,
-            "last 5 tokens": attribution.recent,
-            "earlier wrong steps": attribution.wrong,
-        }
-        for name, part in shares.items():
-            cells = count(part.num_spots), percent_interval(part.score), percent(part.uniform)
-            rows.append((f"{attribution.model}: {name}", *cells))
-        away = attribution.distance
-        cells = count(away.num_spots), number_interval(away.score), number(away.uniform)
-        rows.append((f"{attribution.model}: mean distance (tokens)", *cells))
-    methods = sorted({attribution.method.replace("_", " ") for attribution in summary.attribution or ()})
-    return panel(
-        "Which earlier tokens decide a spike?",
-        Table(
-            id="attribution",
-            caption=f"Attribution by {', '.join(methods)}",
-            note="Fraction of the score on each kind of earlier token, beside the fraction if all earlier tokens "
-            "counted alike.",
-            header=("Model and tokens", "Spikes", "Score", "If all alike"),
-            rows=tuple(rows),
-        ),
-    )
-
-
-_SIGNALS: tuple[Literal["signal", "no_signal", "not_seen"], ...] = ("signal", "no_signal", "not_seen")
-
-
-def _signal_panel(summary: ProbeSummary) -> Panel | None:
-    rows = []
-    for signal in summary.training_signal:
-        groups = [signal.divergence.get(key) for key in _SIGNALS]
-        direction = signal.direction
-        rows.append(
+    yield Rows(
+        id="biographies",
+        title="How does it leave?",
+        first="Tokens",
+        columns={
+            "Number": COUNT,
+            "Moved for good": SHARE,
+            "Turned back": SHARE,
+            "Linearity": NUMBER,
+            "Jumps": SHARE,
+        },
+        rows=tuple(
             (
-                f"{signal.checkpoint} against {signal.reference}",
-                *(number_interval(None if group is None else group.mean) for group in groups),
-                number_interval(signal.spill_over),
-                signed_interval(signal.advantage_correlation),
-                percent_interval(None if direction is None else direction.agreement),
-                percent(None if direction is None else direction.chance),
-                signed_interval(None if direction is None else direction.above_chance),
+                name,
+                group.num_tokens,
+                group.share_moved,
+                group.share_reversed,
+                group.median_linearity,
+                None if group.jumps is None else group.jumps.share,
             )
-        )
-    return panel(
-        "Does a token move where, and the way, it was pushed?",
-        Table(
-            id="signal",
-            caption=f"Mean {divergence_name(summary)} by training signal",
-            note="Nats per token, on rollouts of training. A token has a signal if an update used it with an advantage "
-            "other than 0; spill-over is the divergence without a signal over that with one.",
-            header=(
-                "Pair", "With a signal", "Without", "Not yet seen", "Spill-over", "Correlation with |advantage|",
-                "Moved as pushed", "Chance", "Above chance",
-            ),
-            rows=tuple(rows),
+            for key, name in _GROUPS.items()
+            if (group := biographies.tokens.get(key)) is not None and group.num_tokens
         ),
-        wide=True,
-    )  # fmt: skip
+        note="Turned back, linearity and jumps are of the tokens that moved. A jump is descriptive: two levels explain "
+        "the token better than a line does, as they do many walks and curves that level off.",
+        plots=(Dots(column="Moved for good"),),
+    )
 
 
-def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
-    if bars := _onset_bars(summary):
-        rows: list[Row] = [
-            {"checkpoint": bar.name, "wrong_steps_percent": bar.first, "others_percent": bar.second} for bar in bars
-        ]
-        yield Drawing(name="onset", draw=partial(_draw_onset, bars=bars), rows=tuple(rows))
+def _correlation_rows(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
+    """Yield what goes with the divergence at the final checkpoint, and along training."""
+    by_name = {
+        (f"{entry.level}: {named(CORRELATES, entry.correlate)}, text of {entry.source}", entry.checkpoint): entry
+        for entry in summary.correlates or ()
+    }
+    yield Rows(
+        id="correlates",
+        title=f"What goes with the divergence at {summary.final}?",
+        first="Correlate",
+        columns={"Correlation": CORRELATION, "Number": COUNT, "Adjusted p": P_VALUE},
+        rows=tuple(
+            (name, entry.estimate, entry.num, entry.p_adjusted)
+            for (name, checkpoint), entry in by_name.items()
+            if checkpoint == summary.final and entry.estimate is not None
+        ),
+        note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of all "
+        "checkpoints (Benjamini and Hochberg). None of them says what causes what.",
+        plots=(Dots(column="Correlation", at=0.0),),
+    )
+    labels = list(dict.fromkeys(checkpoint for _, checkpoint in by_name))
+    names = list(dict.fromkeys(name for name, _ in by_name))
+    yield Rows(
+        id="correlates-all",
+        title="The same correlations along training",
+        first="Checkpoint",
+        columns=dict.fromkeys(names, CORRELATION),
+        rows=tuple(
+            (label, *(entry.estimate if (entry := by_name.get((name, label))) else None for name in names))
+            for label in labels
+        ),
+    )
 
 
-def _draw_onset(axes: Axes, *, bars: tuple[Bar, ...]) -> None:
-    paired_bars(axes, bars, names=("wrong steps", "other tokens"))
-    axes.set_ylabel("fraction of those that moved (%)")
-    set_title(axes, "When tokens left the reference for good")
-    legend_beside(axes)
+def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
+    """Yield which earlier tokens decide a spike, and how far back they lie, beside what equal scores would give."""
+    entries = summary.attribution or ()
+    methods = ", ".join(sorted({entry.method.replace("_", " ") for entry in entries}))
+    parts = [
+        (f"{entry.model}: {name}", part)
+        for entry in entries
+        for name, part in (
+            ("prompt", entry.prompt),
+            ("last 5 tokens", entry.recent),
+            ("earlier wrong steps", entry.wrong),
+        )
+    ]
+    yield Rows(
+        id="attribution",
+        title="Which earlier tokens decide a spike?",
+        first="Model and tokens",
+        columns={"Score": SHARE, "If all alike": SHARE, "Spikes": COUNT},
+        rows=tuple((name, part.score, part.uniform, part.num_spots) for name, part in parts),
+        note=f"By {methods}: the fraction of the score on each kind of earlier token; grey if all counted alike.",
+        plots=(Dots(column="Score", null="If all alike"),),
+    )
+    yield Rows(
+        id="attribution-distance",
+        title="How far back do they lie?",
+        first="Model",
+        columns={"Distance": TOKENS, "If all alike": TOKENS, "Spikes": COUNT},
+        rows=tuple(
+            (entry.model, entry.distance.score, entry.distance.uniform, entry.distance.num_spots) for entry in entries
+        ),
+        plots=(Dots(column="Distance", null="If all alike"),),
+    )
+
+
+_SIGNALS: Mapping[Literal["signal", "no_signal", "not_seen"], str] = {
+    "signal": "With a signal",
+    "no_signal": "Without",
+    "not_seen": "Not yet seen",
+}
+
+
+def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
+    """Yield whether tokens moved where, and the way, they were pushed: along training, and of other pairs."""
+    along = [signal for signal in summary.training_signal if signal.reference == summary.reference]
+    others = [signal for signal in summary.training_signal if signal.reference != summary.reference]
+    labels, pushed = [signal.checkpoint for signal in along], ("Moved as pushed", "Chance")
+    plots = (
+        along_training(inputs, labels, tuple(_SIGNALS.values()), greys=("Not yet seen",)),
+        along_training(inputs, labels, pushed, greys=pushed[1:]),
+    )
+    for id, signals in (("signal", along), ("signal-pairs", others)):
+        columns = {
+            **dict.fromkeys(_SIGNALS.values(), divergence_unit(summary.divergence)),
+            "Spill-over": NUMBER,
+            "Correlation with |advantage|": CORRELATION,
+            **dict.fromkeys(pushed, SHARE),
+            "Above chance": POINTS,
+        }
+        yield Rows(
+            id=id,
+            title="Does a token move where, and the way, it was pushed?" if signals is along else "The same of pairs",
+            first="Checkpoint" if signals is along else "Pair",
+            columns=columns,
+            rows=tuple(
+                (
+                    signal.checkpoint if signals is along else f"{signal.checkpoint} against {signal.reference}",
+                    *_signal_cells(signal),
+                )
+                for signal in signals
+            ),
+            note=f"Mean {divergence_name(summary)} on rollouts of training. A token has a signal if an update used it "
+            "with an advantage other than 0; spill-over is the divergence without a signal over that with one."
+            if signals is along
+            else "",
+            plots=plots if signals is along else (),
+        )
+
+
+def _signal_cells(signal: TrainingSignal) -> Iterator[Cell]:
+    for key in _SIGNALS:
+        yield signal.divergence[key].mean if key in signal.divergence else None
+    yield signal.spill_over
+    yield None if signal.advantage_correlation is None else signal.advantage_correlation.estimate
+    direction = signal.direction
+    yield from (
+        (None, None, None) if direction is None else (direction.agreement, direction.chance, direction.above_chance)
+    )
 
 
 TOPIC = Topic(
+    title="What did training do to the tokens?",
+    note="towards right answers, when, and as pushed",
     sentences={"Training": of_probe(_sentences)},
-    section=_section,
+    rows=_rows,
     figures={
         "onset": FigureSpec(
             shows="When wrong steps and other tokens left the reference for good.",
-            draw=of_probe(_drawings),
             needs=KNOWN_STEPS,
         )
     },
