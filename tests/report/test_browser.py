@@ -339,7 +339,7 @@ def test_ten_thousand_tokens_of_any_script_open_at_the_spike(opened: Opened) -> 
     assert opened.token(9003).evaluate("e => getComputedStyle(e).unicodeBidi") == "isolate"
     assert not opened.page.locator("#panel .models, #panel .swap h3").first.is_visible()
     opened.page.locator("#panel .tokens").evaluate("e => { e.scrollTop = 0; }")
-    opened.until("() => document.querySelector(\"#panel [data-at='0']\").className.includes('q1')")
+    opened.until("() => document.querySelector(\"#panel [data-at='0']\")?.className.includes('q1')")
 
 
 def test_a_rollout_that_is_not_held_says_who_opens_it(opened: Opened) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
@@ -34,6 +35,17 @@ def percent_interval(value: Estimate | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{_percent(value.mean)}% ({_percent(value.low)} to {_percent(value.high)})"
+
+
+def joined_digits(text: str | None, question: str | None) -> str | None:
+    """Join the digits in a text of a problem that spells its numbers; other texts stay.
+
+    >>> joined_digits("0 1 4 9 1", "8 2 5 0 + 3 2 4 1 ="), joined_digits("1 2", "Which two?")
+    ('01491', '1 2')
+    """
+    pieces = (question or "").split()
+    is_spelled = len(pieces) > 2 and max(map(len, pieces)) == 1
+    return re.sub(r"(?<=\d) (?=\d)", "", text) if text and is_spelled else text
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -22,6 +22,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
 from swerve.notebook import counted
 from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
+from swerve.report.format import joined_digits
 from swerve.report.layout import Layout, ModelColumns, TopTokens, Words, forced_tokens, significant, spike_positions
 from swerve.report.names import population_note, population_title
 from swerve.report.read import ProbeTables, ReportInputs
@@ -191,16 +192,16 @@ class Rollouts:
         if at_spike.keys() >= {"reference", "checkpoint"}:
             own, changed = at_spike["reference"], at_spike["checkpoint"]
             effect = [own["successes"], changed["successes"], own["num"]]
+        question = row["question"]
+        answers = (question, row["gold"], row["extracted"], None if final is None else final.extracted)
+        shown = [joined_digits(text, question) for text in answers]
         return {
             "population": list(self.layout.populations).index(row["population"]),
             "problem": row["problem_id"],
             "kind": row["kind"],
-            "question": row["question"],
-            "gold": row["gold"],
-            "answer": row["extracted"],
+            **dict(zip(("question", "gold", "answer", "final_answer"), shown, strict=True)),
             "correct": row["correct"],
             "source": row["label"],
-            "final_answer": None if final is None else final.extracted,
             "length": len(heights),
             "position": position,
             "peak": None if position is None else significant(heights[position]),

@@ -15,6 +15,7 @@ from swerve.report.format import (
     SAME,
     compared,
     count,
+    joined_digits,
     number,
     number_interval,
     percent,
@@ -39,7 +40,8 @@ def sentence(inputs: ReportInputs) -> str:
     """Return which model was trained, on which task, and what came of it."""
     measured, final, summary = accuracies(inputs), inputs.final, inputs.summary
     task = f" at {inputs.task}" if inputs.task else ""
-    example = f", such as `{inputs.example}`" if inputs.example and len(inputs.example) <= _SHORT else ""
+    question = joined_digits(inputs.example, inputs.example)
+    example = f", such as `{question}`" if question and len(question) <= _SHORT else ""
     if measured is None:
         if summary is None or (mean := summary.final_divergence) is None:
             return f"{count(len(inputs.metrics))} steps of training{task}; **nothing is evaluated yet**."

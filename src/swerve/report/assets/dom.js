@@ -36,12 +36,6 @@ function quoted(text) {
   return `“\u2068${visible(text)}\u2069”`;
 }
 
-// Tasks that spell their numbers ("7 4 2 5 + 6 6 7 2 =") are read as numbers: the texts of such a task, joined.
-function joined(text, question) {
-  const isSpelled = /^(\S )+\S$/.test(question ?? "") && /\d/.test(question);
-  return isSpelled ? text.replace(/(?<=\d) (?=\d)/g, "") : text;
-}
-
 // A divergence or an entropy.
 function nats(value) {
   if (!Number.isFinite(value)) return "not finite";

@@ -17,18 +17,14 @@ const OUTCOMES = [
 
 // A value sorts, a cell shows; `starts` is the direction of the first click; a column without values is left out.
 const COLUMNS = [
-  { name: "Problem", kind: "problem", starts: 1, value: problemOf, cell: (rollout) => element("bdi", { class: "clamped" }, problemOf(rollout)) },
-  { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, joined(rollout.answer, rollout.question)) : "none") },
+  { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", { class: "clamped" }, rollout.question || rollout.problem) },
+  { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, rollout.answer) : "none") },
   { name: "Divergence", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
   { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(rollout.peak)) },
   { name: "Repair", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
   { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.length, cell: (rollout) => String(rollout.length) },
   { name: "Outcome", kind: "outcome", starts: 1, value: (rollout) => (rollout.correct === null ? null : Number(rollout.correct)), cell: (rollout) => (rollout.correct === null ? "not graded" : rollout.correct ? "right" : "wrong") },
 ];
-
-function problemOf({ question, problem }) {
-  return question ? joined(question, question) : problem;
-}
 
 // The divergence along a rollout in one path: a stroke for each of its bytes.
 function sparkline(text) {
@@ -151,7 +147,7 @@ class RolloutList {
       const rollout = this.rollouts[number];
       const cells = this.columns.map(({ kind, cell }) => element("td", { class: kind }, cell(rollout)));
       const made = element("tr", { id: `row-${number}` }, ...cells);
-      cells[0].title = problemOf(rollout);
+      cells[0].title = rollout.question || rollout.problem;
       made.addEventListener("click", () => this.page.open(number));
       this.rows.set(number, made);
     }

@@ -175,8 +175,8 @@ class Reader {
   // The problem and the answers, wrong ones struck through.
   showFacts() {
     const { entry, rollout, page } = this;
-    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text ? joined(text, entry.question) : "no answer"));
-    const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, problemOf(entry))))];
+    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text || "no answer"));
+    const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, entry.question || entry.problem)))];
     if (entry.correct !== null || entry.answer) facts.push(answer(entry.source, entry.answer, entry.correct === false));
     const own = rollout ? rollout.finalAnswer : entry.final_answer;
     if (own && entry.source !== page.index.final) facts.push(answer(page.index.final, own, false));
