@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 
 from swerve.artifacts.evaluation import Evaluation
 from swerve.report.format import quoted
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NATS, PER_1000, SHARE, TOKENS, Cell, Rows, Unit
-from swerve.report.topics.topic import FigureSpec, Topic, of_evaluations
+from swerve.report.rows import COUNT, NATS, PER_1000, SHARE, TOKENS, Rows, Unit
+from swerve.report.topics.topic import FigureSpec, Topic, by_checkpoint
 
 _MAX_REASONS = 10
 _FORM: Mapping[str, tuple[str, Unit, str]] = {
@@ -33,67 +33,71 @@ _OUTCOMES = {
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
-    length = {
-        "Length": (TOKENS, attrgetter("greedy.num_tokens")),
-        "Truncated": (SHARE, attrgetter("greedy.truncated")),
-    }
-    yield of_evaluations(inputs, length, id="length", title="Length of the greedy answers")
-    entropy = {"Entropy": (NATS, attrgetter("greedy.entropy"))}
-    yield of_evaluations(inputs, entropy, id="entropy", title="Entropy of a token of these answers")
-    yield _form(inputs)
+    entries = inputs.evaluations
+    yield by_checkpoint(
+        inputs,
+        entries,
+        {"Length": (TOKENS, "greedy.num_tokens"), "Truncated": (SHARE, "greedy.truncated")},
+        id="length",
+        title="Length of the greedy answers",
+    )
+    yield by_checkpoint(
+        inputs,
+        entries,
+        {"Entropy": (NATS, "greedy.entropy")},
+        id="entropy",
+        title="Entropy of a token of these answers",
+    )
+    yield by_checkpoint(
+        inputs,
+        entries,
+        {name: (unit, f"greedy.{key}") for key, (name, unit, _) in _FORM.items()},
+        id="responses-form",
+        title="Form of these answers",
+        note=" ".join(
+            f"{name}: {meaning}."
+            for key, (name, _, meaning) in _FORM.items()
+            if any(getattr(evaluation.greedy, key) is not None for evaluation in entries)
+        ),
+    )
     yield _outcomes(inputs)
-    yield _mistakes(inputs)
+    kinds = dict.fromkeys(kind for evaluation in entries for kind in evaluation.first_mistakes)
+    yield by_checkpoint(
+        inputs,
+        entries,
+        {kind: (COUNT, partial(_num_mistakes, kind=kind)) for kind in kinds},
+        id="mistakes",
+        title="First mistakes in the greedy answers, by kind",
+    )
     yield _reasons(inputs)
 
 
-def _form(inputs: ReportInputs) -> Rows:
-    """Return rules about the surface of the greedy answers."""
-    columns = {name: (unit, attrgetter(f"greedy.{key}")) for key, (name, unit, _) in _FORM.items()}
-    meanings = [
-        f"{name}: {meaning}"
-        for key, (name, _, meaning) in _FORM.items()
-        if any(getattr(evaluation.greedy, key) is not None for evaluation in inputs.evaluations)
-    ]
-    return of_evaluations(
-        inputs, columns, id="responses-form", title="Form of these answers", note=f"{'; '.join(meanings)}."
-    )
+def _num_mistakes(evaluation: Evaluation, *, kind: str) -> int:
+    return evaluation.first_mistakes.get(kind, 0)
+
+
+def _fraction(evaluation: Evaluation, *, outcome: str) -> float | None:
+    total, counts = evaluation.statuses.total(), {**evaluation.statuses, "unanswered": evaluation.num_unanswered}
+    return counts.get(outcome, 0) / total if total else None
 
 
 def _outcomes(inputs: ReportInputs) -> Rows:
-    """Return what graders said of the completions; nothing measured where all were graded, or nothing tells."""
-
-    def counts(evaluation: Evaluation) -> Mapping[str, int]:
-        return {**evaluation.statuses, "unanswered": evaluation.num_unanswered}
-
-    def share(name: str) -> Callable[[Evaluation], Cell]:
-        def read(evaluation: Evaluation) -> Cell:
-            total = evaluation.statuses.total()
-            return counts(evaluation).get(name, 0) / total if total else None
-
-        return read
-
-    # Completions and those graded say nothing where all were.
-    failed = [name for name in _OUTCOMES if name != "graded" and any(map(share(name), inputs.evaluations))]
-    columns = {_OUTCOMES[name]: (SHARE, share(name)) for name in (["graded", *failed] if failed else [])}
-    return of_evaluations(
+    """Return what graders said of the completions; nothing where all were graded, or nothing tells."""
+    failed = [
+        outcome
+        for outcome in _OUTCOMES
+        if outcome != "graded" and any(_fraction(evaluation, outcome=outcome) for evaluation in inputs.evaluations)
+    ]
+    shown = ["graded", *failed] if failed else []
+    return by_checkpoint(
         inputs,
-        columns,
+        inputs.evaluations,
+        {_OUTCOMES[outcome]: (SHARE, partial(_fraction, outcome=outcome)) for outcome in shown},
         id="outcomes",
         title="What graders said of all completions",
         note="Greedy and sampled; those that were not graded count as wrong.",
-        drawn=[_OUTCOMES[name] for name in failed],
+        drawn=[_OUTCOMES[outcome] for outcome in failed],
     )
-
-
-def _mistakes(inputs: ReportInputs) -> Rows:
-    """Return the kinds of first mistakes, where a step checker tells kinds apart."""
-    kinds = dict.fromkeys(kind for evaluation in inputs.evaluations for kind in evaluation.first_mistakes)
-
-    def number(kind: str) -> Callable[[Evaluation], Cell]:
-        return lambda evaluation: evaluation.first_mistakes.get(kind, 0)
-
-    columns = {kind: (COUNT, number(kind)) for kind in kinds}
-    return of_evaluations(inputs, columns, id="mistakes", title="First mistakes in the greedy answers, by kind")
 
 
 def _reasons(inputs: ReportInputs) -> Rows:

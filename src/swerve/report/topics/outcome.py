@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 
 from swerve.artifacts.comparison import ModelScores, Scores
-from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
+from swerve.artifacts.evaluation import MANY_SAMPLES, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
 from swerve.report.format import change, count, percent, percent_interval
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows, Unit
-from swerve.report.topics.topic import FigureSpec, Topic, of_evaluations
+from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
+from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint
 
 _MAX_DOTS = 24
 """A plot of more kinds than these says less than the table."""
@@ -105,18 +104,20 @@ def _samples(inputs: ReportInputs) -> str:
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     is_fraction = rewards_are_fractions(inputs.evaluations)
-    reward = {"Sampled reward": (SHARE if is_fraction else REWARD, attrgetter("sampled.mean_reward"))}
-    columns = {
-        "Greedy accuracy": (SHARE, attrgetter("greedy.accuracy")),
+    reward: dict[str, Column] = {"Sampled reward": (SHARE if is_fraction else REWARD, "sampled.mean_reward")}
+    columns: dict[str, Column] = {
+        "Greedy accuracy": (SHARE, "greedy.accuracy"),
         **(reward if is_fraction else {}),
-        "Fully right traces": (SHARE, attrgetter("greedy.trace_right")),
+        "Fully right traces": (SHARE, "greedy.trace_right"),
     }
     more = f"swerve eval RUN eval.samples_per_problem={MANY_SAMPLES}"
     note = "" if largest_k(inputs.evaluations) > 1 else f"Several samples of a problem were not measured ({more})."
-    yield of_evaluations(inputs, columns, id="accuracy", title="Accuracy on held-out problems", note=note)
+    yield by_checkpoint(
+        inputs, inputs.evaluations, columns, id="accuracy", title="Accuracy on held-out problems", note=note
+    )
     if not is_fraction:
         # Rewards on another scale than fractions have a plot of their own.
-        yield of_evaluations(inputs, reward, id="reward", title="Reward on held-out problems")
+        yield by_checkpoint(inputs, inputs.evaluations, reward, id="reward", title="Reward on held-out problems")
     yield from _sample_rows(inputs)
     yield _kinds(inputs, lambda greedy: greedy.by_part or {}, id="parts", first="Part")
     yield _kinds(inputs, lambda greedy: greedy.by_kind, id="accuracy_by_difficulty", first="Kind")
@@ -129,20 +130,21 @@ def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
     if most < 2:
         return
 
-    def of(k: int, name: str) -> tuple[Unit, Callable[[Evaluation], Cell]]:
+    def of(k: int, name: str) -> Column:
         return SHARE, lambda evaluation: getattr(evaluation.sampled.of_samples(k), name)
 
     # The majority of two is one of the two.
     columns = {f"pass@{k}": of(k, "pass_at_k") for k in ks}
     columns |= {f"maj@{most}": of(most, "majority_at_k")} if most > 2 else {}
     columns[f"pass^{most}"] = of(most, "pass_hat_k")
-    columns["Different right answers"] = NUMBER, attrgetter("sampled.distinct_right")
+    columns["Different right answers"] = NUMBER, "sampled.distinct_right"
     drawn = ["pass@1", f"pass@{most}", f"maj@{most}"] if most >= MANY_SAMPLES else []
     majority = "; maj@k: that the most frequent answer is, ties broken at random" if most > 2 else ""
     settings = inputs.evaluations[0].eval_settings
     temperature = f" at temperature {settings['temperature']:g}" if "temperature" in settings else ""
-    yield of_evaluations(
+    yield by_checkpoint(
         inputs,
+        inputs.evaluations,
         columns,
         id="sampling",
         title=f"What are {most} samples of a problem worth?",

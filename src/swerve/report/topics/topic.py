@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.probe_summary import HasCheckpoint, ProbeSummary
 from swerve.report.draw.curves import Chart
 from swerve.report.draw.figures import chart_drawing
 from swerve.report.draw.panels import Section
@@ -92,28 +91,52 @@ def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequenc
     return Curves(x=tuple(x), x_title=title, columns=tuple(columns), is_log=is_log, ends=ends, **options)
 
 
-def of_evaluations(
+Column = tuple[Unit, str | Callable[[Any], Cell]]
+"""How the numbers of a column are written, and the field they are in (with dots within fields) or how they are read."""
+
+
+def by_checkpoint(
     inputs: ReportInputs,
-    columns: Mapping[str, tuple[Unit, Callable[[Evaluation], Cell]]],
+    entries: Sequence[HasCheckpoint],
+    columns: Mapping[str, Column],
     *,
     drawn: Sequence[str] | None = None,
+    greys: Sequence[str] = (),
     **options: Any,
 ) -> Rows:
-    """Return a row for each evaluated checkpoint, drawn over training: all columns, or some, a plot for each unit."""
-    labels = [evaluation.checkpoint for evaluation in inputs.evaluations]
+    """Return a row for each entry about a checkpoint, drawn over training: all columns, or some, a plot for each unit.
+
+    Args:
+        inputs: the run.
+        entries: evaluations, or entries of a summary.
+        columns: what is read of an entry, by the heading.
+        drawn: columns that have a curve; all by default.
+        greys: those that are nulls.
+        options: of `Rows`.
+    """
+    labels = [entry.checkpoint for entry in entries]
     by_unit: dict[Unit, list[str]] = {}
     for name in columns if drawn is None else drawn:
         by_unit.setdefault(columns[name][0], []).append(name)
     return Rows(
         first="Checkpoint",
         columns={name: unit for name, (unit, _) in columns.items()},
-        rows=tuple(
-            (evaluation.checkpoint, *(read(evaluation) for _, read in columns.values()))
-            for evaluation in inputs.evaluations
-        ),
-        plots=tuple(along_training(inputs, labels, names) for names in by_unit.values()) if labels else (),
+        rows=tuple((entry.checkpoint, *(_cell(entry, read) for _, read in columns.values())) for entry in entries),
+        plots=tuple(along_training(inputs, labels, names, greys=tuple(greys)) for names in by_unit.values())
+        if labels
+        else (),
         **options,
     )
+
+
+def _cell(entry: Any, read: str | Callable[[Any], Cell]) -> Cell:
+    """Return what a field says; None where it, or what it is within, was not measured."""
+    if not isinstance(read, str):
+        return read(entry)
+    for name in read.split("."):
+        entry = None if entry is None else getattr(entry, name)
+    cell: Cell = entry
+    return cell
 
 
 def step_name(stage: str) -> str:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Literal
 
 from swerve.artifacts.probe_causes import Attribution
-from swerve.artifacts.probe_dynamics import Direction, TrainingSignal
+from swerve.artifacts.probe_dynamics import Direction
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.format import (
     compared,
@@ -30,13 +30,13 @@ from swerve.report.rows import (
     P_VALUE,
     POINTS,
     SHARE,
+    TEXT,
     TOKENS,
-    Cell,
     Dots,
     Rows,
     divergence_unit,
 )
-from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, of_probe
+from swerve.report.topics.topic import KNOWN_STEPS, Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -127,72 +127,45 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
         return
     for num, source in enumerate(dict.fromkeys(direction.source for direction in summary.direction or ()), start=1):
         directions = [direction for direction in summary.direction or () if direction.source == source]
-        suffix = f"-{num}" if num > 1 else ""
-        yield _direction(inputs, directions, id=f"direction{suffix}")
-        yield _wrong_steps(inputs, directions, id=f"wrong-steps{suffix}")
+        yield from _directions(inputs, directions, suffix=f"-{num}" if num > 1 else "")
     yield from _biographies(inputs, summary)
-    yield from _correlation_rows(inputs, summary)
+    yield from _correlation_rows(summary)
     yield from _attributions(summary)
     yield from _signals(inputs, summary)
 
 
-def _direction(inputs: ReportInputs, directions: Sequence[Direction], *, id: str) -> Rows:
-    """Return how much of the divergence on one writer's text goes towards right answers."""
-    labels = [direction.checkpoint for direction in directions]
-    fractions = "Good divergence", "Good tokens"
-    moves = "Move, right", "Move, wrong"
-    return Rows(
-        id=id,
+def _directions(inputs: ReportInputs, directions: Sequence[Direction], *, suffix: str) -> Iterator[Rows]:
+    """Yield how much of the divergence on a writer's text goes towards right answers, and the moves at wrong steps."""
+    yield by_checkpoint(
+        inputs,
+        directions,
+        {
+            "Good divergence": (SHARE, "share_good"),
+            "Good tokens": (SHARE, "share_good_tokens"),
+            "Move, right": (NATS_CHANGE, "mean_move_right"),
+            "Move, wrong": (NATS_CHANGE, "mean_move_wrong"),
+            "AUC": (AUC, "auc"),
+        },
+        greys=("Good tokens",),
+        id=f"direction{suffix}",
         title=f"Does the divergence on text of {directions[0].source} go towards right answers?",
-        first="Checkpoint",
-        columns={**dict.fromkeys(fractions, SHARE), **dict.fromkeys(moves, NATS_CHANGE), "AUC": AUC},
-        rows=tuple(
-            (
-                direction.checkpoint,
-                direction.share_good,
-                direction.share_good_tokens,
-                direction.mean_move_right,
-                direction.mean_move_wrong,
-                direction.auc,
-            )
-            for direction in directions
-        ),
         note="Fractions of the divergence and of the tokens. Good is a rise of log-probability in a right rollout and "
         "a fall in a wrong one; moves are means per token. The AUC is of a rollout's summed move for a right answer.",
-        plots=(
-            along_training(inputs, labels, fractions, greys=fractions[1:]),
-            along_training(inputs, labels, moves),
-        ),
     )
-
-
-def _wrong_steps(inputs: ReportInputs, directions: Sequence[Direction], *, id: str) -> Rows:
-    """Return how the tokens of known wrong steps moved, and what stands there now."""
-    known = [(direction.checkpoint, steps) for direction in directions if (steps := direction.wrong_steps) is not None]
-    labels = [label for label, _ in known]
-    moves = "Move", "Others' move"
-    right = "Right on top", "Reference's"
-    return Rows(
-        id=id,
+    yield by_checkpoint(
+        inputs,
+        directions,
+        {
+            "Wrong tokens": (COUNT, "wrong_steps.num_tokens"),
+            "Move": (NATS_CHANGE, "wrong_steps.mean_move"),
+            "Others' move": (NATS_CHANGE, "wrong_steps.mean_move_others"),
+            "Right on top": (SHARE, "wrong_steps.share_expected"),
+            "Reference's": (SHARE, "wrong_steps.share_expected_ref"),
+        },
+        greys=("Others' move", "Reference's"),
+        id=f"wrong-steps{suffix}",
         title="What happens at the steps that are known to be wrong?",
-        first="Checkpoint",
-        columns={"Wrong tokens": COUNT, **dict.fromkeys(moves, NATS_CHANGE), **dict.fromkeys(right, SHARE)},
-        rows=tuple(
-            (
-                label,
-                steps.num_tokens,
-                steps.mean_move,
-                steps.mean_move_others,
-                steps.share_expected,
-                steps.share_expected_ref,
-            )
-            for label, steps in known
-        ),
         note="Right on top: how often the most likely token is the one that a right step has there.",
-        plots=(
-            along_training(inputs, labels, moves, greys=moves[1:]),
-            along_training(inputs, labels, right, greys=right[1:]),
-        ),
     )
 
 
@@ -247,38 +220,43 @@ def _biographies(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
     )
 
 
-def _correlation_rows(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
-    """Yield what goes with the divergence at the final checkpoint, and along training."""
-    by_name = {
-        (f"{entry.level}: {named(CORRELATES, entry.correlate)}, text of {entry.source}", entry.checkpoint): entry
-        for entry in summary.correlates or ()
-    }
-    yield Rows(
-        id="correlates",
-        title=f"What goes with the divergence at {summary.final}?",
-        first="Correlate",
-        columns={"Correlation": CORRELATION, "Number": COUNT, "Adjusted p": P_VALUE},
-        rows=tuple(
-            (name, entry.estimate, entry.num, entry.p_adjusted)
-            for (name, checkpoint), entry in by_name.items()
-            if checkpoint == summary.final and entry.estimate is not None
-        ),
-        note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of all "
-        "checkpoints (Benjamini and Hochberg). None of them says what causes what.",
-        plots=(Dots(column="Correlation", at=0.0),),
-    )
-    labels = list(dict.fromkeys(checkpoint for _, checkpoint in by_name))
-    names = list(dict.fromkeys(name for name, _ in by_name))
-    yield Rows(
-        id="correlates-all",
-        title="The same correlations along training",
-        first="Checkpoint",
-        columns=dict.fromkeys(names, CORRELATION),
-        rows=tuple(
-            (label, *(entry.estimate if (entry := by_name.get((name, label))) else None for name in names))
-            for label in labels
-        ),
-    )
+def _correlation_rows(summary: ProbeSummary) -> Iterator[Rows]:
+    """Yield what goes with the divergence at the final checkpoint, and at the others."""
+    known = [entry for entry in summary.correlates or () if entry.estimate is not None]
+    final = [entry for entry in known if entry.checkpoint == summary.final]
+    others = [entry for entry in known if entry.checkpoint != summary.final]
+    for id, title, entries in (
+        ("correlates", f"What goes with the divergence at {summary.final}?", final),
+        ("correlates-all", "And at the other checkpoints?", others),
+    ):
+        yield Rows(
+            id=id,
+            title=title,
+            first="Correlate",
+            columns={
+                "Checkpoint": TEXT,
+                "Text of": TEXT,
+                "Correlation": CORRELATION,
+                "Number": COUNT,
+                "Adjusted p": P_VALUE,
+            },
+            rows=tuple(
+                (
+                    f"{entry.level}: {named(CORRELATES, entry.correlate)}",
+                    entry.checkpoint,
+                    entry.source,
+                    entry.estimate,
+                    entry.num,
+                    entry.p_adjusted,
+                )
+                for entry in entries
+            ),
+            note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of all "
+            "checkpoints (Benjamini and Hochberg). None of them says what causes what."
+            if entries is final
+            else "",
+            plots=(Dots(column="Correlation", at=0.0),) if entries is final else (),
+        )
 
 
 def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
@@ -315,58 +293,40 @@ def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
     )
 
 
-_SIGNALS: Mapping[Literal["signal", "no_signal", "not_seen"], str] = {
-    "signal": "With a signal",
-    "no_signal": "Without",
-    "not_seen": "Not yet seen",
-}
-
-
 def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
-    """Yield whether tokens moved where, and the way, they were pushed: along training, and of other pairs."""
-    along = [signal for signal in summary.training_signal if signal.reference == summary.reference]
-    others = [signal for signal in summary.training_signal if signal.reference != summary.reference]
-    labels, pushed = [signal.checkpoint for signal in along], ("Moved as pushed", "Chance")
-    plots = (
-        along_training(inputs, labels, tuple(_SIGNALS.values()), greys=("Not yet seen",)),
-        along_training(inputs, labels, pushed, greys=pushed[1:]),
+    """Yield whether tokens moved where, and the way, they were pushed: since the reference, and between neighbours."""
+
+    def of(group: Literal["signal", "no_signal", "not_seen"]) -> Column:
+        return unit, lambda signal: signal.divergence[group].mean if group in signal.divergence else None
+
+    unit = divergence_unit(summary.divergence)
+    columns: Mapping[str, Column] = {
+        "With a signal": of("signal"),
+        "Without": of("no_signal"),
+        "Not yet seen": of("not_seen"),
+        "Spill-over": (NUMBER, "spill_over"),
+        "Correlation with |advantage|": (CORRELATION, "advantage_correlation.estimate"),
+        "Moved as pushed": (SHARE, "direction.agreement"),
+        "Chance": (SHARE, "direction.chance"),
+        "Above chance": (POINTS, "direction.above_chance"),
+    }
+    since = [signal for signal in summary.training_signal if signal.reference == summary.reference]
+    steps = [
+        signal for signal in summary.training_signal if summary.reference not in (signal.reference, signal.checkpoint)
+    ]
+    yield by_checkpoint(
+        inputs,
+        since,
+        columns,
+        drawn=("With a signal", "Without", "Not yet seen", "Moved as pushed", "Chance"),
+        greys=("Not yet seen", "Chance"),
+        id="signal",
+        title="Does a token move where, and the way, it was pushed?",
+        note=f"Mean {divergence_name(summary)} on rollouts of training. A token has a signal if an update used it "
+        "with an advantage other than 0; spill-over is the divergence without a signal over that with one.",
     )
-    for id, signals in (("signal", along), ("signal-pairs", others)):
-        columns = {
-            **dict.fromkeys(_SIGNALS.values(), divergence_unit(summary.divergence)),
-            "Spill-over": NUMBER,
-            "Correlation with |advantage|": CORRELATION,
-            **dict.fromkeys(pushed, SHARE),
-            "Above chance": POINTS,
-        }
-        yield Rows(
-            id=id,
-            title="Does a token move where, and the way, it was pushed?" if signals is along else "The same of pairs",
-            first="Checkpoint" if signals is along else "Pair",
-            columns=columns,
-            rows=tuple(
-                (
-                    signal.checkpoint if signals is along else f"{signal.checkpoint} against {signal.reference}",
-                    *_signal_cells(signal),
-                )
-                for signal in signals
-            ),
-            note=f"Mean {divergence_name(summary)} on rollouts of training. A token has a signal if an update used it "
-            "with an advantage other than 0; spill-over is the divergence without a signal over that with one."
-            if signals is along
-            else "",
-            plots=plots if signals is along else (),
-        )
-
-
-def _signal_cells(signal: TrainingSignal) -> Iterator[Cell]:
-    for key in _SIGNALS:
-        yield signal.divergence[key].mean if key in signal.divergence else None
-    yield signal.spill_over
-    yield None if signal.advantage_correlation is None else signal.advantage_correlation.estimate
-    direction = signal.direction
-    yield from (
-        (None, None, None) if direction is None else (direction.agreement, direction.chance, direction.above_chance)
+    yield by_checkpoint(
+        inputs, steps, columns, drawn=(), id="signal-pairs", title="The same since the checkpoint before"
     )
 
 
