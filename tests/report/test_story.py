@@ -58,10 +58,8 @@ def test_accuracy_is_said_by_the_paired_difference(inputs_of: Any, change: Estim
 
 def test_a_place_that_entropy_finds_too_says_little_of_training(inputs_of: Any) -> None:
     (title,) = (title for title in titles(inputs_of()) if "first wrong token" in title)
-    assert (
-        title
-        == "JS of `rl-80` is highest on the first wrong token in 90.0% of 200 rollouts: that alone says little of training."
-    )
+    assert title.startswith("JS of `rl-80` is highest on the first wrong token in 90.0% of 200 rollouts: ")
+    assert title.endswith("that alone says little of training.")
 
 
 def test_a_cause_is_said_beside_a_token_of_neither_model(inputs_of: Any) -> None:
