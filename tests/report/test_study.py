@@ -125,7 +125,7 @@ def test_what_a_study_can_find_says_what_it_rests_on(study):
 def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(study):
     page = study_page(study, options=ReportConfig())
     assert page.sentence.replace("\N{MINUS SIGN}", "-") == (
-        "**`b` varied** on digits with a tiny model, recipe `r`, 3 seeds. In greedy accuracy, against `none`: "
+        "**`b` varied** on digits with a tiny model. In greedy accuracy over 3 seeds, against `none`: "
         "**`kl` is not shown to differ**, +10.0 points (-2.0 to +22.0)."
     )
     assert page.lead == "No rule was named before these runs, so differences are described and nothing is decided."
@@ -238,8 +238,8 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
     written = write_study_figures(judged, tmp_path)
     assert {path.name for path in written if path.suffix == ".csv"} == {"study-accuracy.csv", "study_comparison.csv"}
     comparison = (tmp_path / "study_comparison.csv").read_text().splitlines()
-    assert comparison[0] == "variant,difference,difference_low,difference_high,p_holm,over,verdict"
-    assert comparison[1] == "kl,0.1,-0.11,0.31,0.3,3 seeds,not shown to differ"
+    assert comparison[0] == "variant,difference_points,difference_points_low,difference_points_high,p_holm,over,verdict"
+    assert comparison[1] == "kl,10.0,-11.0,31.0,0.3,3 seeds,not shown to differ"
 
 
 def test_settings_that_were_tried_are_compared_at_equal_entropy(judged):
@@ -256,6 +256,6 @@ def test_a_study_without_any_evaluation_has_a_page(study):
         update={"means": (), "differences": (), "curves": (), "runs": study.runs[1:], "detectable": ()}
     )
     page = study_page(empty, options=ReportConfig())
-    assert page.sentence == "**`b` varied**, recipe `r`, 3 seeds: no two variants are evaluated yet."
+    assert page.sentence == "**`b` varied** in recipe `r`; no two variants are evaluated yet."
     assert (page.verdicts, page.folds[-1].id) == ((), "runs")
     assert next(study_tables(empty))[1:] == [["none", "0", ""], ["kl", "0", "1"]]

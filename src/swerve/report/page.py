@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -57,6 +57,8 @@ class Page:
     date: str = ""
     sentence: str
     lead: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Name -> address of a page that belongs to this one."""
     verdicts: tuple[Verdict, ...] = ()
     heading: str = "What the run shows"
     """Above the verdicts."""

@@ -308,7 +308,7 @@ class Rows:
         [['', 'Greedy'], ['rl-80', '50.0%']]
         """
         rows = self.kept
-        texts = (["" if text == NOT_MEASURED else text for text in row] for row in rows.texts)
+        texts = (["" if text == NOTHING else text for text in row] for row in rows.texts)
         return [[rows.first, *rows.columns], *texts]
 
     @property

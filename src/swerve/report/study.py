@@ -72,7 +72,7 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
 
 def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}) -> Page:
     """Return what the page of a study says; `links`: the addresses of the pages of its runs, by name."""
-    seeds, outcomes = ", ".join(map(str, study.seeds)), outcome_rows(study, links)
+    seeds, outcomes = ", ".join(map(str, study.seeds)), outcome_rows(study)
     lost, collapsed = sum(not run.measured for run in study.runs), sum(run.collapse is not None for run in study.runs)
     num = _num(len(study.runs), "run")
     caution = f"Not counted: {lost} of {num}; collapsed: {collapsed}. The table of runs says which."
@@ -80,6 +80,7 @@ def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] 
         title=options.title or study.name,
         sentence=_sentence(study, outcomes),
         lead=design_words(study)[0],
+        links=links if len(study.seeds) == 1 else {},
         heading="What the comparison shows",
         verdicts=tuple(_verdicts(study, outcomes)) if outcomes.rows else (),
         caution=caution if lost or collapsed else "",
@@ -102,7 +103,7 @@ def _num(num: int | None, noun: str) -> str:
     return f"one {noun}" if num == 1 else f"{count(num)} {noun}s"
 
 
-def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
+def outcome_rows(study: Study) -> Rows:
     """Return what came out of each variant in the measure that the study is about.
 
     The study's rule says it; without one the difference over seeds, and without several seeds that over problems.
@@ -130,7 +131,6 @@ def outcome_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
         columns={"Difference": difference_unit(measure), "p, Holm": P_VALUE, **dict.fromkeys(_WORDS, TEXT)},
         rows=tuple(rows),
         plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
-        links=links,
     )
 
 
@@ -144,11 +144,12 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     for word, name in (("on", "task"), ("with a", "model")):
         known = dict.fromkeys(text for run in study.runs if (text := getattr(run, name)))
         start += f" {word} {_listed(list(known), f'{name}s')}" if known else ""
-    start += f", recipe `{study.recipe}`, {_num(len(study.seeds), 'seed')}"
+    start += "" if any(run.task for run in study.runs) else f" in recipe `{study.recipe}`"
     if study.headline is None or not outcomes.rows:
-        return f"{start}: no two variants are evaluated yet."
+        return f"{start}; no two variants are evaluated yet."
     said = [f"**`{row[0]}` is {row[4]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
-    return f"{start}. In {_KNOWN[study.headline].title}, against `{study.baseline}`: {_listed(said, 'variants')}."
+    measure = f"{_KNOWN[study.headline].title} over {outcomes.rows[0][3]}"
+    return f"{start}. In {measure}, against `{study.baseline}`: {_listed(said, 'variants')}."
 
 
 def _listed(texts: Sequence[str], noun: str) -> str:
@@ -243,7 +244,7 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
     return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
 
 
-def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -> Rows:
+def difference_rows(study: Study, measure: str) -> Rows:
     """Return a measure of every variant, and its difference from the baseline."""
     rows: list[tuple[Cell, ...]] = []
     for variant in study.variants:
@@ -270,7 +271,6 @@ def difference_rows(study: Study, measure: str, links: Mapping[str, str] = {}) -
         columns=columns,
         rows=tuple(rows),
         plots=(Dots(column="Over seeds", at=0.0),),
-        links=links,
     )
 
 
@@ -403,9 +403,9 @@ def curves_rows(study: Study) -> Iterator[Rows]:
     The last are settings that were tried, the measure that chose them against entropy: compare at equal entropy.
     """
     cells = {metric: {curve.variant: _cells(curve) for curve in study.curves_of(metric)} for metric in CURVES}
-    for metric, measure in CURVES.items():
-        id = f"study-{metric.replace('_', '-')}"
-        yield from _curves(study, id, sentence_case(measure.title), measure_unit(measure), cells[metric], "global step")
+    for metric in CURVES:
+        id, unit = f"study-{metric.replace('_', '-')}", measure_unit(CURVES[metric])
+        yield from _curves(study, id, _title(metric), unit, cells[metric], "global step")
 
     # A point for each evaluation that has both.
     by_length: dict[str, dict[float, Cell]] = {}
@@ -415,11 +415,13 @@ def curves_rows(study: Study) -> Iterator[Rows]:
         by_length[curve.variant] = {round(lengths[step]): own[step] for step in curve.steps if step in own}
     title = "Greedy accuracy against the mean length of the answers"
     yield from _curves(study, "study-accuracy-against-length", title, SHARE, by_length, "mean tokens of an answer")
+    measure = study.design.measure if study.design else "accuracy"
     tried: dict[str, dict[float, Cell]] = {}
     for trial in study.trials:
-        if study.design is not None and trial.values.keys() >= {"entropy", study.design.measure}:
-            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[study.design.measure]
-    yield from _curves(study, "study_settings", "Settings that were tried", SHARE, tried, "token entropy, nats")
+        if trial.values.keys() >= {"entropy", measure}:
+            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[measure]
+    title = f"{_title(measure)} of the settings that were tried"
+    yield from _curves(study, "study_settings", title, SHARE, tried, "token entropy, nats")
 
 
 def _cells(curve: StudyCurve) -> dict[float, Cell]:
@@ -450,7 +452,7 @@ def _curves(
 
 def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
     """Yield everything that was measured, by topic."""
-    compared, *others = (difference_rows(study, measure, links) for measure in study.measures or ("accuracy",))
+    compared, *others = (difference_rows(study, measure) for measure in study.measures or ("accuracy",))
     texts = [(each.name, _changes(each.changes) or ["as the recipe"]) for each in study.variants]
     changes = Texts(texts=tuple((f"{name}: {', '.join(own)[:_MAX_CHANGES]}", "\n".join(own)) for name, own in texts))
     words = design_words(study)

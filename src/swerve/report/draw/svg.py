@@ -139,9 +139,7 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         for index, (name, cell, null) in enumerate(drawn):
             y, kind = top + _ROW * index + 26, "null" if name in plot.greys else "own"
             yield f'<g class="{kind}">'
-            text = _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
-            link = rows.links.get(name)
-            yield f'<a href="{escape(link, quote=True)}">{text}</a>' if link else text
+            yield _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
             yield _text(100, y - 12, unit.text(cell), "value", "end")
             yield f"<title>{escape(name)}: {escape(unit.text(cell))}</title>"
             if isinstance(null, Estimate | float | int):
