@@ -31,21 +31,24 @@ def write_estimator_figure(audit: Record, directory: Path) -> tuple[Path, ...]:
     Raises:
         DiskFullError: no room.
     """
-    groups = [group for group in audit["deciles"] if group["kl_mean"]]
-    if not groups:
+    if not any(group["kl_mean"] for group in audit["deciles"]):
         for suffix in (*FORMATS, "csv"):
             (directory / f"estimators.{suffix}").unlink(missing_ok=True)
         return ()
-    tables = tuple(_tables(groups))
+    return write_figures([estimator_drawing(audit)], directory, _LOOK)
+
+
+def estimator_drawing(audit: Record) -> Drawing:
+    """Return the figure of an audit of two models that differ."""
+    tables = tuple(_tables([group for group in audit["deciles"] if group["kl_mean"]]))
     panels = [_panel(rows) for rows in tables]
     names = f"{audit['checkpoint']['name']} against {audit['reference']['name']}"
-    drawing = Drawing(
+    return Drawing(
         name="estimators",
         title=f"Estimators of KL(policy || reference): {names}, {audit['num_tokens']:,} tokens",
         panels=(panels[0], *(replace(panel, key=()) for panel in panels[1:])),
         records=tuple({"figure": rows.title, **record} for rows in tables for record in rows.records),
     )
-    return write_figures([drawing], directory, _LOOK)
 
 
 def _tables(groups: Sequence[Record]) -> Iterator[Rows]:
