@@ -15,8 +15,11 @@ from studies.pages import ROOT, Record, entries, first, number, percent, points,
 from studies.runs import kept_summary
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study, read_study
 from swerve.report import format as written
+from swerve.report.draw.paper import Look
+from swerve.report.figures import write_run_figures
 from swerve.report.study import trends_rows
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
@@ -25,16 +28,16 @@ _FIGURES = ("mean_kl_progression", "spike_density_comparison", "category_kl_brea
 
 
 def keep(folder: Path) -> Iterator[Record]:
-    """Yield what is kept of the directory of a study or probe, and copy the figures of a probe's report."""
+    """Yield what is kept of the directory of a study or probe, and draw figures of a probe."""
     if not (folder / "probe").is_dir():
         study = read_study(folder)
         yield {"kind": "study", "name": study.name, "study": study.model_dump(mode="json", exclude={"curves"})}
         return
     summary = {name: value for name, value in kept_summary(folder).items() if name not in _DROPPED}
     yield {"kind": "probe", "name": folder.name, "summary": summary}
-    for figure in _FIGURES:
-        drawn = folder / "report" / "figures" / f"{figure}.png"
-        shutil.copy(drawn, ROOT / "docs" / "images" / f"{folder.name}-{figure}.png")
+    for path in write_run_figures(RunDirectory(folder), _FIGURES, Look(formats=("png",))).figures:
+        if path.suffix == ".png":
+            shutil.copy(path, ROOT / "docs" / "images" / f"{folder.name}-{path.name}")
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
