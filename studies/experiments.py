@@ -18,7 +18,7 @@ from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study, read_study
 from swerve.report import format as written
-from swerve.report.draw.paper import Look
+from swerve.report.draw.figures import Look
 from swerve.report.figures import write_run_figures
 from swerve.report.study import trends_rows
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.study import Study, find_study, read_study
 from swerve.errors import ArtifactError, ConfigError
-from swerve.report.draw.paper import Drawing, draw, draw_figure, figure_of
+from swerve.report.draw.figures import Drawing, draw, draw_figure, figure_of
 from swerve.report.figures import drawings, figure_specs
 from swerve.report.read import ReportInputs, read_inputs
 

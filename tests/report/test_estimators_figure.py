@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swerve.report.draw.paper import Drawing, Look, lay_out
+from swerve.report.draw.figures import Drawing, Look, lay_out
 from swerve.report.estimators import estimator_drawing, write_estimator_figure
 
 NAMES = ("k1", "k2", "k3", "k3+", "abs")

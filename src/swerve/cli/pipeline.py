@@ -20,7 +20,7 @@ from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, neare
 if TYPE_CHECKING:
     from swerve.config import Config
     from swerve.progress import Progress
-    from swerve.report.draw.paper import Look
+    from swerve.report.draw.figures import Look
 
 
 def train(
@@ -277,7 +277,7 @@ def report(
     """
     given = rest or ()
     if figures:
-        from swerve.report.draw.paper import FORMATS, Look
+        from swerve.report.draw.figures import FORMATS, Look
 
         look = Look(formats=_words(formats or "") or tuple(FORMATS), width=width or "text", has_titles=not no_titles)
         return _write_figures(source, given, problems=problem or (), look=look)

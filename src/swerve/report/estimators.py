@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.report.draw.paper import FORMATS, Drawing, Look, Panel, curves_panel, write_figures
+from swerve.report.draw.figures import FORMATS, Drawing, Look, Panel, curves_panel, write_figures
 from swerve.report.rows import SIGNED, Curves, Rows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
-from swerve.report.draw.paper import DEFAULT_LOOK, FORMATS, Drawing, Look, check_names, rows_drawing, write_figures
+from swerve.report.draw.figures import DEFAULT_LOOK, FORMATS, Drawing, Look, check_names, rows_drawing, write_figures
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.topics import topics
 from swerve.report.topics.topic import FigureSpec

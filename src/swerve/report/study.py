@@ -25,7 +25,7 @@ from swerve.artifacts.study import (
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
-from swerve.report.draw.paper import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
+from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
 from swerve.report.format import count, listed, p_words, percent, points, points_interval, sentence_case
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.rows import (

@@ -1,1 +1,1 @@
-"""What a report is drawn with: curves, panels of the page, and figures as files."""
+"""What rows of numbers are drawn with: plots of the page as SVG, and figures for papers."""

@@ -1,144 +1,279 @@
-"""Figures as PNG, PDF, SVG and CSV files: how they are written, and the shapes that they share."""
+"""Figures for papers: rows of numbers drawn as wide as a column or as the text of a page, and their files."""
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from swerve.artifacts.files import atomic_path, write_text
+from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text
-from swerve.report.draw.curves import UNIT_TITLES, Chart
-from swerve.report.draw.panels import Bar
+from swerve.report.draw.svg import MANY, axis_steps, axis_ticks, place_text, thinned, tick_text
+from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-COLOURS = ("#0b62a8", "#c4510a", "#16805d", "#6b7280", "#7c3aad", "#a8125e", "#7a6400", "#00788c")
-GREY = "#6b7280"
+WIDTHS: Mapping[str, float] = {"column": 3.25, "text": 6.75}
+"""Of figures, in inches: of a column, and of the text of a page in two columns."""
 FORMATS: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "ModDate": None},
     "svg": {"Date": None},
 }
 """File formats, with the metadata that would make two files of the same figure differ."""
+COLOURS = ("#b8430f", "#0b62a8", "#16805d", "#7c3aad", "#7a6400", "#a8125e", "#00788c", "#4b4540")
+"""The first is the hue of what training did; they differ to any colour vision, and so do markers and lines."""
+HUE, GREY, PALE = COLOURS[0], "#7d766d", "#cfc9c0"
 FONT = "DejaVu Sans"
-MARKERS = ("o", "s", "^", "x", "D", "v", "P", "*")
-_PALE = "#b6bcc6"
-_LINES = ("-", "--", ":", "-.")
-_MANY_STEPS = 60
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")
+_DPI = 300
+_TEXT = 7.0
+"""Size of all text, in points."""
+_LETTER = 0.062
+"""Width of a letter of that size, in inches."""
+_LINE = 0.145
 _MAX_LABEL = 60
-_MAX_NAME = 28
-"""Of a name in a legend."""
 _STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
+    "font.size": _TEXT,
     "font.family": FONT,
+    "axes.labelsize": _TEXT,
+    "axes.titlesize": _TEXT,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "figure.titlesize": _TEXT + 0.5,
+    "figure.titleweight": "bold",
+    "xtick.labelsize": _TEXT,
+    "ytick.labelsize": _TEXT,
+    "legend.fontsize": _TEXT,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
     "axes.grid": True,
-    "grid.color": "#e5e7eb",
     "axes.axisbelow": True,
-    "axes.edgecolor": "#9ca3af",
-    "legend.frameon": False,
-    "legend.fontsize": 8.0,
+    "axes.edgecolor": "#9d968c",
+    "axes.linewidth": 0.6,
+    "grid.color": "#e5e1d9",
+    "grid.linewidth": 0.5,
+    "xtick.major.size": 2.0,
+    "ytick.major.size": 2.0,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.2,
     "pdf.fonttype": 42,
     "svg.hashsalt": "swerve",
 }
 
-Row = Mapping[str, str | int | float | bool | None]
+Record = Mapping[str, str | int | float | bool | None]
+
+
+def check_names(what: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Check that names are known.
+
+    Raises:
+        ConfigError: one is not; the message names the nearest.
+    """
+    for name in given:
+        if name not in allowed:
+            raise ConfigError(f"{what}: there is no '{name}'{nearest(name, allowed)} ({', '.join(allowed)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How figures are written.
+
+    Raises:
+        ConfigError: there is no such format or width.
+    """
+
+    formats: tuple[str, ...] = tuple(FORMATS)
+    width: str = "text"
+    has_titles: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        check_names("--format", self.formats, FORMATS)
+        check_names("--width", (self.width,), WIDTHS)
+
+
+DEFAULT_LOOK = Look()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """The axes of a figure that one thing is drawn on."""
+
+    draw: Callable[[Axes, float], None]
+    """Draws it; given the width of the panel in inches."""
+    height: Callable[[float], float]
+    """In inches with its labels, by its width."""
+    title: str = ""
+    is_wide: bool = False
+    """Whether it takes the whole width of a figure."""
+    is_aligned: bool = True
+    """Whether its left end is that of the panels above and below."""
+    names: tuple[str, ...] = ()
+    """Of its rows, which panels beside each other share."""
+    key: tuple[str, ...] = ()
+    """What its legend names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure that can be drawn: its numbers, the name of its files and its size in inches."""
+    """A figure that can be drawn, at any width."""
 
     name: str
-    draw: Callable[..., None]
-    """Draws it on the axes of its panels."""
-    rows: tuple[Row, ...] = ()
-    """What is drawn, with the numbers as the artifacts have them; the columns of the CSV are the keys."""
-    panels: str = "A"
-    """Layout of the panels, a letter each, rows of them separated by semicolons."""
-    heights: tuple[float, ...] | None = None
-    """Of the rows of panels, relative to each other."""
-    size: tuple[float, float] = (6.0, 3.4)
-    dpi: int = 160
-    style: tuple[tuple[Any, Any], ...] = ()
-    """What differs from the style of all figures."""
+    """Of its files."""
+    title: str
+    panels: tuple[Panel, ...]
+    records: tuple[Record, ...]
+    """The numbers as the artifacts have them, a line of the CSV each."""
 
 
-def draw_panels(drawing: Drawing, make: Callable[..., Figure], axes: Axes | None = None) -> tuple[Axes, ...]:
-    """Draw a figure and return its panels.
+def rows_drawing(rows: Rows) -> Drawing:
+    """Return the figure of rows: a panel for each of their plots."""
+    return Drawing(name=rows.id, title=rows.title, panels=tuple(rows_panels(rows)), records=rows.kept.records)
 
-    Args:
-        drawing: the figure.
-        make: makes a matplotlib figure; given its size, resolution and layout.
-        axes: where to draw a figure of one panel instead.
-    """
+
+def rows_panels(rows: Rows) -> Iterator[Panel]:
+    """Yield a panel for each plot of rows in which something was measured."""
+    kept = rows.kept
+    for plot in kept.plots:
+        yield _dots_panel(kept, plot) if isinstance(plot, Dots) else curves_panel(kept, plot)
+
+    # At a single checkpoint what would be curves are dots, a row for each.
+    for plot in rows.plots if len(kept.rows) == 1 else ():
+        names = (
+            [name for name in kept.columns if name in (plot.columns or kept.columns)]
+            if isinstance(plot, Curves)
+            else []
+        )
+        if names:
+            place = str(kept.rows[0][0])
+            turned = tuple((name, kept.column(name)[0]) for name in names)
+            one = Rows(id=rows.id, title=rows.title, columns={place: kept.columns[names[0]]}, rows=turned)
+            yield _dots_panel(one, Dots(column=place, greys=plot.greys))
+
+
+def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
+    """Draw panels on as many axes, each so many inches wide."""
     from matplotlib import rc_context
 
-    with rc_context({**_STYLE, **dict(drawing.style)}):
-        if axes is None:
-            figure = make(figsize=drawing.size, dpi=drawing.dpi, layout="constrained")
-            mosaic = figure.subplot_mosaic(drawing.panels, height_ratios=drawing.heights)
-            panels = tuple(mosaic[key] for key in sorted(mosaic))
-        else:
-            panels = (axes,)
-        drawing.draw(*panels)
-    return panels
+    with rc_context(_STYLE):
+        for panel, own in zip(panels, axes, strict=True):
+            panel.draw(own, width)
+            _set_legend(own, panel, width)
 
 
-def write_figures(drawings: Iterable[Drawing], directory: Path, formats: Iterable[str] = FORMATS) -> tuple[Path, ...]:
-    """Write every figure in these formats, and its numbers as `.csv` where it has any; the same bytes every time.
+def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
+    """Draw a figure and return its panels; `make` makes a matplotlib figure, given size, resolution and layout."""
+    from matplotlib import rc_context
+
+    # Panels stand below each other in a column, else side by side; a legend and a title make room for themselves.
+    inches, grid = WIDTHS[look.width], _grid(drawing.panels, is_narrow=look.width == "column")
+    heights = [max(_height(panel, inches / len(line)) for panel in line) for line in grid]
+    title = _wrapped(drawing.title, inches, is_bold=True) if look.has_titles else ""
+    room = 0.17 * (1 + title.count("\n")) if title else 0.0
+    with rc_context(_STYLE):
+        figure = make(figsize=(inches, sum(heights) + room), dpi=_DPI, layout="constrained")
+        if title:
+            figure.suptitle(title, x=0.008, ha="left")
+        panels = []
+        for line, axes in zip(grid, _lines_of_axes(figure, grid, heights), strict=True):
+            draw(line, axes, inches / len(line))
+            for one, left, right in zip(axes[1:], line, line[1:], strict=False):
+                one.tick_params(labelleft=not right.names or left.names != right.names)
+            panels += axes
+    return tuple(panels)
+
+
+def _kind(line: Sequence[Panel]) -> tuple[int, bool, bool]:
+    """Return what lines of panels have in common that are aligned with each other."""
+    return len(line), line[0].is_aligned, any(panel.names for panel in line)
+
+
+def _lines_of_axes(figure: Figure, grid: Sequence[Sequence[Panel]], heights: Sequence[float]) -> list[list[Axes]]:
+    """Return axes for each line of panels; neighbours of one kind are aligned with each other."""
+    blocks = [list(block) for _, block in groupby(range(len(grid)), lambda row: _kind(grid[row]))]
+    sizes = [[heights[row] for row in block] for block in blocks]
+    outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, sizes)))
+    lines = []
+    for place, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+        columns = len(grid[block[0]])
+        inner = outer[place].subgridspec(len(block), columns, height_ratios=size)
+        lines += [[figure.add_subplot(inner[row, column]) for column in range(columns)] for row in range(len(block))]
+    return lines
+
+
+def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
+    """Return a figure whose panels and labels have their places, without the numbers of ticks that would touch."""
+    # The object interface with its own canvas: pyplot would keep state and may look for a display.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = figure_of(draw_figure(drawing, Figure, look)[0])
+    FigureCanvasAgg(figure)
+    with rc_context(_STYLE):
+        # Placed once; `savefig` would do so for each format, and draw each twice.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            last = None
+            for label in axis.get_ticklabels():
+                box = label.get_window_extent().expanded(1.1, 1.0)
+                if last is not None and box.overlaps(last):
+                    label.set_visible(False)
+                elif label.get_text():
+                    last = box
+    return figure
+
+
+def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEFAULT_LOOK) -> tuple[Path, ...]:
+    """Write every figure, and its numbers as `.csv`; the same bytes every time.
 
     Raises:
         DiskFullError: no room.
     """
-    # The object interface with its own canvas: pyplot would keep state and may look for a display.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
     canvases = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
-    paths, chosen = [], tuple(formats)
+    paths = []
     for drawing in drawings:
-        panels = draw_panels(drawing, Figure)
-        figure = figure_of(panels[0])
-        FigureCanvasAgg(figure)
-        with rc_context(_STYLE):
-            # Panels and labels are placed once; `savefig` would do so for each format, and draw each twice.
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")
-            for suffix in chosen:
-                path = directory / f"{drawing.name}.{suffix}"
-                figure.dpi = drawing.dpi
-                with atomic_path(path) as temporary:
-                    write = getattr(canvases[suffix](figure), f"print_{suffix}")
-                    write(temporary, metadata=FORMATS[suffix])
-                paths.append(path)
-        if drawing.rows:
-            paths.append(directory / f"{drawing.name}.csv")
-            write_text(paths[-1], csv_text(drawing.rows))
+        figure = lay_out(drawing, look)
+        for suffix in look.formats:
+            path = directory / f"{drawing.name}.{suffix}"
+            figure.dpi = _DPI
+            with atomic_path(path) as temporary, rc_context(_STYLE):
+                write = getattr(canvases[suffix](figure), f"print_{suffix}")
+                write(temporary, metadata=FORMATS[suffix])
+            paths.append(path)
+        paths.append(directory / f"{drawing.name}.csv")
+        write_text(paths[-1], csv_text(drawing.records))
     return tuple(paths)
 
 
-def numbers(value: Estimate | None) -> dict[str, float | None]:
-    """Return an estimate as cells of a CSV; empty ones where it was not measured.
-
-    >>> numbers(Estimate(mean=0.5, low=0.25, high=0.75))
-    {'mean': 0.5, 'low': 0.25, 'high': 0.75}
-    """
-    return {key: None if value is None else getattr(value, key) for key in ("mean", "low", "high")}
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that a panel is of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
@@ -158,9 +293,33 @@ def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
     return _cut("".join(shown), limit).replace("$", r"\$")
 
 
+def set_labels(axes: Axes, width: float, *, x: str = "", y: str = "") -> None:
+    """Name the axes of a panel, on several lines where a name is long."""
+    axes.set_xlabel(_wrapped(x, 0.75 * width))
+    axes.set_ylabel(_wrapped(y, 1.5))
+
+
+def _name_width(width: float) -> float:
+    return min(0.48 * width, 2.2)
+
+
 def _cut(text: str, limit: int) -> str:
     tail = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _wrapped(text: str, width: float, *, is_bold: bool = False) -> str:
+    """Return a text on lines that are at most so many inches wide, three at most."""
+    letters = max(8, int(width / (_LETTER * (1.15 if is_bold else 1))))
+    lines = textwrap.wrap(_cut(text, 3 * letters - 12), letters, break_on_hyphens=False)
+    return "\n".join(label_text(line, limit=2 * letters) for line in lines)
+
+
+def colour_map() -> Colormap:
+    """Return the shades from nothing to the highest divergence: of one hue, from white."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("divergence", ["#ffffff", "#f6bc98", HUE, "#5a1c04"])
 
 
 @cache
@@ -170,259 +329,183 @@ def _glyphs(font: str) -> frozenset[int]:
     return frozenset(get_font(findfont(font)).get_charmap())
 
 
-def figure_of(axes: Axes) -> Figure:
-    """Return the figure that a panel is of."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
+def _grid(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
+    """Return the panels by line: one in a column, else two, or three that share the names of their rows."""
+    lines: list[list[Panel]] = []
+    for panel in panels:
+        line = lines[-1] if lines else []
+        shares = bool(panel.names) and all(other.names == panel.names for other in line)
+        has_room = len(line) < (3 if shares else 2) and not any(other.is_wide for other in (*line, panel))
+        if line and has_room and not is_narrow:
+            line.append(panel)
+        else:
+            lines.append([panel])
+    return lines
 
 
-def _width(axes: Axes) -> float:
-    """Return the width of a panel in inches, before room is made for legends."""
-    return float(axes.get_position().width * figure_of(axes).get_size_inches()[0])
+def _room(panel: Panel, width: float) -> float:
+    """Return how wide title and legend above a panel may be, which begin right of what stands at its y axis."""
+    names = (_LETTER * len(name) for name in panel.names)
+    return width - 0.1 - (min(_name_width(width), max(names)) if panel.names else 0.5)
 
 
-def _wrapped(text: str, width: int, *, limit: int) -> str:
-    return "\n".join(map(label_text, textwrap.wrap(_cut(text, limit), width, break_on_hyphens=False)))
+def _height(panel: Panel, width: float) -> float:
+    room = _room(panel, width)
+    num_lines = math.ceil(len(panel.key) / _key_columns(panel.key, room)) if panel.key else 0
+    num_lines += 1 + _wrapped(panel.title, room, is_bold=True).count("\n") if panel.title else 0
+    return panel.height(width) + _LINE * num_lines
 
 
-def set_title(axes: Axes, text: str, *, pad: float | None = None) -> None:
-    """Set the title over a panel, on several lines where it is long; `pad`: points below it."""
-    width = max(24, int(12 * _width(axes)))
-    axes.set_title(_wrapped(text, width, limit=5 * width // 2), pad=pad)
+def _key_columns(names: Sequence[str], room: float) -> int:
+    each = _LETTER * min(room / _LETTER, max(len(label_text(name)) for name in names)) + 0.38
+    return max(1, min(len(names), int((room + 0.11) / each)))
 
 
-def name_ticks(
-    axes: Axes, names: Sequence[str], places: Sequence[float] | None = None, *, beside: float = 1.0
-) -> Sequence[float]:
-    """Name places on the x axis (0, 1, 2, ... by default), obliquely where the names are long; return the places.
-
-    `beside` is the width of a legend that takes room, in inches.
-    """
-    ticks = range(len(names)) if places is None else places
-    shown = [label_text(name, limit=24) for name in names]
-    is_long = 0.085 * sum(map(len, shown)) > _width(axes) - beside
-    axes.set_xticks(list(ticks), shown, rotation=35 if is_long else 0, ha="right" if is_long else "center")
-    if is_long:
-        for tick in axes.get_xticklabels():
-            tick.set_rotation_mode("anchor")
-    return ticks
+def _key_name(name: str) -> str:
+    """Return a name that a legend does not leave out, as it does those that begin with an underscore."""
+    return label_text(f" {name}" if name.startswith("_") else name)
 
 
-def legend_beside(axes: Axes) -> None:
-    """Put the legend to the right of a panel, where it covers nothing."""
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-
-
-def shades(num: int) -> list[Any]:
-    """Return colours from light to dark for things in an order, such as checkpoints."""
-    from matplotlib import colormaps
-
-    return [colormaps["Blues"](1.0 if num == 1 else 0.35 + 0.65 * index / (num - 1)) for index in range(num)]
-
-
-def grid_of(num: int, columns: int) -> str:
-    """Return the layout of panels in rows of so many.
-
-    >>> grid_of(5, 2)
-    'AB;CD;E.'
-    """
-    letters = [chr(ord("A") + index) for index in range(num)]
-    rows = ["".join(letters[start : start + columns]).ljust(columns, ".") for start in range(0, num, columns)]
-    return ";".join(rows)
-
-
-def chart_drawing(chart: Chart, rows: Iterable[Row] | None = None) -> Drawing:
-    """Return the figure of a chart: lines with bands over steps; `rows` are its numbers if they are not the curves'."""
-    return Drawing(
-        name=chart.id, draw=partial(draw_chart, chart=chart), rows=chart_rows(chart) if rows is None else tuple(rows)
-    )
-
-
-def chart_rows(chart: Chart) -> tuple[Row, ...]:
-    """Return the points of a chart's curves, and its levels."""
-    rows: list[Row] = []
-    x = chart.x_title.replace(" ", "_")
-    for curve in chart.curves:
-        for label, step, point in zip(chart.labels, chart.steps, curve.points, strict=True):
-            if point is not None:
-                place: Row = {} if chart.x_unit == "share" else {"checkpoint": label}
-                place = place if x in place else {**place, x: step}
-                value = numbers(point) if chart.has_intervals else {"value": point.mean}
-                rows.append({"curve": curve.name, **place, **value})
-    return (*rows, *({"curve": level.name, **numbers(level.value)} for level in chart.levels))
-
-
-def draw_chart(axes: Axes, *, chart: Chart) -> None:
-    """Draw a chart on a panel: lines, or a row for each curve where there is a single step."""
-    if len(chart.steps) == 1:
-        points = [(curve.name, curve.points[0]) for curve in chart.curves]
-        points += [(level.name, level.value) for level in chart.levels]
-        estimate_rows(axes, [(name, point) for name, point in points if point is not None])
-        if all(point is None or point.low >= 0 for _, point in points):
-            axes.set_xlim(left=0)
-        axes.set_xlabel(UNIT_TITLES[chart.unit])
-        set_title(axes, f"{chart.title}: {chart.labels[0]}")
+def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
+    """Put title and legend above a panel, where they cover nothing."""
+    room = _room(panel, width)
+    title = _wrapped(panel.title, room, is_bold=True)
+    if not panel.key:
+        axes.set_title(title)
         return
-    # Points that are close together would hide the line.
-    markersize = 3.5 if len(chart.steps) <= _MANY_STEPS else 0.0
-    for index, curve in enumerate(chart.curves):
-        known = [(step, point) for step, point in zip(chart.steps, curve.points, strict=True) if point is not None]
-        steps = [step for step, _ in known]
-        colour = COLOURS[index % len(COLOURS)]
-        axes.fill_between(
-            steps, [p.low for _, p in known], [p.high for _, p in known], color=colour, alpha=0.15, linewidth=0
-        )
-        axes.plot(
-            steps,
-            [point.mean for _, point in known],
-            color=colour,
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=markersize,
-            linestyle=_LINES[index % len(_LINES)],
-            label=label_text(curve.name, limit=_MAX_NAME),
-        )
-    set_title(axes, chart.title, pad=15.0 if chart.stages else None)
-    axes.set_xlabel(chart.x_title)
-    axes.set_ylabel(UNIT_TITLES[chart.unit])
-    _draw_levels(axes, chart)
-    values = [point.low for curve in chart.curves for point in curve.points if point is not None]
-    if chart.unit == "share":
-        axes.set_ylim(0, 1.02)
-    elif chart.unit in ("nats", "rate", "per_1000_words", "per_1000_tokens") and min(values, default=0.0) >= 0:
-        axes.set_ylim(bottom=0)
-    if chart.x_title == "checkpoint":
-        name_ticks(axes, chart.labels, chart.steps)
-    _draw_stages(axes, chart)
-    if len(chart.curves) + len(chart.levels) > 1:
-        legend_beside(axes)
+    handles, _ = axes.get_legend_handles_labels()
+    limit = int((room - 0.3) / _LETTER)
+    axes.legend(
+        handles, [label_text(name, limit=limit) for name in panel.key], loc="lower left", bbox_to_anchor=(0.0, 1.0),
+        ncols=_key_columns(panel.key, room), title=title or None, alignment="left", borderaxespad=0.2,
+        title_fontproperties={"weight": "bold", "size": _TEXT}, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+    )  # fmt: skip
 
 
-def _draw_levels(axes: Axes, chart: Chart) -> None:
-    for index, level in enumerate(chart.levels):
-        name, dashes = label_text(level.name, limit=_MAX_NAME), (0, ((2, 3), (6, 2))[index % 2])
-        axes.axhline(level.value.mean, color=GREY, linewidth=0.9, linestyle=dashes, zorder=0, label=name)
-        axes.axhspan(level.value.low, level.value.high, color=GREY, alpha=0.08, linewidth=0, zorder=0)
+def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
+    return isinstance(cell, Estimate | float | int)
 
 
-def _draw_stages(axes: Axes, chart: Chart) -> None:
-    """Mark where stages end; the names of ends that are close together stand side by side above the panel."""
-    low, high = axes.get_xlim()
-    ends: dict[float, list[str]] = {}
-    for stage in chart.stages:
-        if low < stage.end < max(chart.steps):
-            axes.axvline(stage.end, color="#9ca3af", linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-            near = next((end for end in ends if abs(stage.end - end) < (high - low) / 6), stage.end)
-            ends.setdefault(near, []).append(label_text(stage.name, limit=16))
-    for end, names in ends.items():
-        axes.annotate(
-            f"{', '.join(names)} {'ends' if len(names) == 1 else 'end'}",
-            (end, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="left" if end - low < (high - low) / 8 else "center",
-            fontsize=7,
-            color=GREY,
-        )
+def _axis_title(columns: Sequence[str], unit: Unit) -> str:
+    """Return what an axis counts; where there is a legend, that names the columns."""
+    if len(columns) > 1 and unit.axis:
+        return "percent" if unit.axis == "%" else unit.axis
+    return f"{columns[0]} ({unit.axis})" if unit.axis else columns[0]
 
 
-def dose_drawing(name: str, charts: Sequence[Chart]) -> Drawing:
-    """Return the figure of charts over fractions of tokens side by side: lines with bars, between two levels."""
-    return Drawing(
-        name=name,
-        draw=partial(_draw_doses, charts=charts),
-        rows=tuple({"direction": chart.title, **row} for chart in charts for row in chart_rows(chart)),
-        panels=grid_of(len(charts), len(charts)),
-        size=(5.0 * len(charts) + 1.0, 3.6),
-    )
+def _limits(ticks: Sequence[float], unit: Unit) -> tuple[float, float]:
+    """Return the ends of an axis: those of its ticks with room for a dot."""
+    low, high = ticks[0] * unit.scale, ticks[-1] * unit.scale
+    return low - 0.03 * (high - low), high + 0.03 * (high - low)
 
 
-def _draw_doses(*panels: Axes, charts: Sequence[Chart]) -> None:
-    for axes, chart in zip(panels, charts, strict=True):
-        _draw_dose(axes, chart)
-        legend_beside(axes)
-    panels[0].set_ylabel("accuracy")
+def _dots_panel(rows: Rows, plot: Dots) -> Panel:
+    """Return the panel of a column: a named row for each number, what it is to be read against in grey below it."""
+    columns = [plot.column, plot.null] if plot.null else [plot.column]
+    places = [place for place, cell in enumerate(rows.column(plot.column)) if _is_number(cell)]
+    names = tuple(str(rows.rows[place][0]) for place in places)
+
+    def height(width: float) -> float:
+        num_lines = max(_wrapped(name, _name_width(width)).count("\n") + 1 for name in names)
+        return 0.45 + (0.08 + 0.13 * num_lines) * len(names)
+
+    draw = partial(_draw_dots, rows=replace(rows, rows=tuple(rows.rows[place] for place in places)), plot=plot)
+    return Panel(draw=draw, height=height, names=names, key=tuple(columns) if plot.null else ())
 
 
-def _draw_dose(axes: Axes, chart: Chart) -> None:
-    # Each selector is a line over the share of swapped tokens.
-    for index, curve in enumerate(chart.curves):
-        known = [(100 * x, point) for x, point in zip(chart.steps, curve.points, strict=True) if point is not None]
-        if known:
-            error_bars(
-                axes,
-                [x for x, _ in known],
-                [point for _, point in known],
-                across=False,
-                color=COLOURS[index % len(COLOURS)],
-                fmt=MARKERS[index % len(MARKERS)],
-                linestyle=_LINES[index % len(_LINES)],
-                markersize=4,
-                capsize=2,
-                linewidth=1.3,
-                elinewidth=0.8,
-                label=label_text(curve.name, limit=_MAX_NAME),
-            )
-    _draw_levels(axes, chart)
-    axes.set_ylim(0, 1.04)
-    axes.set_xlabel("tokens taken (%)")
-    set_title(axes, chart.title)
-
-
-def error_bars(
-    axes: Axes, places: Sequence[float], estimates: Sequence[Estimate], *, across: bool, **look: Any
-) -> None:
-    """Draw estimates with their intervals; `across`: the estimates are on the x axis."""
-    means = [estimate.mean for estimate in estimates]
-    errors = [
-        [max(0.0, estimate.mean - estimate.low) for estimate in estimates],
-        [max(0.0, estimate.high - estimate.mean) for estimate in estimates],
-    ]
-    style: dict[str, Any] = {"fmt": "o", "color": COLOURS[0], "markersize": 5, "capsize": 3, "linewidth": 1.5, **look}
-    if across:
-        axes.errorbar(means, places, xerr=errors, **style)
-    else:
-        axes.errorbar(places, means, yerr=errors, **style)
-
-
-def named_rows(axes: Axes, names: Sequence[str]) -> list[int]:
-    """Name the rows of a figure with its estimates on the x axis, the first one on top."""
-    rows = list(range(len(names)))
-    axes.set_yticks(rows, [_wrapped(name, 34, limit=54) for name in names])
+def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
+    """Draw the dots of a column with their intervals, the first row on top."""
+    names, unit = [str(row[0]) for row in rows.rows], rows.columns[plot.column]
+    columns = {plot.column: -0.14, plot.null: 0.14} if plot.null else {plot.column: 0.0}
+    for column, shift in columns.items():
+        known = [(place, cell) for place, cell in enumerate(rows.column(column)) if _is_number(cell)]
+        for place, cell in known:
+            is_null = column == plot.null or names[place] in plot.greys
+            mean, low, high = (unit.scale * end for end in _ends(cell))
+            axes.errorbar(
+                    mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]], markersize=3.5,
+                    elinewidth=1.2, linestyle="none", color=GREY if is_null else HUE, marker="s" if is_null else "o",
+                    label=_key_name(column) if place == known[0][0] else None,
+                )  # fmt: skip
+    axes.set_yticks(range(len(names)), [_wrapped(name, _name_width(width)) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    return rows
+
+    # All rows have one axis, with a line where no effect, or chance, is.
+    band = [] if plot.at is None else [plot.at - plot.margin, plot.at + plot.margin]
+    ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=band)
+    axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    axes.set_xlim(*_limits(ticks, unit))
+    if plot.at is not None:
+        axes.axvline(plot.at * unit.scale, color=GREY, linewidth=0.8, zorder=0)
+        axes.axvspan(band[0] * unit.scale, band[1] * unit.scale, color=GREY, alpha=0.15, linewidth=0, zorder=0)
+    set_labels(axes, width, x=_axis_title(list(columns), unit))
 
 
-def estimate_rows(axes: Axes, estimates: Sequence[tuple[str, Estimate]]) -> None:
-    """Draw named estimates with their intervals, a row for each."""
-    rows = named_rows(axes, [name for name, _ in estimates])
-    error_bars(axes, rows, [estimate for _, estimate in estimates], across=True)
+def _ends(cell: Estimate | float) -> tuple[float, float, float]:
+    return (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell, cell)
 
 
-def side_by_side(
-    axes: Axes, groups: Sequence[str], series: Mapping[str, Sequence[Estimate | None]], *, colours: Sequence[Any]
-) -> None:
-    """Draw a point with its interval for each series in each group, the groups along the x axis."""
-    name_ticks(axes, groups, beside=0.5 + 0.065 * min(_MAX_NAME, max(map(len, series), default=0)))
-    width = 0.7 / max(1, len(series))
-    for index, ((name, estimates), colour) in enumerate(zip(series.items(), colours, strict=False)):
-        shift = (index - (len(series) - 1) / 2) * width
-        known = [(place + shift, estimate) for place, estimate in enumerate(estimates) if estimate is not None]
-        places, values = [place for place, _ in known], [estimate for _, estimate in known]
-        look = {"color": colour, "fmt": MARKERS[index % len(MARKERS)], "markersize": 4, "capsize": 2}
-        error_bars(axes, places, values, across=False, label=label_text(name, limit=_MAX_NAME), **look)
-    axes.set_xlim(-0.6, len(groups) - 0.4)
-    axes.grid(axis="x", visible=False)
-    if len(series) > 1:
-        legend_beside(axes)
+def curves_panel(rows: Rows, plot: Curves) -> Panel:
+    """Return the panel of columns along the rows."""
+    names = (*(plot.columns or rows.columns), *plot.levels)
+    rows, plot = rows.along(plot)
+    draw = partial(_draw_curves, rows=rows, plot=plot)
+    return Panel(draw=draw, height=lambda width: min(2.1, max(1.65, 0.4 * width)), key=names if len(names) > 1 else ())
 
 
-def paired_bars(axes: Axes, bars: Sequence[Bar], *, names: tuple[str, str]) -> None:
-    """Draw two bars upwards for each thing, in the order of time."""
-    places = name_ticks(axes, [bar.name for bar in bars])
-    values = [bar.first for bar in bars], [bar.second for bar in bars]
-    for sign, colour, name, lengths in zip((-1, 1), (COLOURS[1], _PALE), names, values, strict=True):
-        axes.bar([place + sign * 0.2 for place in places], lengths, 0.38, color=colour, label=name)
-    axes.grid(axis="x", visible=False)
+def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> None:
+    """Draw columns along the rows: lines with bands, and grey levels to read them against."""
+    columns = plot.columns or tuple(rows.columns)
+    unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
+    for index, name in enumerate(columns):
+        cells = zip(plot.places, rows.column(name), strict=True)
+        known = [(x, _ends(y)) for x, y in thinned([(x, y) for x, y in cells if _is_number(y)])]
+        x, (mean, low, high) = [x for x, _ in known], ([unit.scale * y[end] for _, y in known] for end in range(3))
+        colour = GREY if name in plot.greys else next(colours)
+        axes.plot(
+            x, mean, color=colour, linestyle=LINES[index % len(LINES)],
+            label=_key_name(name) if len(columns) + len(plot.levels) > 1 else None,
+            marker=MARKERS[index % len(MARKERS)] if len(known) <= MANY else None,
+        )  # fmt: skip
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    for index, (name, level) in enumerate(plot.levels.items()):
+        dashes = (0, ((2, 3), (6, 2))[index % 2])
+        axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=_key_name(name))
+        axes.axhspan(level.low * unit.scale, level.high * unit.scale, color=GREY, alpha=0.1, linewidth=0)
+
+    ticks = axis_ticks(unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
+    axes.set_yticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    axes.set_ylim(*_limits(ticks, unit))
+    _set_steps(axes, plot, width)
+    set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
+
+
+def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
+    """Name the places along the axis that there is room for, and where stages of training end."""
+    ticks: dict[float, str] = {}
+    for place, x in axis_steps(plot):
+        text = place_text(x)
+        if not ticks or (place - max(ticks)) * 0.75 * width > _LETTER * (len(text) + 1.5):
+            ticks[place] = text
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xlim(-0.03, 1.03)
+    _name_ends(axes, plot, width)
+
+
+def _name_ends(axes: Axes, plot: Curves, width: float) -> None:
+    """Draw a line where a stage of training ends; the names of those that are close together stand at one of them."""
+    named: dict[float, list[str]] = {}
+    for name, end in plot.ends.items():
+        if plot.x[0] < end < plot.x[-1]:
+            place = next(place for place, x in zip(plot.places, plot.x, strict=True) if x >= end)
+            axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
+            near = next((other for other in named if abs(place - other) < 1.0 / width), place)
+            named.setdefault(near, []).append(label_text(name, limit=16))
+    for place, names in named.items():
+        text = f" {', '.join(names)} {'ends' if len(names) == 1 else 'end'} "
+        axes.text(
+            place, 0.99, text, transform=axes.get_xaxis_transform(), color=GREY, va="top",
+            ha="left" if place < 0.5 else "right", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip

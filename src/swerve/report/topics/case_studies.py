@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.paper import Drawing, Panel, colour_map, figure_of, label_text, rows_panels, set_labels
+from swerve.report.draw.figures import Drawing, Panel, colour_map, figure_of, label_text, rows_panels, set_labels
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank

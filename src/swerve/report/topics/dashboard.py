@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from swerve.report.draw.paper import Drawing
+from swerve.report.draw.figures import Drawing
 from swerve.report.figures import drawings
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import FigureSpec, Topic

@@ -1,4 +1,4 @@
-"""What a topic gives to the report: sentences, a tile, curves, a section of the page, and figures."""
+"""What a topic gives to the report: sentences, rows of numbers, and figures."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from swerve.artifacts.probe_summary import HasCheckpoint, ProbeSummary
-from swerve.report.draw.curves import Chart
-from swerve.report.draw.figures import chart_drawing
-from swerve.report.draw.panels import Section
-from swerve.report.draw.paper import Drawing
+from swerve.report.draw.figures import Drawing
 from swerve.report.read import ReportInputs
 from swerve.report.rows import Cell, Curves, Rows, Unit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """A headline number of the page."""
-
-    caption: str
-    value: str
-    detail: str
-
 
 KNOWN_STEPS = "rollouts with a step known to be wrong, of a task that checks steps"
 """What figures about wrong steps need."""
@@ -56,12 +43,8 @@ class Topic:
     """Everything that was measured, in order."""
     sentences: Mapping[str, Callable[[ReportInputs], Iterable[str]]] = field(default_factory=dict)
     """By heading among the findings; an empty sentence is left out."""
-    tile: Callable[[ReportInputs], Tile] | None = None
-    charts: Callable[[ReportInputs], Iterable[Chart]] | None = None
-    """Curves over training."""
-    section: Callable[[ReportInputs], Section | None] | None = None
     figures: Mapping[str, FigureSpec] = field(default_factory=dict)
-    """Figures that are written as files beside the page, by name."""
+    """Figures that are written when asked for, by name."""
 
 
 Found = TypeVar("Found")
@@ -147,8 +130,3 @@ def step_name(stage: str) -> str:
 def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[ReportInputs], Iterable[Found]]:
     """Return the same function for a run: nothing without a probe."""
     return lambda inputs: () if inputs.summary is None else write(inputs.summary)
-
-
-def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Any]]:
-    """Return what draws one of the page's charts as a figure."""
-    return lambda inputs: (chart_drawing(chart) for chart in charts(inputs) if chart.id == id and chart.measured)

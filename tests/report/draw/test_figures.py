@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from swerve.estimates import Estimate
-from swerve.report.draw.paper import WIDTHS, Drawing, Look, lay_out, rows_drawing, write_figures
+from swerve.report.draw.figures import WIDTHS, Drawing, Look, lay_out, rows_drawing, write_figures
 from swerve.report.figures import drawings, figure_specs
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, POINTS, SHARE, Curves, Dots, Rows
