@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_claims import NULL_NAMES, NullFigure
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
-from swerve.estimates import Estimate, false_by_chance
+from swerve.estimates import false_by_chance
 from swerve.progress import format_duration
 from swerve.report.format import (
     SAME,
@@ -27,9 +26,13 @@ from swerve.report.format import (
 from swerve.report.names import METHODS, divergence_name, named, population_title, selector_word
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, PER_1000, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.rows import NATS, SHARE, Rows
+from swerve.report.topics.causes import spike_effect_rows
+from swerve.report.topics.dose import dose_rows
 from swerve.report.topics.outcome import accuracies
+from swerve.report.topics.spikes import density_rows
 from swerve.report.topics.topic import along_training
+from swerve.report.topics.where import claim_rows
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
 _SHORT = 60
@@ -123,27 +126,12 @@ def _place(inputs: ReportInputs) -> Verdict | None:
     if claim.figure == "share":
         where, of = "falls on the fifth of the tokens where the reference is least certain", "of the divergence"
     verdict = "that stands against every null" if claim.stands else "that alone says little of training"
-    nulls = {NULL_NAMES[null.null]: null for null in claim.nulls}
-    rows = Rows(
-        id="verdict-place",
-        title="Where the divergence falls",
-        columns={"Share": SHARE},
-        rows=((summary.final, claim.estimate), *((name, _span(null)) for name, null in nulls.items())),
-        plots=(Dots(column="Share", greys=tuple(nulls)),),
-    )
     return Verdict(
         title=f"{what} {where} in {percent(claim.estimate.mean)} {of}: {verdict}.",
         text=f"{percent_interval(claim.estimate)}; {claim.verdict} (paired over problems). Noise is the reference with "
         f"random changes of its weights that move it as far{_size(summary)}.",
-        rows=rows,
+        rows=claim_rows(claim, summary).kept,
     )
-
-
-def _span(null: NullFigure) -> Estimate | float:
-    """Return a null's value, of noise models with their range."""
-    if null.low is None or null.high is None:
-        return null.value
-    return Estimate(mean=null.value, low=null.low, high=null.high)
 
 
 def _size(summary: ProbeSummary) -> str:
@@ -158,7 +146,7 @@ def _cause(inputs: ReportInputs) -> Verdict | None:
     if summary is None or summary.causal is None or spike is None or spike.effect is None:
         return None
     final, reference = f"`{summary.final}`", f"`{summary.reference}`"
-    other, neither = spike.alternative_effect, "a token of neither model"
+    other = spike.alternative_effect
     by = points(spike.effect.mean)
     title = f"Forced at the spike, the token of {final} changes the success of {reference} by {by} points"
     if not spike.effect.excludes(0):
@@ -179,15 +167,7 @@ def _cause(inputs: ReportInputs) -> Verdict | None:
             f"{points_interval(spike.headline)} points between them, where the two models' tokens differ. "
             "Null: no difference."
         )
-    effects = ((f"token of {summary.final}", spike.effect), (neither, other), ("the difference", spike.headline))
-    rows = Rows(
-        id="verdict-cause",
-        title="Effect of a forced token on success",
-        columns={"Effect": POINTS},
-        rows=tuple((name, effect) for name, effect in effects if effect is not None),
-        plots=(Dots(column="Effect", at=0.0, greys=(neither,)),),
-    )
-    return Verdict(title=f"{title}.", text=text, rows=rows)
+    return Verdict(title=f"{title}.", text=text, rows=spike_effect_rows(summary).kept)
 
 
 def _dose(inputs: ReportInputs) -> Verdict | None:
@@ -209,25 +189,6 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
     at_random = {} if random is None else {one.budget: one.accuracy for one in random.points}
     same = at_random.get(point.budget)
     null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
-    points_by = sorted(selector.points, key=lambda point: point.budget)
-    name = f"by {selector_word(selector.selector)}"
-    rows = Rows(
-        id="verdict-dose",
-        title="Accuracy by fraction of tokens taken",
-        columns={name: SHARE, "at random": SHARE},
-        rows=(
-            ("0%", entry.base, entry.base),
-            *((percent(one.share_swapped), one.accuracy, at_random.get(one.budget)) for one in points_by),
-        ),
-        plots=(
-            Curves(
-                x=(0.0, *(100 * one.share_swapped for one in points_by)),
-                x_title="% of tokens",
-                greys=("at random",),
-                levels={f"{giver} alone": entry.other},
-            ),
-        ),
-    )
     share, recovered = percent(point.share_swapped), percent(point.recovered.mean)
     problems = f"{count(summary.cross_sampling.num_problems)} problems that were not selected"
     return Verdict(
@@ -235,7 +196,7 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
         text=f"`{writer}` writes and takes the token of `{giver}` where {selector_word(selector.selector)} is highest: "
         f"from {percent(entry.base.mean)} to {percent_interval(point.accuracy)} right on {problems}; `{giver}` alone "
         f"{percent(entry.other.mean)}.{null}",
-        rows=rows,
+        rows=dose_rows(entry, summary).kept,
     )
 
 
@@ -292,13 +253,7 @@ def _doubt(inputs: ReportInputs) -> Verdict | None:
         f"and {number(null.per_1000_tokens.mean)} where nothing changed.",
         text=f"Where nothing changed: {itself}, {number_interval(null.per_1000_tokens)} in "
         f"{count(null.num_tokens)} tokens. {chance}",
-        rows=Rows(
-            id="verdict-spikes",
-            title="Spikes in 1,000 tokens",
-            columns={"Spikes": PER_1000},
-            rows=((summary.final, rate), (itself, null.per_1000_tokens)),
-            plots=(Dots(column="Spikes", greys=(itself,)),),
-        ),
+        rows=density_rows(summary).kept,
     )
 
 

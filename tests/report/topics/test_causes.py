@@ -120,12 +120,12 @@ def test_every_policy_and_token_has_its_rows(inputs_of: Any, rows_of: Any) -> No
     none = "\N{EN DASH}"
     assert [(row[0], row[1], *row[-2:]) for row in causal.texts] == [
         ("Top spike, token of rl-80", "+87.4 (+82.5 to +91.6)", "0.25", "0.0040"),
-        ("Top spike, another token", "+60.0 (+50.0 to +70.0)", none, none),
+        ("Top spike, token of neither", "+60.0 (+50.0 to +70.0)", none, none),
         ("Top spike, difference", "+30.0 (+20.0 to +40.0)", none, none),
         ("Top spike minus random position", "+60.0 (+50.0 to +70.0)", "0.25", none),
     ]
     assert causal.records[0]["effect_points"] == pytest.approx(87.4)
-    assert causal.plots[0].greys == ("Top spike, another token",)
+    assert causal.plots[0].greys == ("Top spike, token of neither",)
     assert rows["prediction_checkpoint"].texts == (("JS", "+0.900 (+0.800 to +1.00)", "0.0010", "0.0020"),)
 
 

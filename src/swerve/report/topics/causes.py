@@ -109,7 +109,7 @@ def _arms(selection: SwapSelection, final: str) -> dict[str, tuple[Cell, ...]]:
         f"token of {final}": (
             selection.effect, different.effect, before, selection.checkpoint.success, selection.num_positions, *tests,
         ),
-        "another token": (
+        "token of neither": (
             selection.alternative_effect, different.alternative_effect, before, selection.alternative.success,
             selection.alternative.num_rollouts, None, None,
         ),
@@ -140,7 +140,7 @@ def _policy_rows(policy: SwapPolicy, summary: ProbeSummary) -> Rows:
 
 
 def _effect_rows(rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *, id: str, model: str) -> Rows:
-    nulls = *(SELECTIONS[name] for name in _CONTROLS), "another token"
+    nulls = *(SELECTIONS[name] for name in _CONTROLS), "token of neither"
     num = 0 if summary.causal is None else summary.causal.num_continuations
     return Rows(
         id=id,
