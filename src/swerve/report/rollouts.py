@@ -23,7 +23,16 @@ from swerve.artifacts.responses import Response
 from swerve.notebook import counted
 from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
 from swerve.report.format import joined_digits
-from swerve.report.layout import Layout, ModelColumns, TopTokens, Words, forced_tokens, significant, spike_positions
+from swerve.report.layout import (
+    COLUMNS,
+    Layout,
+    ModelColumns,
+    TopTokens,
+    Words,
+    forced_tokens,
+    significant,
+    spike_positions,
+)
 from swerve.report.names import population_note, population_title
 from swerve.report.read import ProbeTables, ReportInputs
 
@@ -74,6 +83,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "divergence": summary.divergence,
         "divergences": [list(pair) for pair in DIVERGENCE_NAMES.items()],
         "top": rollouts.measured.largest,
+        "columns": list(COLUMNS),
         "codes": {"lowest": LOWEST, "highest": HIGHEST, "missing": MISSING},
         "words": rollouts.words.texts,
         "categories": rollouts.measured.categories,

@@ -1,7 +1,6 @@
 "use strict";
 // Reads what rollouts.py stores: the index of all rollouts, and the block of one of them when it is opened.
 
-const MODEL_COLUMNS = ["js", "kl_forward", "kl_reverse", "entropy", "logprob"];
 const NO_WORD = 2 ** 24 - 1;
 const blocks = new Map();
 
@@ -92,7 +91,7 @@ function decodeRollout(bytes, index, number) {
   // The order is that of `_Rollouts.encode`.
   const words = reader.take(length, 3);
   const categories = reader.take(length, 2);
-  const codes = addUp(reader.take(MODEL_COLUMNS.length * cells, 2), length, models);
+  const codes = addUp(reader.take(index.columns.length * cells, 2), length, models);
   for (let i = cells; i < 3 * cells; i += 1) codes[i] += codes[i - cells];
   const ranks = addUp(reader.take(cells, 3), length, models);
   const { places, count } = placesOfMarks(reader.take(cells, 1));
@@ -107,7 +106,7 @@ function decodeRollout(bytes, index, number) {
     if (!isMeasured(model)) return null;
     const row = model * length;
     if (name === "rank") return Float32Array.from(ranks.subarray(row, row + length));
-    const start = MODEL_COLUMNS.indexOf(name) * cells + row;
+    const start = index.columns.indexOf(name) * cells + row;
     const sign = name === "logprob" ? -1 : 1;
     const column = new Float32Array(length);
     for (let i = 0; i < length; i += 1) column[i] = sign * values[codes[start + i]];
