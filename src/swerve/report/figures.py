@@ -72,7 +72,7 @@ def write_run_figures(
         for path in directory.glob(f"*.{suffix}"):
             if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's
                 path.unlink()
-    missing = {name: _needs(spec, inputs) for name, spec in specs.items() if name not in drawn}
+    missing = {name: needed(spec, inputs) for name, spec in specs.items() if name not in drawn}
     return WrittenFigures(figures=written, missing=missing)
 
 
@@ -85,7 +85,7 @@ def _name_of(path: Path, specs: Mapping[str, FigureSpec]) -> str | None:
     )
 
 
-def _needs(spec: FigureSpec, inputs: ReportInputs) -> str:
+def needed(spec: FigureSpec, inputs: ReportInputs) -> str:
     """Return what a figure needs; of responses from elsewhere the command has other arguments."""
     if not inputs.is_imported:
         return spec.needs

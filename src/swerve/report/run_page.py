@@ -8,6 +8,7 @@ from pathlib import Path
 from swerve.artifacts.files import write_text
 from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
+from swerve.report.figures import needed
 from swerve.report.page import Fold, Page, Texts, render
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
@@ -58,6 +59,13 @@ def _folds(inputs: ReportInputs) -> tuple[Fold, ...]:
     for topic in topics():
         parts = [rows.kept for rows in (topic.rows(inputs) if topic.rows else ()) if rows.measured]
         sentences = [text for write in topic.sentences.values() for text in write(inputs) if text]
+        ids = {rows.id for rows in parts}
+        # What another task would have is no lack of this run.
+        sentences += [
+            f"Not measured: {spec.shows[:1].lower()}{spec.shows[1:].rstrip('.')}. It needs {needed(spec, inputs)}."
+            for name, spec in topic.figures.items()
+            if spec.draw is None and name not in ids and "of a task" not in spec.needs
+        ]
         if parts:
             id = topic.title.lower().replace(" ", "-").strip("?")
             folds.append(
