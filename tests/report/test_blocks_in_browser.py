@@ -12,6 +12,7 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA, read_table
+from swerve.report.format import joined_digits
 from swerve.report.page import json_block
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import rollout_payload
@@ -95,7 +96,7 @@ def test_every_number_is_that_of_the_tables(
     assert "".join(gap + token for gap, token in zip(gaps, [*tokens, ""], strict=True)) == sequence["text"]
     assert words[: len(synthetic.HOSTILE_TOKENS)] == list(synthetic.HOSTILE_TOKENS)
     assert categories == [row["category"] for row in rows if row["checkpoint"] == labels[0]]
-    assert question == sequence["question"]
+    assert question == joined_digits(sequence["question"], sequence["question"])
     assert final == inputs.final_completions[sequence["problem_id"]].text
     wrong = [list(pair) for pair in zip(sequence["wrong_positions"], sequence["wrong_expected"], strict=True)]
     assert block["wrong"] == [wrong, sequence["first_wrong"]]
