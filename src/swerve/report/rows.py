@@ -107,7 +107,7 @@ def difference_unit(measure: Measure) -> Unit:
 
 
 def changed(measure: Measure, value: Cell) -> str:
-    """Return a difference of two values of a measure with its interval, the name of the unit after the number.
+    """Return a difference of two values of a measure with its interval; its unit if the title does not have it.
 
     >>> changed(Measure(title="accuracy", unit="share"), Estimate(mean=0.1, low=0.05, high=0.15))
     '+10.0 points (+5.0 to +15.0)'
@@ -116,7 +116,8 @@ def changed(measure: Measure, value: Cell) -> str:
     """
     unit = difference_unit(measure)
     number, bracket, ends = unit.text(value).partition(" (")
-    return f"{number} {unit.axis.removeprefix('percentage ')}".rstrip() + bracket + ends
+    name = "" if unit.axis in measure.title else f" {unit.axis.removeprefix('percentage ')}"
+    return f"{number}{name}{bracket}{ends}"
 
 
 _AXES: Mapping[str, str] = {"nats": "nats", "tokens": "tokens", "words": "words"}

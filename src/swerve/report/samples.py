@@ -94,33 +94,34 @@ def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Itera
         others = []
         for name, each in row.differences.items():
             change, p = changed(MEASURES[name], each.estimate), each.p_adjusted
-            tested = f" over {count(each.num_problems)} problems" + ("" if p is None else f", {p_words(p)}")
-            if name != "accuracy" and (p or 0.0) <= 1 - comparison.confidence:
-                others.append(f"{MEASURES[name].title} {change}{tested}")
-            elif name == "accuracy":
+            tested = f"over {count(each.num_problems)} problems, {p_words(p)}"
+            if name == "accuracy":
                 shown = "" if each.estimate.excludes(0) else " The interval holds 0, so no difference is shown."
                 title = f"`{row.model}` less `{comparison.baseline}`: {change}"
-                yield Verdict(title=title, text=f"Accuracy, paired{tested}.{shown}")
+                yield Verdict(title=title, text=f"Accuracy, paired {tested}.{shown}")
+            elif each.estimate.excludes(0) and p is not None and p <= 1 - comparison.confidence:
+                others.append(f"{MEASURES[name].title} {change} {tested}")
         if row.differences:
             title = f"`{row.model}` differs from `{comparison.baseline}` in {len(others)} other measures"
-            yield Verdict(title=title, text=f"{sentence_case('; '.join(others))}." if others else "")
+            yield Verdict(title=title, text=f"{sentence_case('; '.join(others)) or 'No difference is shown'}.")
 
 
 def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:
     """Return a measure of models, and its paired differences from the baseline."""
-    measure, rows = MEASURES[name], []
+    measure, title, rows = MEASURES[name], sentence_case(MEASURES[name].title), []
     for row in scores:
         each, mean = row.differences.get(name), getattr(row, name)
         num = None if mean is None else row.num_measured.get(name, row.num_problems)
         cells: tuple[Cell, ...] = ("", "", "", "")
         if each is not None:
-            cells = (each.estimate, each.p_adjusted, each.num_problems, each.compared_with)
+            other = "" if each.compared_with.endswith(f" {row.decoding}") else each.compared_with
+            cells = (each.estimate, each.p_adjusted, each.num_problems, other)
         rows.append((_name(row), mean, num, *cells))
-    plots = (Dots(column=measure.title), Dots(column="Difference", at=0.0))
-    columns = {measure.title: measure_unit(measure), "Problems": COUNT, "Difference": difference_unit(measure)}
+    plots = (Dots(column=title), Dots(column="Difference", at=0.0))
+    columns = {title: measure_unit(measure), "Problems": COUNT, "Difference": difference_unit(measure)}
     return Rows(
         id=name,
-        title=sentence_case(measure.title),
+        title=title,
         first="Model",
         columns={**columns, "p, adjusted": P_VALUE, "Problems of both": COUNT, "Compared with": TEXT},
         rows=tuple(rows),
@@ -177,14 +178,8 @@ def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold
     yield Fold(id="measures", title="In what else do they differ?", note=note, parts=tuple(others))
     texts = Texts(texts=tuple(_examples(files)))
     yield Fold(id="examples", title="What do they write?", note="an example of each outcome", parts=(texts,))
-    sources = Rows(
-        id="sources",
-        title="Files",
-        first="Model",
-        columns=dict.fromkeys(("From", "Problems", "Samples"), TEXT),
-        rows=tuple(map(_source, files)),
-    )
-    yield Fold(id="sources-of-samples", title="Provenance", note="models, problems, seeds", parts=(sources,))
+    sources = Texts(texts=tuple((file.info.model.label, file.info.model_dump_json(indent=2)) for file in files))
+    yield Fold(id="sources", title="Provenance", note="models, problems, seeds", parts=(sources,))
 
 
 def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
@@ -199,13 +194,3 @@ def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
             question, gold = " ".join((sample.problem.question or "").split()), sample.problem.answer
             start = f"{sample.label}, {decoding_name(sample.temperature)}, {outcome}"
             yield f"{start}: {question[:_MAX_QUESTION]} (gold: {gold})", sample.text or ""
-
-
-def _source(file: SampleFile) -> tuple[str, str, str, str]:
-    info = file.info
-    return (
-        info.model.label,
-        f"{info.model.source}, {info.model.fingerprint[:16]}, {info.model.dtype}",
-        f"{count(info.num_problems)} of {info.task.get('kind')}, {info.split}, seed {info.problem_seed}",
-        f"{count(info.num_samples)} per problem, seed {info.seed}, swerve {info.swerve_version}",
-    )

@@ -26,7 +26,7 @@ from swerve.artifacts.study import (
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
-from swerve.report.format import count, listed, p_words, percent, points, points_interval, sentence_case
+from swerve.report.format import count, listed, p_words, percent, points_interval, sentence_case
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
@@ -231,14 +231,13 @@ def design_words(study: Study) -> list[str]:
 def detectable_words(effects: Sequence[Detectable]) -> str:
     """Return which difference a comparison of a study finds, with what that rests on."""
     parts = []
-    for detectable in effects:
-        among = f"{count(detectable.num)} {detectable.unit}"
-        if detectable.difference is None:
-            parts.append(f"none over {among.removesuffix('s') if detectable.num == 1 else among}")
-            continue
-        source = "assumed" if detectable.is_assumed else "measured"
-        parts.append(f"{points(detectable.difference).lstrip('+')} points over {among} (pairs vary by "
-                     f"{points(detectable.sd).lstrip('+')} points, {source})")  # fmt: skip
+    for each in effects:
+        text = f"none over {count(each.num)} {each.unit}".removesuffix("s" if each.num == 1 else "")
+        if each.difference is not None:
+            source = "assumed" if each.is_assumed else "measured"
+            text = f"{100 * each.difference:.1f} points over {count(each.num)} {each.unit} (pairs vary by "
+            text += f"{100 * each.sd:.1f} points, {source})"
+        parts.append(text)
     num, title = effects[0].num_comparisons, MEASURES[effects[0].measure].title
     of = "one comparison" if num == 1 else f"the first of {count(num)} comparisons by Holm"
     return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
