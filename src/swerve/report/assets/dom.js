@@ -27,7 +27,8 @@ function byId(id) {
 
 // A short text with what a reader could not see or be misled by: white space, and characters that turn its direction.
 function visible(text) {
-  const seen = text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+  const short = text.length > 60 ? `${[...text].slice(0, 60).join("")}…` : text;
+  const seen = short.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
   return seen.replace(/[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu, (character) => `[U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`) || "(empty)";
 }
 

@@ -19,9 +19,9 @@ const OUTCOMES = [
 const COLUMNS = [
   { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", { class: "clamped" }, rollout.question || rollout.problem) },
   { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, rollout.answer) : "none") },
-  { name: "Divergence", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
+  { name: "Divergence", hint: "Sort by where in the rollout it is highest", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
   { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(rollout.peak)) },
-  { name: "Repair", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
+  { name: "Repair", hint: "Right continuations with the token as it was → with that of the trained model", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
   { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.length, cell: (rollout) => String(rollout.length) },
   { name: "Outcome", kind: "outcome", starts: 1, value: (rollout) => (rollout.correct === null ? null : Number(rollout.correct)), cell: (rollout) => (rollout.correct === null ? "not graded" : rollout.correct ? "right" : "wrong") },
 ];
@@ -77,7 +77,7 @@ class RolloutList {
 
   buildHeads() {
     this.heads = this.columns.map((column) => {
-      const button = element("button", { type: "button" }, column.name);
+      const button = element("button", { type: "button", title: column.hint }, column.name);
       button.addEventListener("click", () => this.sortBy(column));
       return element("th", { scope: "col", class: column.kind }, button);
     });

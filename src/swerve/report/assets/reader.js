@@ -7,6 +7,8 @@ const LEAST_BLOCK = 100;
 const MOST_BLOCK = 400;
 const LONG_ROLLOUT = 150;
 const MOST_DOTS = 40;
+// Pixels for the names under the bars.
+const NAMES_WIDTH = 360;
 // For so many frames lines that come into view may still move the ones below.
 const FRAMES = 5;
 const PLAY = "M4 2l10 6-10 6z";
@@ -43,6 +45,14 @@ function cutBlocks(tokens, gaps) {
     }
   }
   return blocks;
+}
+
+// Names without what they all begin with, as far as a separator: "rl-5" and "rl-80" are "5" and "80".
+function shortNames(names) {
+  let length = 0;
+  while (names.length > 1 && length < names[0].length && names.every((name) => name[length] === names[0][length])) length += 1;
+  const prefix = names[0].slice(0, length).match(/^.*[-_/ ]/)?.[0] ?? "";
+  return names.map((name) => name.slice(prefix.length));
 }
 
 // What one model would write at a token: rows that are made once and then only change.
@@ -107,11 +117,13 @@ class Reader {
 
   buildFilm() {
     const { checkpoints } = this.page.index;
-    const every = Math.ceil(checkpoints.length / 12);
+    const names = shortNames(checkpoints.map(({ name }) => name));
+    // Only as many names as there is room for.
+    const every = Math.ceil((names.length * (8 * Math.max(...names.map((name) => name.length)) + 8)) / NAMES_WIDTH);
     this.bars = checkpoints.map((checkpoint, k) => {
       const isNamed = (checkpoints.length - 1 - k) % every === 0;
       const bar = element("i");
-      const button = element("button", { type: "button", tabindex: -1, "aria-label": checkpoint.label, title: checkpoint.label }, element("span", { class: "column" }, bar), element("span", { class: "num" }, isNamed ? checkpoint.name : "\u00a0"));
+      const button = element("button", { type: "button", tabindex: -1, "aria-label": checkpoint.label, title: checkpoint.label }, element("span", { class: "column" }, bar), element("span", { class: "num" }, isNamed ? names[k] : "\u00a0"));
       button.addEventListener("click", () => this.page.setCheckpoint(k));
       return { button, bar };
     });
@@ -147,7 +159,7 @@ class Reader {
     try {
       rollout = await readRollout(number);
     } catch {
-      // It is neither in this page nor behind it.
+      // It is neither in this page nor behind it, or cannot be unpacked.
     }
     if (request !== this.request) return;
     this.number = number;
@@ -156,6 +168,7 @@ class Reader {
     this.showFacts();
     this.part("halves").hidden = rollout === null;
     this.part("closed").hidden = rollout !== null;
+    this.part("closed").textContent = this.entry.held ? "This browser cannot unpack the tokens of this rollout." : "The tokens of this rollout are not in this file, which holds as many as a page can; swerve view opens them.";
     if (rollout !== null) this.openTokens(token);
   }
 
@@ -175,7 +188,7 @@ class Reader {
   // The problem and the answers, wrong ones struck through.
   showFacts() {
     const { entry, rollout, page } = this;
-    const answer = (name, text, isWrong) => element("span", {}, `${name} `, element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text || "no answer"));
+    const answer = (name, text, isWrong) => element("span", { class: "clamped" }, element("bdi", {}, name), " ", element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text || "no answer"));
     const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, entry.question || entry.problem)))];
     if (entry.correct !== null || entry.answer) facts.push(answer(entry.source, entry.answer, entry.correct === false));
     const own = rollout ? rollout.finalAnswer : entry.final_answer;
