@@ -343,7 +343,9 @@ def test_ten_thousand_tokens_of_any_script_open_at_the_spike(opened: Opened) -> 
 
 
 def test_a_rollout_that_is_not_held_says_who_opens_it(opened: Opened) -> None:
-    opened.page.evaluate("() => { document.getElementById('r7').remove(); pageData.rollouts.rollouts[7].held = false; }")
+    opened.page.evaluate(
+        "() => { document.getElementById('r7').remove(); pageData.rollouts.rollouts[7].held = false; }"
+    )
     opened.go("#r=7")
     opened.opens(7)
     assert opened.text("#panel .closed").endswith("swerve view opens them.")

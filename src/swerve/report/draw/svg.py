@@ -22,7 +22,7 @@ _SHORT = 4
 """Characters of a unit that leaves the number before it its room."""
 MANY, MAX_POINTS = 24, 400
 """Curves of more places have no dots and round numbers along their axis; of more points some are left out."""
-_MAX_NAME, _MAX_END = 64, 15
+_MAX_NAME, _MAX_END = 50, 15
 """Characters of a name above its row, and beside the end of its line."""
 
 Place = Callable[[float], float]
