@@ -44,7 +44,7 @@ def test_the_browser_opens_the_address_and_ctrl_c_ends_the_server(
     shown = capsys.readouterr()
     ((url, page),) = pages
     assert shown.out == f"{url}\n"
-    assert "Nothing to show yet" in page
+    assert f"0 items in {tmp_path}" in page
     assert "swerve: Ctrl-C stops it" in shown.err
 
 

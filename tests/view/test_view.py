@@ -59,7 +59,7 @@ class Client:
         """Return the lines of the list, read to the end, by name."""
         while (state := self.ask("list.json").json)["num_unread"]:
             pass
-        return {entry["cells"][0][0]: entry for entry in state["entries"]}
+        return {entry["cells"][0]: entry for entry in state["entries"]}
 
     def open(self, name: str, more: str = "") -> Reply:
         return self.ask(f"{self.entries()[name]['key']}/{more}")
@@ -129,18 +129,18 @@ def step(run: RunDirectory, number: int, **figures: float) -> None:
 
 def test_the_list_has_a_line_for_everything_and_says_what_is_wrong(client: Client) -> None:
     entries = client.entries()
-    kinds = {name: entry["cells"][1][0] for name, entry in entries.items()}
+    kinds = {name: entry["cells"][1] for name, entry in entries.items()}
     assert kinds == {
         "a <b>run</b>": "run",
         "probe": "probe",
-        "samples.parquet": "sample file",
+        "samples.parquet": "samples",
         "studies/s": "study",
         "studies/s/runs/none": "run",
         "broken": "run",
         "half": "run",
         "begun": "study",
-        "cut.parquet": "sample file",
-        "link": "other folder",
+        "cut.parquet": "samples",
+        "link": "folder",
     }
     errors = {name: entry["error"] for name, entry in entries.items() if entry["error"]}
     assert {name: error.split(":")[0].split(";")[0][:34] for name, error in errors.items()} == {
@@ -151,13 +151,12 @@ def test_the_list_has_a_line_for_everything_and_says_what_is_wrong(client: Clien
         "link": "a link out of this folder",
     }
     assert entries["link"]["page"] is None
-    assert [text for text, _ in entries["samples.parquet"]["cells"]][2:] == [
-        "2 problems x 2", entries["samples.parquet"]["cells"][3][0], "-", "50.0%", "1.000", "-",
-    ]  # fmt: skip
-    assert [text for text, _ in entries["studies/s"]["cells"]][5] == "50.0%"
+    assert entries["samples.parquet"]["cells"][2] == "2 problems x 2"
+    assert entries["samples.parquet"]["cells"][4:] == ["-", "50.0%", "1.000", "-"]
+    assert entries["studies/s"]["cells"][5] == "50.0%"
     state = client.ask("list.json").json
-    assert state["title"] == "4 runs, 1 probe, 2 studies, 2 sample files, 1 other folder"
-    assert state["lead"].endswith(": 5 with something wrong.")
+    assert state["title"] == f"10 items in {client.server.catalogue.folder}"
+    assert state["lead"] == "0 in training, 5 with something wrong, 0 yet to be read."
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
@@ -166,7 +165,8 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
         run.write_provenance({**run.read_provenance(), "date": f"2026-0{(5, 9, 1)[number]}-01 00:00"})
     with serve(tmp_path) as client:
         assert list(client.entries()) == ["new", "old", "older"]
-        assert client.entries()["new"]["cells"][3] == ["2026-09-01 00:00", "202609010000"]
+        new = client.entries()["new"]
+        assert (new["cells"][3], new["numbers"]["3"]) == ("2026-09-01 00:00", "202609010000")
 
 
 def test_a_run_is_opened_and_made_again_when_its_files_change(folder: Path, tmp_path: Path) -> None:
@@ -214,43 +214,29 @@ def test_a_run_in_training_is_followed(tmp_path: Path) -> None:
             assert (entry["page"], entry["is_live"]) == (f"{entry['key']}/live", True)
             state = client.open("now", "live.json").json
             assert (state["title"], state["lead"]) == ("now: training", "Nothing is measured yet")
-            assert (state["charts"], state["samples"]) == ([], None)
+            assert (state["plots"], state["samples"], state["error"]) == ([], None, None)
 
             # Steps, a sample and a divergence are written while somebody looks.
-            step(run, 1, reward=0.25, entropy=0.5)
-            step(run, 2, reward=0.5, live_js=0.125)
+            step(run, 1, reward=0.25, live_kl_forward=0.0)
+            step(run, 2, reward=0.5, live_kl_forward=0.125)
             samples = [_sample(EASY, 0, RIGHT), _sample(EASY, 1, LOST)]
             write_responses(run.rollouts_path(2), samples, ROLLOUTS_SCHEMA, table="rollouts")
             state = client.open("now", "live.json").json
-            assert state["lead"] == "step 2/3, best reward 0.500 (rl-2), 4.0 s so far"
-            assert [chart["title"] for chart in state["charts"]] == [
-                "Reward", "Divergence from the start of the stage", "Entropy of sampling",
+            assert state["lead"] == "steps 2/3, best reward 0.500 (rl-2), trained for 4.0 s"
+            assert [name for name in ("Reward", "KL to the start", "Loss") if name in "".join(state["plots"])] == [
+                "Reward", "KL to the start",
             ]  # fmt: skip
-            assert [state["samples"][key] for key in ("title", "note")] == [
-                "Sampled at step 2", "1 of the 2 graded are right; one of each prompt is shown.",
-            ]  # fmt: skip
-            sample = {"problem": "math-1", "outcome": "right", "reward": 1.0, "text": "so 2"}
-            assert state["samples"]["rows"] == [sample]
-            assert client.entries()["now"]["cells"][4] == ["2/3", 2]
+            assert state["samples"]["title"] == "Step 2: 1 of 2 samples right"
+            assert state["samples"]["rows"] == [["math-1", True, 1.0, "so 2"]]
+            assert client.entries()["now"]["cells"][4] == "2/3"
 
             # A line that is being written is not there yet; a damaged one is told.
             with run.metrics_path.open("a", encoding="utf-8") as stream:
                 stream.write('{"step": 3')
-            assert client.open("now", "live.json").json["lead"].startswith("step 2/3")
+            assert client.open("now", "live.json").json["lead"].startswith("steps 2/3")
             run.metrics_path.write_text("]\n" + run.metrics_path.read_text("utf-8"), encoding="utf-8")
-            assert "metrics.jsonl:1 is not a JSON object" in client.open("now", "live.json").json["lead"]
-        assert client.entries()["now"]["cells"][2][0] == "killed"
-
-
-def test_long_training_is_drawn_as_means_that_end_at_the_last_step(tmp_path: Path) -> None:
-    from swerve.view.pages import live_rows
-
-    records = [{"step": 9, "stage": "sft", "stage_step": 9, "loss": 9.0}]
-    records += [{"step": 9 + n, "stage": "rl", "stage_step": n, "loss": float(n)} for n in range(1, 402)]
-    (rows,) = live_rows(records)
-    assert rows.plots[0].x[:2] + rows.plots[0].x[-2:] == (3.0, 6.0, 399.0, 401.0)
-    assert [rows.column("training")[place] for place in (0, -1)] == [2.0, 400.5]
-    assert list(live_rows([])) == []
+            assert "metrics.jsonl:1 is not a JSON object" in client.open("now", "live.json").json["error"]
+        assert client.entries()["now"]["cells"][2] == "killed"
 
 
 @each("path", ["/", "/wrong/", "/wrong/list.json", "//", "//["])
@@ -342,4 +328,4 @@ def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
     with ViewServer(tmp_path) as server, pytest.raises(ConfigError, match="--port .*in use; give another"):
         ViewServer(tmp_path, port=server.server_port)
     with serve(tmp_path) as client:
-        assert client.ask("list.json").json["title"] == "Nothing to show yet"
+        assert client.ask("list.json").json["title"] == f"0 items in {tmp_path}"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.metrics import read_step_metrics
 from swerve.artifacts.responses import read_responses, response_schema
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import read_samples
@@ -18,38 +16,24 @@ from swerve.artifacts.study import find_study, read_study
 from swerve.config import ReportConfig
 from swerve.errors import SwerveError
 from swerve.eval.comparison import compare
+from swerve.notebook import counted
 from swerve.progress import one_line
 from swerve.recipes.loader import load_config
 from swerve.report.draw.svg import plots_svg
 from swerve.report.page import fill_template, render
 from swerve.report.read import read_inputs
 from swerve.report.rollouts import Payload
-from swerve.report.rows import NATS, NUMBER, REWARD, SHARE, TOKENS, Curves, Rows, Unit
 from swerve.report.run_page import run_page
 from swerve.report.samples import samples_page
 from swerve.report.study import run_name, study_page
+from swerve.report.topics.training_curves import training_rows
 from swerve.run import entry_texts
 from swerve.view.catalogue import Entry, Item, describe
 
-_CHARTS: tuple[tuple[str, Unit, Mapping[str, str]], ...] = (
-    ("Reward", REWARD, {"mean": "reward"}),
-    ("Right answers", SHARE, {"in training": "accuracy", "held out": "eval_accuracy"}),
-    (
-        "Divergence from the start of the stage",
-        NATS,
-        {"JS": "live_js", "forward KL": "live_kl_forward", "reverse KL": "live_kl_reverse"},
-    ),
-    ("Loss", NUMBER, {"training": "loss", "validation": "val_loss"}),
-    ("Entropy of sampling", NATS, {"mean": "entropy"}),
-    ("Length of the samples", TOKENS, {"mean": "completion_length"}),
-    ("KL term", NATS, {"mean": "kl"}),
-)
-"""Title and unit of each plot of a run in training, and the metric of each of its curves."""
-_MAX_POINTS = 200
-"""Of a curve; where there are more steps, each is a mean."""
 _MAX_SAMPLES = 8
 _LIVE = ("created", "training")
 """Statuses of runs that are shown as they train."""
+_COLUMNS = ("Name", "What", "Status", "Date (UTC)", "Steps", "Accuracy", "Reward", "Duration")
 
 
 def list_state(folder: Path, entries: Sequence[Entry], num_unread: int) -> dict[str, Any]:
@@ -60,74 +44,42 @@ def list_state(folder: Path, entries: Sequence[Entry], num_unread: int) -> dict[
         entries: what is known of them.
         num_unread: how many more there are.
     """
-    kinds = Counter(entry["kind"] for entry in entries)
-    counts = [f"{kinds[kind]:,} {words[kinds[kind] != 1]}" for kind, words in _KINDS.items() if kinds[kind]]
-    others = {
-        "in training": sum(entry["status"] == "training" for entry in entries),
-        "with something wrong": sum(entry["error"] is not None for entry in entries),
-        "more to be read": num_unread,
-    }
-    said = [f"{num:,} {words}" for words, num in others.items() if num]
+    num_live = sum(entry["status"] == "training" for entry in entries)
+    num_wrong = sum(entry["error"] is not None for entry in entries)
     ordered = sorted(entries, key=lambda entry: entry["date"] or "", reverse=True)
     return {
-        "title": ", ".join(counts) or "Nothing to show yet",
-        "lead": f"In {one_line(str(folder.resolve()))}{': ' if said else ''}{', '.join(said)}.",
+        "title": f"{counted(len(entries) + num_unread, 'item')} in {one_line(str(folder))}",
+        "lead": f"{num_live} in training, {num_wrong} with something wrong, {num_unread} yet to be read.",
         "columns": _COLUMNS,
         "entries": list(map(_listed, ordered)),
         "num_unread": num_unread,
     }
 
 
-_KINDS = {
-    "run": ("run", "runs"),
-    "probe": ("probe", "probes"),
-    "study": ("study", "studies"),
-    "samples": ("sample file", "sample files"),
-    "folder": ("other folder", "other folders"),
-}
-"""What one and several of them are called."""
-_COLUMNS = ("Name", "What", "Status", "Date (UTC)", "Steps", "Accuracy", "Reward", "Duration")
-
-
 def _listed(entry: Entry) -> dict[str, Any]:
-    """Return an item as its line shows it: for each column a text and what it is sorted by."""
+    """Return an item as its line shows it: for each column a text, and a number where it is not sorted by its text."""
     texts, is_live = entry_texts(entry), entry["status"] in _LIVE
     date = "".join(filter(str.isdigit, entry["date"] or ""))
-    best = {name: (entry[name] or {}).get("value") for name in ("accuracy", "reward")}
+    best = [texts[name].partition(" ")[0] for name in ("best accuracy", "best reward")]
+    cells = (texts["run"], entry["kind"], texts["status"], entry["date"] or "-", texts["steps"], *best)
     return {
         "key": entry["key"],
         "page": None if entry["kind"] == "folder" else f"{entry['key']}/{'live' if is_live else ''}",
         "is_live": is_live,
         "error": entry["error"],
-        "cells": (
-            (texts["run"], None),
-            (_KINDS[entry["kind"]][0], None),
-            (texts["status"], None),
-            (entry["date"] or "-", date),
-            (texts["steps"], entry["last_step"]),
-            (texts["best accuracy"].partition(" ")[0], best["accuracy"]),
-            (texts["best reward"].partition(" ")[0], best["reward"]),
-            (texts["trained for"], entry["seconds"]),
-        ),
+        "cells": (*cells, texts["trained for"]),
+        "numbers": {3: date, 7: entry["seconds"]},
     }
 
 
-def list_page(folder: Path, state: Mapping[str, Any]) -> str:
-    """Return the page that lists what is below a folder."""
-    return _page("list", folder.resolve().name, state)
+def view_page(kind: str, name: str, state: Mapping[str, Any]) -> str:
+    """Return a page of the view itself.
 
-
-def live_page(item: Item, state: Mapping[str, Any]) -> str:
-    """Return the page of a run while it trains."""
-    return _page("live", item.name, state)
-
-
-def message_page(title: str, message: str) -> str:
-    """Return a page that says why there is no other."""
-    return _page("message", title, {"title": title, "lead": one_line(message)})
-
-
-def _page(kind: str, name: str, state: Mapping[str, Any]) -> str:
+    Args:
+        kind: `list`, `live` or `message`.
+        name: of what it shows.
+        state: at present; `list` and `live` ask for it again.
+    """
     return fill_template(
         "view.html.j2",
         scripts=("dom.js", "view.js", "page.js"),
@@ -188,59 +140,27 @@ def live_state(item: Item) -> dict[str, Any]:
     """Return what a run's page shows while it trains: what is known of it, its curves and its last samples."""
     run, entry = RunDirectory(item.path), describe(item)
     assert entry is not None, "only files may be nothing"
-    texts, errors = entry_texts(entry), {entry["error"]} - {None}
-    charts, samples = [], None
+    texts, errors = entry_texts(entry), list[str]()
+    state: dict[str, Any] = {"plots": [], "note": "", "samples": None}
+
+    # What is damaged, or being replaced at this moment, takes nothing else with it.
+    with _told(errors):
+        rows = training_rows(list(read_step_metrics(run.metrics_path))).kept
+        state |= {"plots": list(plots_svg(rows)), "note": rows.note}
+    with _told(errors):
+        state["samples"] = _last_samples(run)
+    facts = [f"{name} {texts[name]}" for name in ("steps", "best accuracy", "best reward", "trained for")]
+    state["lead"] = ", ".join(fact for fact in facts if not fact.endswith(" -")) or "Nothing is measured yet"
+    return {**state, "title": f"{texts['run']}: {texts['status']}", "error": " ".join(errors) or entry["error"]}
+
+
+@contextmanager
+def _told(errors: list[str]) -> Iterator[None]:
+    """Note what is wrong with an artifact, and go on."""
     try:
-        for rows in live_rows(read_metrics(run.metrics_path)):
-            unit = next(iter(rows.columns.values()))
-            charts.append({"title": rows.title, "unit": unit.axis, "plots": list(plots_svg(rows))})
-        samples = _last_samples(run)
+        yield
     except SwerveError as error:
-        errors.add(one_line(str(error)))
-    said = {"step": texts["steps"], "best accuracy": texts["best accuracy"], "best reward": texts["best reward"]}
-    facts = [f"{name} {text}" for name, text in said.items() if text != "-"]
-    facts += [f"{texts['trained for']} so far"] if entry["seconds"] else []
-    return {
-        "title": f"{texts['run']}: {texts['status']}",
-        "lead": "; ".join([", ".join(facts) or "Nothing is measured yet", *sorted(errors)]),
-        "charts": charts,
-        "samples": samples,
-    }
-
-
-def live_rows(records: Sequence[Mapping[str, Any]]) -> Iterator[Rows]:
-    """Yield the curves of the stage in training that there is something of; the report has those before it.
-
-    Args:
-        records: the lines of `metrics.jsonl`.
-    """
-    stage = records[-1].get("stage", "") if records else ""
-    own = [record for record in records if record.get("stage", "") == stage]
-    for title, unit, metrics in _CHARTS:
-        keys = tuple(metrics.values())
-        points = list(_thinned([record for record in own if any(_is_number(record.get(key)) for key in keys)], keys))
-        if points:
-            rows = tuple((f"{stage} {step:g}", *values) for step, values in points)
-            curves = Curves(x=tuple(step for step, _ in points), x_title=f"step of {stage}")
-            yield Rows(id="", title=title, columns=dict.fromkeys(metrics, unit), rows=rows, plots=(curves,)).kept
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _thinned(
-    records: Sequence[Mapping[str, Any]], keys: Sequence[str]
-) -> Iterator[tuple[float, tuple[float | None, ...]]]:
-    """Yield the steps with some metrics, as means over neighbours where there are many; the last step is one."""
-    width = math.ceil(len(records) / _MAX_POINTS) or 1
-    for start in range(0, len(records), width):
-        group = records[start : start + width]
-        known = [[record[key] for record in group if _is_number(record.get(key))] for key in keys]
-        yield (
-            float(group[-1].get("stage_step", 0)),
-            tuple(sum(values) / len(values) if values else None for values in known),
-        )
+        errors.append(one_line(str(error)))
 
 
 def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
@@ -249,18 +169,10 @@ def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
     if path is None:
         return None
     responses = read_responses(path, response_schema("group", "problem_id", "text", "reward", "correct"))
-    first = {response.group: response for response in reversed(responses)}
-    shown = [first[group] for group in sorted(first, key=lambda group: group or 0)[:_MAX_SAMPLES]]
-    words = {True: "right", False: "wrong", None: "not graded"}
+    by_group = {response.group: response for response in reversed(responses)}
+    num_right = sum(response.correct is True for response in responses)
     rows = [
-        {
-            "problem": response.problem.id,
-            "outcome": words[response.correct],
-            "reward": response.reward,
-            "text": response.text or "",
-        }
-        for response in shown
+        (response.problem.id, response.correct, response.reward, response.text or "")
+        for _, response in sorted(by_group.items(), key=lambda pair: pair[0] or 0)[:_MAX_SAMPLES]
     ]
-    right = [response.correct for response in responses if response.correct is not None]
-    note = f"{sum(right)} of the {len(right)} graded are right; one of each prompt is shown."
-    return {"title": f"Sampled at step {path.stem.removeprefix('step_').lstrip('0')}", "note": note, "rows": rows}
+    return {"title": f"Step {path.stem[5:].lstrip('0')}: {num_right} of {len(responses)} samples right", "rows": rows}

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ConfigError, SwerveError
+from swerve.progress import one_line
 from swerve.view.catalogue import Catalogue, Item
-from swerve.view.pages import Report, list_page, list_state, live_page, live_state, make_report, message_page
+from swerve.view.pages import Report, list_state, live_state, make_report, view_page
 
 _HOST = "127.0.0.1"
 _NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
@@ -96,12 +97,12 @@ class ViewServer(ThreadingHTTPServer):
         folder = self.catalogue.folder
         if place in ("", "list.json"):
             state = list_state(folder, *self.catalogue.list(seconds=_LISTING_SECONDS))
-            return _json(state) if place else _html(list_page(folder, state))
+            return _json(state) if place else _html(view_page("list", folder.resolve().name, state))
         key, _, wanted = place.partition("/")
         item = self.catalogue.find(key)
         if item is not None and item.kind == "run" and wanted in ("live", "live.json"):
             state = live_state(item)
-            return _json(state) if wanted == "live.json" else _html(live_page(item, state))
+            return _json(state) if wanted == "live.json" else _html(view_page("live", item.name, state))
         if item is not None and item.kind != "folder":
             report = self._made(item)
             if wanted == "":
@@ -126,7 +127,7 @@ def _json(value: object) -> Answer:
 
 
 def _message(status: HTTPStatus, title: str, message: str) -> Answer:
-    return _html(message_page(title, message), status)
+    return _html(view_page("message", title, {"title": title, "lead": one_line(message)}), status)
 
 
 class _Handler(BaseHTTPRequestHandler):

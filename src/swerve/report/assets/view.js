@@ -34,12 +34,13 @@ function drawHead(state) {
 }
 
 // A line of the list: its name opens its page, and below the name stands what is wrong with it.
-function itemRow(entry) {
-  const [[name], ...cells] = entry.cells;
-  const link = entry.page === null ? name : element("a", { href: entry.page, "data-key": entry.key }, name);
-  const error = entry.error && element("small", { title: entry.error }, entry.error);
-  const row = element("tr", { class: entry.is_live ? "live" : null }, element("th", { scope: "row", "data-value": name }, link, error));
-  for (const [text, value] of cells) row.append(element("td", { "data-value": value, class: text === "-" ? "none" : null }, text));
+function itemRow({ key, page, is_live, error, cells: [name, ...cells], numbers }) {
+  const link = page === null ? name : element("a", { href: page, "data-key": key }, name);
+  const wrong = error && element("small", { title: error }, error);
+  const row = element("tr", { class: is_live && "live" }, element("th", { scope: "row", "data-value": name }, link, wrong));
+  cells.forEach((text, index) => {
+    row.append(element("td", { "data-value": numbers[index + 1], class: text === "-" && "none" }, text));
+  });
   return row;
 }
 
@@ -74,30 +75,27 @@ function listDrawing() {
   };
 }
 
-// A plot of curves, which the server has drawn.
-function chart({ title, unit, plots }) {
-  const figure = element("figure", {}, element("h3", {}, title, " ", element("small", {}, unit)));
-  for (const plot of plots) figure.append(...new DOMParser().parseFromString(plot, "text/html").body.children);
-  return figure;
+// A plot that the server has drawn.
+function plot(text) {
+  return new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
 }
 
 // What a model wrote for a problem, with the verdict on it.
-function sample({ problem, outcome, reward, text }) {
-  const verdict = reward === null ? outcome : `${outcome}, reward ${reward.toFixed(3)}`;
-  const head = element("p", {}, element("b", {}, problem), ` ${verdict}`);
-  return element("article", { class: outcome === "wrong" ? "wrong" : null }, head, element("pre", { tabindex: 0 }, text));
+function sample([problem, isRight, reward, text]) {
+  const verdict = isRight === null ? "not graded" : isRight ? "right" : "wrong";
+  const said = reward === null ? verdict : `${verdict}, reward ${reward.toFixed(3)}`;
+  const head = element("p", {}, element("b", {}, problem), ` ${said}`);
+  return element("article", { class: verdict }, head, element("pre", { tabindex: 0 }, text));
 }
 
 // Draw a run while it trains.
 function drawLive(state) {
   drawHead(state);
-  fill(byId("charts"), state.charts.map(chart));
-  const samples = state.samples;
-  fill(byId("samples"), samples === null ? [] : [
-    element("h2", {}, samples.title),
-    element("p", { class: "note" }, samples.note),
-    element("div", { class: "samples" }, ...samples.rows.map(sample)),
-  ]);
+  byId("error").textContent = state.error;
+  byId("note").textContent = state.note;
+  fill(byId("plots"), state.plots.map(plot));
+  byId("sampled").textContent = state.samples?.title;
+  fill(byId("samples"), state.samples === null ? [] : state.samples.rows.map(sample));
 }
 
 if (pageData.kind === "list") keepDrawing("list.json", listDrawing());

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from swerve.artifacts.metrics import StepMetrics
@@ -16,6 +16,8 @@ from swerve.report.topics.topic import FigureSpec, Topic, step_name
 _METRICS: Mapping[str, tuple[str, Unit]] = {
     "reward": ("Reward", REWARD),
     "accuracy": ("Accuracy", SHARE),
+    "eval_accuracy": ("Held-out accuracy", SHARE),
+    "loss": ("Loss", NUMBER),
     "completion_length": ("Length", TOKENS),
     "truncated_share": ("Truncated", SHARE),
     "neg_logprob": ("Surprise", replace(NATS, low=-float("inf"))),
@@ -39,16 +41,15 @@ _ROUNDING = 1e-3
 """Nats per token; sampler and trainer that differ by less are not drawn."""
 
 
-def _rows(inputs: ReportInputs) -> Iterator[Rows]:
-    """Yield every metric of every step, a plot each; those of sampler against trainer where they are no rounding."""
-    metrics = inputs.metrics
+def training_rows(metrics: Sequence[StepMetrics]) -> Rows:
+    """Return every metric of every step, a plot each; those of sampler against trainer where they are no rounding."""
     gap = max((step.logprob_gap for step in metrics if step.logprob_gap is not None), default=None)
     is_rounding = gap is not None and gap < _ROUNDING
     shown = {key: entry for key, entry in _METRICS.items() if not (is_rounding and key.startswith("logprob_gap"))}
     more = f"Sampler and trainer agree within {number(gap)} nats per token. " if is_rounding else ""
     if len(metrics) > MAX_POINTS:
         more += "Long curves are drawn through the lowest and the highest value of each stretch."
-    yield Rows(
+    return Rows(
         id="training_curves",
         title="Metrics of every step",
         first="Step",
@@ -60,7 +61,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     )
 
 
-def _curve(metrics: tuple[StepMetrics, ...], key: str, name: str) -> Curves:
+def _curve(metrics: Sequence[StepMetrics], key: str, name: str) -> Curves:
     """Return how a metric is drawn: over the steps of its stage, or over all where several stages have it."""
     stages = {step.stage for step in metrics if _value(step, key) is not None}
     start = next((step.step - step.stage_step for step in metrics if len(stages) == 1 and step.stage in stages), 0)
@@ -121,6 +122,6 @@ TOPIC = Topic(
     title="How did training go?",
     note="the metrics of every step",
     sentences={"Caution": _caution},
-    rows=_rows,
+    rows=lambda inputs: [training_rows(inputs.metrics)],
     figures={"training_curves": FigureSpec(shows="The metrics of every step of training.", needs="swerve train")},
 )
