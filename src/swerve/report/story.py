@@ -28,7 +28,7 @@ from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, SHARE, Rows
 from swerve.report.topics.causes import spike_effect_rows
-from swerve.report.topics.dose import dose_rows
+from swerve.report.topics.dose import dose_rows, least_dose
 from swerve.report.topics.outcome import accuracies
 from swerve.report.topics.spikes import density_rows
 from swerve.report.topics.topic import along_training
@@ -175,19 +175,18 @@ def _dose(inputs: ReportInputs) -> Verdict | None:
     summary = inputs.summary
     directions = () if summary is None or summary.cross_sampling is None else summary.cross_sampling.directions
     entry = directions[0] if directions else None
-    if summary is None or summary.cross_sampling is None or entry is None or entry.base is None or entry.other is None:
+    dose = None if summary is None or entry is None else least_dose(entry, summary.divergence)
+    if summary is None or summary.cross_sampling is None or entry is None or dose is None:
         return None
-    by_name = {one.selector: one for one in entry.selectors if one.points}
-    selector, random = by_name.get(summary.divergence), by_name.get("random")
-    if selector is None or entry.gap is None or not entry.gap.excludes(0):
+    if entry.base is None or entry.other is None or entry.gap is None or not entry.gap.excludes(0):
         return None
-    point = min(selector.points, key=lambda point: point.budget)  # not the best of all budgets
+    selector, point = dose
     if point.recovered is None:
         return None
     into = entry.direction == "checkpoint_into_reference"
     writer, giver = (summary.reference, summary.final) if into else (summary.final, summary.reference)
-    at_random = {} if random is None else {one.budget: one.accuracy for one in random.points}
-    same = at_random.get(point.budget)
+    random = next((one.points for one in entry.selectors if one.selector == "random"), ())
+    same = next((one.accuracy for one in random if one.budget == point.budget), None)
     null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
     share, recovered = percent(point.share_swapped), percent(point.recovered.mean)
     problems = f"{count(summary.cross_sampling.num_problems)} problems that were not selected"

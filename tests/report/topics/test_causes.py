@@ -14,8 +14,8 @@ RANDOM = {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high"
 
 def test_the_sentences_on_prediction(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Cause"][2:] == (
-        "At the 297 swapped positions where the two models' tokens differ, JS and entropy of reference go with the "
-        "size of the effect (of 2 scores, p adjusted for their number; rank correlation 0.590 to 0.600).",
+        "At the 297 swapped positions where the two models' tokens differ, these of 2 scores go (p adjusted for their "
+        "number): JS and entropy of reference with larger effects.",
         "At the 297 swapped positions where the two models' tokens differ, continued by the checkpoint, none of 2 "
         "scores is shown to go with the size of the effect.",
     )
@@ -138,6 +138,6 @@ def test_a_correlation_that_does_not_outlast_the_number_of_scores_is_not_claimed
 
     where = "At the 40 swapped positions where the two models' tokens differ, "
     assert said(0.3, 0.16) == f"{where}none of 1 scores is shown to go with the size of the effect."
-    assert said(0.3, 0.04).startswith(f"{where}JS goes with the size of the effect (of 1 scores, p adjusted")
+    assert said(0.3, 0.04).endswith(": JS with larger effects.")
     assert said(0.3, 0.04, num=14) == ""
-    assert said(-0.3, 0.04).endswith("; JS goes with smaller effects.")
+    assert said(-0.3, 0.04).endswith(": JS with smaller effects.")

@@ -17,9 +17,8 @@ def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any], told: A
         "of entropy) to 0.980 (Reverse KL).",
         "Of the 270 z-score spikes 95.0% (92.0 to 98.0) are on a wrong step (by chance 2.4%), and 99.0% (97.0 to "
         "100.0) of the wrong steps have one (by chance 2.8%).",
-        "Between two runs of one model every spike is false. There the methods find per 1,000 tokens: z-score 23.1 "
-        "(22.2 to 24.0), adaptive 18.8 (18.2 to 19.4), percentile none (at most 0.161), absolute none (at most 0.161) "
-        "and calibrated none (at most 0.161); at rl-80 z-score finds 22.5.",
+        "Of 1,000 tokens z-score calls 23.1 (22.2 to 24.0) spikes between two runs of one model, where every spike is "
+        "false, and 22.5 at rl-80.",
     )
 
 
@@ -39,7 +38,7 @@ def test_the_rows_of_spikes(inputs: ReportInputs, rows_of: Any) -> None:
         ("Rank", "0.750 (0.730 to 0.770)"),
     ]
     density = rows["spike_density_comparison"]
-    assert density.title == "JS spikes above 0.1 nats per 1,000 tokens, by third of the rollout"
+    assert density.title == "JS spikes per 1,000 tokens (absolute), by third of the rollout"
     assert density.texts[1] == (
         "rl-10", "3.00 (2.30 to 3.70)", "4.00 (3.30 to 4.70)", "5.00 (4.30 to 5.70)", "0 (0 to 0.161)",
     )  # fmt: skip

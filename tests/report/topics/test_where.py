@@ -49,9 +49,8 @@ def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
     assert rows["ranks"].texts[0] == (
         "rl-80 on text of dpo-8", "93.0% (92.0 to 94.0)", "5.0% (4.0 to 6.0)", "2.0% (1.0 to 3.0)", "5,900",
     )  # fmt: skip
-    parts = {row[0]: row[1:] for row in rows["parts"].texts}
-    assert parts["First third"][0] == "0.00600 (0.00500 to 0.00700)"
-    assert parts["Math symbol"][-1] == "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+    change = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+    assert rows["certainty"].texts == (("Math symbol", "0.0110 (0.0100 to 0.0120)", change),)
 
 
 @pytest.mark.parametrize(("figure", "text", "ahead"), [("share", "90.0%", "+0.5"), ("auc", "0.900", "+0.00500")])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, Swaps, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import SAME, compared, count, listed, number, points_interval, signed_interval
+from swerve.report.format import SAME, compared, count, listed, points_interval, signed_interval
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.rows import CORRELATION, COUNT, P_VALUE, POINTS, SHARE, Cell, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe
@@ -75,30 +75,27 @@ _LEAST_POSITIONS = 15
 
 def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
-    measured = [selector for selector in entry.selectors if selector.spearman is not None]
+    measured = {selector_word(score.selector): score.spearman for score in entry.selectors if score.spearman}
     if not measured or entry.num_positions < _LEAST_POSITIONS:
         return ""
-    ranks = [
-        (selector_word(selector.selector), selector.spearman)
-        for selector in measured
-        if selector.spearman is not None and selector.p_adjusted is not None and selector.p_adjusted <= rate
+    shown = [
+        selector_word(score.selector)
+        for score in entry.selectors
+        if score.p_adjusted is not None and score.p_adjusted <= rate
     ]
-
-    # Scores whose interval is above or below zero; the best of several has no interval of its own.
     where = f"At the {count(entry.num_positions)} swapped positions where the two models' tokens differ"
     if entry.policy == "checkpoint":
         where += ", continued by the checkpoint"
-    above = [(name, rho.mean) for name, rho in ranks if rho.low > 0]
-    below = [name for name, rho in ranks if rho.high < 0]
-    against = f"; {listed(below)} {'goes' if len(below) == 1 else 'go'} with smaller effects" if below else ""
-    if not above:
-        return f"{where}, none of {count(len(measured))} scores is shown to go with the size of the effect{against}."
-    goes, least = "goes" if len(above) == 1 else "go", min(mean for _, mean in above)
-    upto = f" to {number(max(mean for _, mean in above))}" if len(above) > 1 else ""
-    return (
-        f"{where}, {listed([name for name, _ in above])} {goes} with the size of the effect (of {count(len(measured))} "
-        f"scores, p adjusted for their number; rank correlation {number(least)}{upto}){against}."
-    )
+
+    # Scores whose interval is above or below zero; the best of several has no interval of its own.
+    sides = {
+        "larger": [name for name, rho in measured.items() if name in shown and rho.low > 0],
+        "smaller": [name for name, rho in measured.items() if name in shown and rho.high < 0],
+    }
+    said = [f"{listed(names)} with {side} effects" for side, names in sides.items() if names]
+    if not said:
+        return f"{where}, none of {count(len(measured))} scores is shown to go with the size of the effect."
+    return f"{where}, these of {count(len(measured))} scores go (p adjusted for their number): {'; '.join(said)}."
 
 
 def _arms(selection: SwapSelection, final: str) -> dict[str, tuple[Cell, ...]]:

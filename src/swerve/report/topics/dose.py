@@ -62,7 +62,7 @@ def _break_sentence(pivots: Pivots) -> str:
 def _doses(summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover."""
     for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
-        title, dose = direction_title(entry.direction, summary), _least_dose(entry, summary.divergence)
+        title, dose = direction_title(entry.direction, summary), least_dose(entry, summary.divergence)
         if entry.gap is None or entry.base is None or entry.other is None:
             continue
         if not entry.gap.excludes(0):
@@ -80,14 +80,13 @@ def _doses(summary: ProbeSummary) -> Iterator[str]:
             )
 
 
-def _least_dose(
+def least_dose(
     entry: CrossSamplingDirection, divergence: Divergence
 ) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
     """Return the least budget of the headline divergence, else of the first score, not the best of all."""
-    chosen = [selector for selector in entry.selectors if selector.selector != "random"]
-    for selector in sorted(chosen, key=lambda selector: selector.selector != divergence)[:1]:
+    for selector in sorted(entry.selectors, key=lambda selector: selector.selector != divergence):
         measured = [point for point in selector.points if point.recovered is not None and point.accuracy is not None]
-        if measured:
+        if measured and selector.selector != "random":
             return selector, min(measured, key=lambda point: point.budget)
     return None
 

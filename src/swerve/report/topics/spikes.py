@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate
-from swerve.report.format import claim_words, count, listed, number, number_interval, percent, percent_interval
+from swerve.report.format import claim_words, count, number, number_interval, percent, percent_interval
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
@@ -79,22 +78,15 @@ def _rule(summary: ProbeSummary) -> str:
 
 
 def _null(summary: ProbeSummary) -> str:
-    """Say what each method finds between two runs of one model, where there is nothing to find."""
-    rows = density_rows(summary)
-    rates = [(name, rate) for name, rate, *_ in rows.rows if isinstance(rate, Estimate)]
-    some = [f"{name} {number_interval(rate)}" for name, rate in rates if rate.mean > 0]
-    none = [f"{name} none (at most {number(rate.high)})" for name, rate in rates if rate.mean == 0]
-    if not rates:
+    """Say what the headline method finds between two runs of one model, where there is nothing to find."""
+    null = summary.false_discoveries(summary.divergence, summary.spike_method)
+    if null is None or null.per_1000_tokens is None:
         return ""
     density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
-    there = (
-        ""
-        if density is None
-        else f"; at {summary.final} {named(METHODS, summary.spike_method)} finds {number(density)}"
-    )
+    there = "" if density is None else f", and {number(density)} at {summary.final}"
     return (
-        "Between two runs of one model every spike is false. There the methods find per 1,000 tokens: "
-        f"{listed([*some, *none])}{there}."
+        f"Of 1,000 tokens {named(METHODS, summary.spike_method)} calls {number_interval(null.per_1000_tokens)} spikes "
+        f"between two runs of one model, where every spike is false{there}."
     )
 
 
@@ -196,13 +188,11 @@ def _third_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     shown = [density for density in densities if density.method == method]
     rates = {(density.checkpoint, density.region): density.per_1000_tokens for density in shown}
     labels = list(dict.fromkeys(density.checkpoint for density in shown))
-    limits = {density.threshold for density in shown if density.threshold is not None}
-    above = f"above {limits.pop():g} nats" if len(limits) == 1 else f"by the {named(METHODS, method)} rule"
     null = summary.false_discoveries(summary.divergence, method)
     thirds = {f"{name.capitalize()} third": region for region, name in REGIONS.items()}
     return Rows(
         id="spike_density_comparison",
-        title=f"{divergence_name(summary)} spikes {above} per 1,000 tokens, by third of the rollout",
+        title=f"{divergence_name(summary)} spikes per 1,000 tokens ({named(METHODS, method)}), by third of the rollout",
         first="Checkpoint",
         columns=dict.fromkeys((*thirds, _TWICE), PER_1000),
         rows=tuple(

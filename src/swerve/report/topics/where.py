@@ -24,7 +24,6 @@ from swerve.report.rows import (
     Cell,
     Dots,
     Rows,
-    divergence_unit,
 )
 from swerve.report.topics.topic import FigureSpec, Topic, along_training, of_probe
 
@@ -165,37 +164,19 @@ def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     )
 
 
-def _part_rows(summary: ProbeSummary) -> Rows:
-    """Return the mean divergence and the entropy of each third and category at the final checkpoint."""
-    key = summary.divergence
-    means: dict[str, Estimate | None] = {}
-    means |= {each.region: each.mean.get(key) for each in summary.regions if each.checkpoint == summary.final}
-    means |= {each.category: each.mean.get(key) for each in summary.categories if each.checkpoint == summary.final}
-    changes: dict[str, EntropyChange] = {}
-    for entropy in () if summary.entropy is None else summary.entropy.means:
-        if entropy.checkpoint == summary.final:
-            changes |= {each.region: each for each in entropy.regions}
-            changes |= {each.category: each for each in entropy.categories}
-    names: dict[str, str] = {region: f"{name} third" for region, name in REGIONS.items()}
+def _certainty_rows(summary: ProbeSummary) -> Rows:
+    """Return the entropy of each category of tokens at the final checkpoint."""
+    final = None if summary.entropy is None else summary.at_final(summary.entropy.means)
     return Rows(
-        id="parts",
-        title=f"Thirds and categories at {summary.final}",
-        first="Tokens",
-        columns={
-            f"Mean {divergence_name(summary)}": divergence_unit(key),
-            "Entropy": NATS,
-            "Change of entropy": NATS_CHANGE,
-        },
+        id="certainty",
+        title=f"Entropy of {summary.final} by category of the token",
+        first="Category",
+        columns={"Entropy": NATS, f"Change from {summary.reference}": NATS_CHANGE},
         rows=tuple(
-            (
-                names.get(part, part).replace("_", " ").capitalize(),
-                means.get(part),
-                changes[part].entropy if part in changes else None,
-                changes[part].change if part in changes else None,
-            )
-            for part in dict.fromkeys((*means, *changes))
+            (each.category.replace("_", " ").capitalize(), each.entropy, each.change)
+            for each in (() if final is None else final.categories)
         ),
-        plots=(Dots(column="Change of entropy", at=0),),
+        plots=(Dots(column=f"Change from {summary.reference}", at=0),),
     )
 
 
@@ -274,7 +255,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
         return
     yield _place_rows(summary)
     yield _category_rows(inputs, summary)
-    yield _part_rows(summary)
+    yield _certainty_rows(summary)
     yield _share_rows(inputs, summary)
     yield _rank_rows(summary)
     yield _entropy_rows(inputs, summary)
