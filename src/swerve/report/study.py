@@ -114,7 +114,7 @@ def outcome_rows(study: Study) -> Rows:
         value, p, over, note = each.over_seeds, each.p_seeds_adjusted, _num(each.num_seeds, "seed"), ""
         if value is None and each.over_problems is not None:
             value, p, over = each.over_problems, each.p_problems_adjusted, _num(each.num_problems, "problem")
-            note = "this is about these runs alone: without several seeds nothing is known of another training run"
+            note = "this is about these runs alone: one seed, or seeds all alike, say nothing of another training run"
         words = "not shown to differ"
         if value is not None and p is not None and p < 1 - study.confidence:
             words = "higher" if value.mean > 0 else "lower"
@@ -122,19 +122,24 @@ def outcome_rows(study: Study) -> Rows:
             value, p = verdict.over_seeds, verdict.p
             words, _, note = verdict.words.partition("; ")
         if each.measure == study.headline:
-            rows.append((each.variant, value or each.mean, p, over, words, note))
-    measure = _KNOWN[study.headline or "accuracy"]
+            others = None if value == each.over_problems else each.over_problems
+            rows.append((each.variant, value or each.mean, p, over, others, words, note))
+    unit = difference_unit(_KNOWN[study.headline or "accuracy"])
     return Rows(
         id="study_comparison",
-        title=f"{sentence_case(measure.title)}, less that of {study.baseline}",
+        title=f"{_title(study.headline or 'accuracy')}, less that of {study.baseline}",
         first="Variant",
-        columns={"Difference": difference_unit(measure), "p, Holm": P_VALUE, **dict.fromkeys(_WORDS, TEXT)},
+        columns={
+            "Difference": unit,
+            "p, Holm": P_VALUE,
+            "Over": TEXT,
+            "Over problems": unit,
+            "Verdict": TEXT,
+            "Note": TEXT,
+        },
         rows=tuple(rows),
         plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
     )
-
-
-_WORDS = ("Over", "Verdict", "Note")
 
 
 def _sentence(study: Study, outcomes: Rows) -> str:
@@ -147,7 +152,7 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     start += "" if any(run.task for run in study.runs) else f" in recipe `{study.recipe}`"
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
-    said = [f"**`{row[0]}` is {row[4]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
+    said = [f"**`{row[0]}` is {row[5]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
     measure = f"{_KNOWN[study.headline].title} over {outcomes.rows[0][3]}"
     return f"{start}. In {measure}, against `{study.baseline}`: {_listed(said, 'variants')}."
 
@@ -165,24 +170,21 @@ def _listed(texts: Sequence[str], noun: str) -> str:
 
 def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     """Yield the comparison as a plot, each variant in words, what else differs, and what could have been found."""
-    headline, level = study.headline or "accuracy", 1 - study.confidence
+    measure, level = _KNOWN[study.headline or "accuracy"], 1 - study.confidence
     band = f", the band less than the {100 * study.design.margin:g} points that matter" if study.design else ""
     text = f"The line is no difference{band}. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
-    for name, value, p, over, words, note in outcomes.rows:
+    for name, value, p, over, same, words, note in outcomes.rows:
         said = [f"Over {over}, {p_words(p if isinstance(p, float) else None)}."]
-        each = study.difference_of(headline, str(name))
-        if each is not None and each.over_problems not in (None, value):
-            other = changed(_KNOWN[headline], each.over_problems)
-            said.append(f"Over {count(each.num_problems)} problems of these same runs {other}.")
+        said += [f"Over problems of the same runs {changed(measure, same)}."] if same else []
         said += [f"Note: {note}."] if note else []
-        yield Verdict(title=f"`{name}` is {words}, {changed(_KNOWN[headline], value)}", text=" ".join(said))
+        yield Verdict(title=f"`{name}` is {words}, {changed(measure, value)}", text=" ".join(said))
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [
         (p, f"{_KNOWN[each.measure].title} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}")
         for each in study.differences
-        if each.measure != headline and (p := each.p_seeds_adjusted) is not None
+        if each.measure != study.headline and (p := each.p_seeds_adjusted) is not None
     ]
     if others:
         said = [text for p, text in sorted(others) if p < level]
@@ -401,26 +403,37 @@ def curves_rows(study: Study) -> Iterator[Rows]:
 
     The last are settings that were tried, the measure that chose them against entropy: compare at equal entropy.
     """
+    # What is drawn: variant -> place -> value.
     cells = {metric: {curve.variant: _cells(curve) for curve in study.curves_of(metric)} for metric in CURVES}
-    for metric in CURVES:
-        id, unit = f"study-{metric.replace('_', '-')}", measure_unit(CURVES[metric])
-        yield from _curves(study, id, _title(metric), unit, cells[metric], "global step")
-
-    # A point for each evaluation that has both.
     by_length: dict[str, dict[float, Cell]] = {}
     for curve in study.curves_of("length"):
-        lengths = dict(zip(curve.steps, curve.mean, strict=True))
-        own = cells["accuracy"].get(curve.variant, {})
-        by_length[curve.variant] = {round(lengths[step]): own[step] for step in curve.steps if step in own}
-    title = "Greedy accuracy against the mean length of the answers"
-    yield from _curves(study, "study-accuracy-against-length", title, SHARE, by_length, "mean tokens of an answer")
-    measure = study.design.measure if study.design else "accuracy"
+        lengths, own = zip(curve.steps, curve.mean, strict=True), cells["accuracy"].get(curve.variant, {})
+        by_length[curve.variant] = {round(length): own[step] for step, length in lengths if step in own}
+    judged = study.design.measure if study.design else "accuracy"
     tried: dict[str, dict[float, Cell]] = {}
     for trial in study.trials:
-        if trial.values.keys() >= {"entropy", measure}:
-            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[measure]
-    title = f"{_title(measure)} of the settings that were tried"
-    yield from _curves(study, "study_settings", title, SHARE, tried, "token entropy, nats")
+        if trial.values.keys() >= {"entropy", judged}:
+            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[judged]
+
+    # A curve has two places or more.
+    plots = [(f"study-{metric.replace('_', '-')}", metric, "", "global step", cells[metric]) for metric in CURVES]
+    plots.append(
+        ("study-accuracy-against-length", "accuracy", " against the mean length of answers", "tokens", by_length)
+    )
+    plots.append(("study_settings", judged, " of the settings tried, against token entropy", "nats", tried))
+    for id, metric, more, x_title, drawn in plots:
+        places = sorted(set().union(*drawn.values()))
+        variants = [variant.name for variant in study.variants if variant.name in drawn][:_MAX_CURVES]
+        if len(places) > 1:
+            yield Rows(
+                id=id,
+                title=_title(metric) + more,
+                first=x_title,
+                columns=dict.fromkeys(variants, measure_unit(_KNOWN[metric])),
+                rows=tuple((f"{place:,.6g}", *(drawn[variant].get(place) for variant in variants)) for place in places),
+                plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,)),),
+                has_table=False,
+            )
 
 
 def _cells(curve: StudyCurve) -> dict[float, Cell]:
@@ -429,24 +442,6 @@ def _cells(curve: StudyCurve) -> dict[float, Cell]:
         return dict(zip(curve.steps, curve.mean, strict=True))
     points = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
     return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in points}
-
-
-def _curves(
-    study: Study, id: str, title: str, unit: Unit, cells: Mapping[str, Mapping[float, Cell]], x_title: str
-) -> Iterator[Rows]:
-    """Yield the rows of points by variant and place, if there are two places or more."""
-    places = sorted(set().union(*cells.values()))
-    variants = [variant.name for variant in study.variants if variant.name in cells][:_MAX_CURVES]
-    if len(places) > 1:
-        yield Rows(
-            id=id,
-            title=title,
-            first=x_title,
-            columns=dict.fromkeys(variants, unit),
-            rows=tuple((f"{place:,.6g}", *(cells[variant].get(place) for variant in variants)) for place in places),
-            plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,)),),
-            has_table=False,
-        )
 
 
 def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
