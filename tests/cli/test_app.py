@@ -25,7 +25,7 @@ from swerve.errors import InterruptedRunError, MissingExtraError, QuietExit, Sta
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
-from swerve.report import run_page
+from swerve.report import page
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -93,7 +93,7 @@ class Stages:
         SUMMARY.write(run.probe_path / "summary.json")
         return SUMMARY
 
-    def write_page(self, run: RunDirectory, *, options: ReportConfig) -> Path:
+    def build_report(self, run: RunDirectory, *, options: ReportConfig) -> Path:
         self.calls.append(("report", options, run.path, None))
         return run.report_path / "index.html"
 
@@ -106,8 +106,8 @@ def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
         module = ModuleType(f"swerve.{place}")
         setattr(module, function, getattr(stages, function))
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for home in (report_package, run_page):
-        monkeypatch.setattr(home, "write_page", stages.write_page)
+    for home in (report_package, page):
+        monkeypatch.setattr(home, "build_report", stages.build_report)
     return stages
 
 
@@ -376,9 +376,9 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     assert (status, out.splitlines()[2]) == (0, "rl-80       50.0% [10.0, 90.0]")
     status, out, _ = swerve("probe", "mine", *overrides, "--json")
     assert (status, json.loads(out)) == (0, SUMMARY.model_dump(mode="json"))
-    status, out, _ = swerve("report", "runs/mine", "report.title=Mine")
+    status, out, _ = swerve("report", "runs/mine", "report.max_rollouts=1")
     assert (status, out) == (0, "Report: runs/mine/report/index.html\n")
-    report = ReportConfig(title="Mine")
+    report = ReportConfig(max_rollouts=1)
     assert [call[:3] for call in stages.calls] == [
         ("evaluate", config, Path("runs/mine")),
         ("probe", config, Path("runs/mine")),

@@ -28,6 +28,7 @@ def view(
       swerve view
       swerve view runs/studies/mine --port 8080 --no-browser
     """
+    # The reports that it makes take a second to import, which help must not.
     from swerve.view.server import ViewServer
 
     with ViewServer(folder, port=port) as server:

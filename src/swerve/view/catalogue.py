@@ -79,6 +79,7 @@ def find_items(folder: Path) -> Iterator[Item]:
         return Item(key=key, name=root.name if name == "." else name, path=path, kind=kind, error=error)
 
     for place, folders, files in os.walk(folder, onerror=unreadable.append):
+        # A run is one item; a study, and a folder of samples, may hold more.
         path = Path(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         kind = next((kind for mark, kind in _MARKS.items() if mark in files), None)
@@ -90,6 +91,7 @@ def find_items(folder: Path) -> Iterator[Item]:
         for name in sorted(files):
             if name.endswith(".parquet") and not (path / name).is_symlink():
                 yield item(path / name, "samples")
+        # Links are not followed; those to elsewhere are named.
         for name in folders:
             target = (path / name).resolve()
             if (path / name).is_symlink() and not target.is_relative_to(root):

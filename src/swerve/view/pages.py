@@ -118,6 +118,7 @@ def make_report(item: Item, keys: Mapping[Path, str]) -> Report:
         run = RunDirectory(item.path)
         page = run_page(read_inputs(run), options=_options(run))
     elif item.kind == "study":
+        # Its runs are pages beside its own.
         study = read_study(find_study(item.path) or item.path)
         places = {run_name(study, run): item.path / run.path for run in study.runs}
         links = {name: f"../{keys[path]}/" for name, path in places.items() if path in keys}

@@ -77,7 +77,7 @@ function listDrawing() {
 
 // A plot that the server has drawn.
 function plot(text) {
-  return new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
+  return element("div", {}, new DOMParser().parseFromString(text, "text/html").body.firstElementChild);
 }
 
 // What a model wrote for a problem, with the verdict on it.

@@ -56,11 +56,9 @@ def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
 def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -> list[float]:
     """Return the ticks of the axis that some cells lie on, inside the bounds of their unit.
 
-    >>> from swerve.report.rows import JS, SHARE
+    >>> from swerve.report.rows import SHARE
     >>> axis_ticks(SHARE, [Estimate(mean=0.01, low=0.0, high=1.0), 0.02])  # an interval of everything needs no room
     [0.0, 0.005, 0.01, 0.015, 0.02]
-    >>> axis_ticks(JS, [0.68])
-    [0.0, 0.2, 0.4, 0.6, 0.693...]
     """
     ends: list[float] = []
     for cell in cells:
@@ -75,8 +73,6 @@ def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -
         return [0.0, 1.0]
     scaled = nice_ticks(min(ends) * unit.scale, max(ends) * unit.scale)
     ticks = [tick / unit.scale for tick in scaled if unit.low - 1e-9 <= tick / unit.scale <= unit.high + 1e-9]
-    if ticks and max(ends) > ticks[-1] + 1e-9:  # up to a bound that is no round number
-        ticks.append(unit.high)
     return ticks if len(ticks) > 1 else [min(ends), max(ends)]
 
 
@@ -162,12 +158,13 @@ def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator
 
 def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
     """Return the height and the parts of a plot of columns along the rows."""
+    has_others = len(rows.plots) > 1  # whose lines the title does not name either
     rows, plot = rows.along(plot)
     names = plot.columns or tuple(rows.columns)
     unit = rows.columns[names[0]]
     cells = [cell for name in names for cell in rows.column(name)]
     ticks = axis_ticks(unit, [*cells, *plot.levels.values()])
-    top, bottom = 8, _CURVES - 24
+    top, bottom = 12, _CURVES - 24
 
     def y(value: float) -> float:
         inside = min(max(value, ticks[0]), ticks[-1])
@@ -204,7 +201,7 @@ def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
                 yield f"{dot}<title>{text}</title></circle>"
             yield "</g>"
             ends.append((y(_mean(known[-1][1])), name, kind))
-        if len(ends) > 1:
+        if len(ends) > 1 or has_others:
             yield from _end_names(ends, bottom)
 
     return _CURVES, parts()
@@ -240,9 +237,9 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
     for name, end in plot.ends.items():
         if plot.x[0] < end < plot.x[-1]:
             place = next(at for at, value in zip(x, plot.x, strict=True) if value >= end)
-            yield _line(place, 8, place, _CURVES - 24, "end")
+            yield _line(place, 12, place, _CURVES - 24, "end")
             if place - last > len(name) + 10:
-                yield _text(place, 7, f"{name} ends", "null", "middle")
+                yield _text(place, 10, f"{name} ends", "null", "middle")
                 last = place
 
 
