@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from swerve.report.draw.panels import DotPlot, Panel, Table, Terms
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.report.draw.panels import DotPlot, Panel, Table, Terms
 from swerve.report.page import all_sections
 from swerve.report.read import ReportInputs
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from swerve.report.draw.curves import Chart
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.report.draw.curves import Chart
 from swerve.report.page import all_charts
 from swerve.report.read import ReportInputs
 from swerve.report.topics.training_curves import TOPIC
