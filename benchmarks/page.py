@@ -273,7 +273,7 @@ _BEFORE_TOKENS = """() => {
   return {
     first_token_y: Math.round(shown.getBoundingClientRect().top + scrollY),
     words: words.filter((word) => /\\p{L}/u.test(word)).length,
-    numbers: words.filter((word) => /\\p{N}/u.test(word)).length,
+    numbers: words.filter((word) => /^[^\\p{L}\\p{N}]*\\p{N}/u.test(word)).length,
     height: document.documentElement.scrollHeight,
     overflow: document.documentElement.scrollWidth > innerWidth,
   };

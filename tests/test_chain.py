@@ -19,8 +19,8 @@ from swerve.eval.heldout import evaluate_run
 from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.report import build_report
 from swerve.report.read import missing_inputs
+from swerve.report.run_page import write_page
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
 
@@ -53,7 +53,7 @@ def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
 @pytest.mark.slow
 def test_report_shows_the_runs_own_figures(probed):
     run, summary = probed
-    page = build_report(run, options=ReportConfig(title="A title with <b>markup</b>")).read_text()
+    page = write_page(run, options=ReportConfig(title="A title with <b>markup</b>")).read_text()
     assert "A title with &lt;b&gt;markup&lt;/b&gt;" in page
     accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["greedy"]["accuracy"]["mean"]
     assert f"{100 * accuracy:.1f}%" in page
@@ -70,16 +70,16 @@ def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
     config = load_config(run.config_path, ["probe.reference=sft-100"])
     for stage in (
         lambda: probe_run(config, run, progress=SilentProgress()),
-        lambda: build_report(run, options=ReportConfig()),
+        lambda: write_page(run, options=ReportConfig()),
     ):
         with pytest.raises(ArtifactError, match="different settings; run swerve eval"):
             stage()
     write_sealed(path, evaluation)
     write_sealed(summary, {**probe, "weights_sha256": {**probe["weights_sha256"], "rl-4": "0" * 64}})
     with pytest.raises(ArtifactError, match="the probe of .* is of other weights of rl-4; run swerve probe"):
-        build_report(run, options=ReportConfig())
+        write_page(run, options=ReportConfig())
     write_sealed(summary, probe)
-    build_report(run, options=ReportConfig())
+    write_page(run, options=ReportConfig())
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothi
     commands = {
         "eval": lambda: evaluate_run(config, run, progress=SilentProgress()),
         "probe": lambda: probe_run(config, run, progress=SilentProgress()),
-        "report": lambda: build_report(run, options=ReportConfig()),
+        "report": lambda: write_page(run, options=ReportConfig()),
     }
     commands[name]()
     expected = contents(run.path)

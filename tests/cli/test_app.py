@@ -25,7 +25,7 @@ from swerve.errors import InterruptedRunError, MissingExtraError, QuietExit, Sta
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
-from swerve.report import page
+from swerve.report import run_page
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -93,7 +93,7 @@ class Stages:
         SUMMARY.write(run.probe_path / "summary.json")
         return SUMMARY
 
-    def build_report(self, run: RunDirectory, *, options: ReportConfig) -> Path:
+    def write_page(self, run: RunDirectory, *, options: ReportConfig) -> Path:
         self.calls.append(("report", options, run.path, None))
         return run.report_path / "index.html"
 
@@ -106,8 +106,8 @@ def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
         module = ModuleType(f"swerve.{place}")
         setattr(module, function, getattr(stages, function))
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for home in (report_package, page):
-        monkeypatch.setattr(home, "build_report", stages.build_report)
+    for home in (report_package, run_page):
+        monkeypatch.setattr(home, "write_page", stages.write_page)
     return stages
 
 

@@ -263,9 +263,9 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
     assert {row["problem_id"] for row in samples} == {row["id"] for row in graded(2, "-")}
     assert any("selected by the same samples that" in note for note in summary.notes)
 
-    from swerve.report import build_report
+    from swerve.report.run_page import write_page
 
-    page = build_report(RunDirectory(tmp_path / "out"), options=asked.recipe.report).read_text()
+    page = write_page(RunDirectory(tmp_path / "out"), options=asked.recipe.report).read_text()
     assert "Who gets which problems right?" in page
     assert "dpo wrong, rl-2 right" in page
     assert "Accuracy was not measured" not in page
