@@ -196,7 +196,7 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     if study.trends:
         said = [f"{row[0]}: {row[1]}" for row in trends_rows(study).rows if row[2] == "yes"]
         title = f"{len(said)} of {_num(len(study.trends), 'finding')} from elsewhere are shown"
-        yield Verdict(title=title, text=f"{'; '.join(said) or 'None'}.")
+        yield Verdict(title=title, text=f"{'; '.join(said) or 'All stand below, with their numbers'}.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
