@@ -268,6 +268,21 @@ def test_the_swap_stands_with_its_controls(opened: Opened, index: Any) -> None:
     assert opened.page.locator("#hero .control").count() == 0
 
 
+def test_the_map_leads_to_checkpoint_and_token(opened: Opened, index: Any) -> None:
+    opened.go("#r=2&c=rl-20")
+    opened.opens(2)
+    marked, spike = opened.page.locator("#panel .map .on"), index["rollouts"][2]["position"]
+    assert opened.page.locator("#panel .cells").count() == len(index["checkpoints"])
+    assert marked.first.inner_text() == "20"
+    row = opened.page.locator("#panel .cells").last.locator("i")
+    levels = [int(name.split()[0].strip("q")) for name in row.evaluate_all("all => all.map((e) => e.className)")]
+    assert levels.index(max(levels)) == spike  # a cell for each token of a short rollout
+    row.nth(0).click()
+    assert (opened.pinned(), marked.first.inner_text()) == (0, "80")
+    row.nth(spike).click()
+    assert opened.pinned() == spike
+
+
 def test_what_the_final_checkpoint_writes_is_there_on_demand(opened: Opened) -> None:
     opened.go("#r=0")
     opened.opens(0)

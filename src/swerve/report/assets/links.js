@@ -53,6 +53,7 @@ class Rollouts {
   setShade(name, value) {
     this[name] = value;
     for (const reader of this.readers) reader.repaint();
+    this.panel.paintMap();
   }
 
   play() {

@@ -7,6 +7,7 @@ const LEAST_BLOCK = 100;
 const MOST_BLOCK = 400;
 const LONG_ROLLOUT = 150;
 const MOST_DOTS = 40;
+const MAP_CELLS = 64;
 // Pixels for the names under the bars.
 const NAMES_WIDTH = 360;
 // For so many frames lines that come into view may still move the ones below.
@@ -148,6 +149,7 @@ class Reader {
     }
     fill(this.part("divergence"), this.page.index.divergences.map(([key, name]) => element("option", { value: key }, name)));
     this.part("own").addEventListener("toggle", () => this.showOwn());
+    this.part("map").addEventListener("click", (event) => this.pinCell(event.target));
   }
 
   // Another rollout
@@ -179,7 +181,10 @@ class Reader {
     this.buildTokens();
     this.showSwaps();
     this.part("key-wrong").hidden = this.wrong.size === 0;
-    if (this.isWhole) this.offerOwn();
+    if (this.isWhole) {
+      this.offerOwn();
+      this.buildMap();
+    }
     else this.part("why").textContent = page.index.why;
     this.repaint();
     this.centre(FRAMES);
@@ -315,6 +320,49 @@ class Reader {
     this.show(this.token);
   }
 
+  // The rollout over the checkpoints: a row for each, whose cells are as dark as the highest of a few tokens.
+
+  buildMap() {
+    const count = Math.min(MAP_CELLS, this.rollout.tokens.length);
+    this.map = this.page.index.checkpoints.map(({ name }) => {
+      const cells = Array.from({ length: count }, () => ({ node: element("i"), position: 0 }));
+      return { name: element("span", { class: "num" }, name), cells };
+    });
+    fill(this.part("rows-of-map"), this.map.flatMap(({ name, cells }) => [name, element("div", { class: "cells" }, ...cells.map(({ node }) => node))]));
+    this.paintMap();
+  }
+
+  paintMap() {
+    const { length } = this.rollout.tokens;
+    this.map.forEach(({ cells }, row) => {
+      const values = this.column(row);
+      if (!values) return;
+      cells.forEach((cell, k) => {
+        const [first, end] = [k, k + 1].map((edge) => Math.floor((edge * length) / cells.length));
+        cell.position = first;
+        for (let position = first; position < end; position += 1) if (values[position] > values[cell.position]) cell.position = position;
+        cell.node.className = `q${shade(values[cell.position], this.top(), this.page.scale)}`;
+      });
+    });
+  }
+
+  // Where the reader is on the map.
+  markMap() {
+    for (const node of this.part("map").querySelectorAll(".on")) node.classList.remove("on");
+    const { name, cells } = this.map[this.page.checkpoint];
+    name.classList.add("on");
+    cells[Math.floor(((this.token + 0.5) * cells.length) / this.rollout.tokens.length)].node.classList.add("on");
+  }
+
+  pinCell(target) {
+    this.map.forEach(({ cells }, row) => {
+      const cell = cells.find(({ node }) => node === target);
+      if (!cell) return;
+      this.page.setCheckpoint(row);
+      this.pin(cell.position);
+    });
+  }
+
   showPlaying() {
     const isPlaying = this.page.timer !== null;
     this.part("play").setAttribute("aria-pressed", String(isPlaying));
@@ -402,6 +450,7 @@ class Reader {
     this.part("wanted").textContent = wanted === undefined ? "" : `${position === rollout.firstWrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
     this.part("numbers").textContent = this.numbers(position);
     this.showFilm(position);
+    if (this.isWhole) this.markMap();
   }
 
   // The end of the text that both models read.
