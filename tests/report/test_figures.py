@@ -70,9 +70,9 @@ def test_named_figures_are_written_and_missing_ones_named(
     kept.touch()
     stale.touch()
     options = ("--format", "svg", "--width", "column", "--no-titles")
-    status, out, err = command(capsys, "report", path, "--figures", "causal,training_curves", *options)
+    status, out, err = command(capsys, "report", path, "--figures", "causal,reward", *options)
     assert (status, out.split()) == (0, [str(folder / "causal.svg"), str(folder / "causal.csv")])
-    assert "not measured: training_curves; it needs: swerve train" in err
+    assert "not measured: reward; it needs: swerve eval" in err
     assert (kept.exists(), stale.exists()) == (True, False)
     svg = (folder / "causal.svg").read_text()
     assert 'width="234pt"' in svg  # 3.25 inches
@@ -156,7 +156,7 @@ def test_functions_draw_on_given_axes_or_their_own(inputs: ReportInputs) -> None
     panels = swerve.plot.summary_dashboard(inputs)
     assert len(panels) == 6
     pyplot.close("all")
-    with pytest.raises(ArtifactError, match="has no data for training_curves; it needs: swerve train"):
-        swerve.plot.training_curves(inputs)
+    with pytest.raises(ArtifactError, match="has no data for sampling; it needs: swerve eval"):
+        swerve.plot.sampling(inputs)
     with pytest.raises(ConfigError, match="mean_kl_progression has 2 panels; 1 axes were given"):
         swerve.plot.mean_kl_progression(inputs, first)

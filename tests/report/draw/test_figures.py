@@ -91,7 +91,7 @@ def test_there_is_a_figure_of_everything(drawn: dict[str, Drawing]) -> None:
     assert figure_specs().keys() - drawn.keys() == {"reward", "sampling"}
 
 
-NAMES = sorted(figure_specs().keys() - {"reward", "sampling", "training_curves"})
+NAMES = sorted(figure_specs().keys() - {"reward", "sampling"})
 
 
 @pytest.mark.parametrize(
