@@ -70,7 +70,7 @@ def _draw(drawing: Drawing, ax: Axes | Sequence[Axes] | None) -> tuple[Axes, ...
     if len(axes) != len(drawing.panels):
         raise ConfigError(f"{drawing.name} has {len(drawing.panels)} panels; {len(axes)} axes were given")
     for panel, own in zip(drawing.panels, axes, strict=True):
-        draw((panel,), (own,), own.get_position().width * figure_of(own).get_size_inches()[0])
+        draw(panel, own, own.get_position().width * figure_of(own).get_size_inches()[0])
     if len(axes) == 1:
         axes[0].set_title(drawing.title)
     return axes

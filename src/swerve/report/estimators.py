@@ -90,8 +90,8 @@ def _panel(rows: Rows) -> Panel:
     return replace(panel, draw=partial(_draw, panel=panel, is_log=not rows.title.startswith(_COSINE)))
 
 
-def _draw(axes: Axes, width: float, *, panel: Panel, is_log: bool) -> None:
-    panel.draw(axes, width)
+def _draw(axes: Axes, width: float, *, panel: Panel, is_log: bool) -> Sequence[Any]:
+    handles = panel.draw(axes, width)
     if is_log:
         axes.set_yscale("symlog", linthresh=1, linscale=0.6)
         axes.relim()
@@ -100,3 +100,4 @@ def _draw(axes: Axes, width: float, *, panel: Panel, is_log: bool) -> None:
         ticks = [tick for tick in _TICKS if low <= tick <= high]
         axes.set_yticks(ticks, [f"{tick:,.0f}" if abs(tick) < 1e6 else f"{tick:.0e}" for tick in ticks])
         axes.minorticks_off()
+    return handles

@@ -33,7 +33,7 @@ FORMATS: Mapping[str, Mapping[str, None]] = {
 """File formats, with the metadata that would make two files of the same figure differ."""
 COLOURS = ("#b8430f", "#0b62a8", "#16805d", "#7c3aad", "#7a6400", "#a8125e", "#00788c", "#4b4540")
 """The first is the hue of what training did; they differ to any colour vision, and so do markers and lines."""
-HUE, GREY, PALE = COLOURS[0], "#7d766d", "#cfc9c0"
+HUE, GREY = COLOURS[0], "#7d766d"
 FONT = "DejaVu Sans"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")
@@ -115,8 +115,8 @@ DEFAULT_LOOK = Look()
 class Panel:
     """The axes of a figure that one thing is drawn on."""
 
-    draw: Callable[[Axes, float], None]
-    """Draws it; given the width of the panel in inches."""
+    draw: Callable[[Axes, float], Sequence[Any]]
+    """Draws it, given the width of the panel in inches; returns what the names of `key` stand for."""
     height: Callable[[float], float]
     """In inches with its labels, by its width."""
     title: str = ""
@@ -155,47 +155,60 @@ def rows_panels(rows: Rows) -> Iterator[Panel]:
 
     # At a single checkpoint what would be curves are dots, a row for each.
     for plot in rows.plots if len(kept.rows) == 1 else ():
-        names = (
-            [name for name in kept.columns if name in (plot.columns or kept.columns)]
-            if isinstance(plot, Curves)
-            else []
-        )
+        names = [name for name in kept.columns if isinstance(plot, Curves) and name in (plot.columns or kept.columns)]
         if names:
-            place = str(kept.rows[0][0])
-            turned = tuple((name, kept.column(name)[0]) for name in names)
-            one = Rows(id=rows.id, title=rows.title, columns={place: kept.columns[names[0]]}, rows=turned)
-            yield _dots_panel(one, Dots(column=place, greys=plot.greys))
+            turned = Rows(
+                id=rows.id,
+                title=rows.title,
+                columns={str(kept.rows[0][0]): kept.columns[names[0]]},
+                rows=tuple((name, *kept.column(name)) for name in names),
+            )
+            yield _dots_panel(turned, Dots(column=str(kept.rows[0][0]), greys=plot.greys))
 
 
-def draw(panels: Sequence[Panel], axes: Sequence[Axes], width: float) -> None:
-    """Draw panels on as many axes, each so many inches wide."""
+def draw(panel: Panel, axes: Axes, width: float) -> None:
+    """Draw a panel that is so many inches wide, with title and legend above it, where they cover nothing."""
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
-        for panel, own in zip(panels, axes, strict=True):
-            panel.draw(own, width)
-            _set_legend(own, panel, width)
+        handles, room = panel.draw(axes, width), _room(panel, width)
+        title = _wrapped(panel.title, room, is_bold=True)
+        if not panel.key:
+            axes.set_title(title)
+            return
+        labels = [label_text(name, limit=int((room - 0.3) / _LETTER)) for name in panel.key]
+        axes.legend(
+            handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, room),
+            title=title or None, title_fontproperties={"weight": "bold", "size": _TEXT}, alignment="left",
+            borderaxespad=0.2, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+        )  # fmt: skip
 
 
 def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
     """Draw a figure and return its panels; `make` makes a matplotlib figure, given size, resolution and layout."""
     from matplotlib import rc_context
 
-    # Panels stand below each other in a column, else side by side; a legend and a title make room for themselves.
-    inches, grid = WIDTHS[look.width], _grid(drawing.panels, is_narrow=look.width == "column")
-    heights = [max(_height(panel, inches / len(line)) for panel in line) for line in grid]
+    # Panels stand below each other in a column, else side by side; neighbouring lines of one kind are aligned.
+    inches = WIDTHS[look.width]
+    lines = _lines(drawing.panels, is_narrow=look.width == "column")
+    blocks = [list(block) for _, block in groupby(lines, _kind)]
+    heights = [[max(_height(panel, inches / len(line)) for panel in line) for line in block] for block in blocks]
     title = _wrapped(drawing.title, inches, is_bold=True) if look.has_titles else ""
     room = 0.17 * (1 + title.count("\n")) if title else 0.0
+    panels: list[Axes] = []
     with rc_context(_STYLE):
-        figure = make(figsize=(inches, sum(heights) + room), dpi=_DPI, layout="constrained")
+        figure = make(figsize=(inches, sum(map(sum, heights)) + room), dpi=_DPI, layout="constrained")
         if title:
             figure.suptitle(title, x=0.008, ha="left")
-        panels = []
-        for line, axes in zip(grid, _lines_of_axes(figure, grid, heights), strict=True):
-            draw(line, axes, inches / len(line))
-            for one, left, right in zip(axes[1:], line, line[1:], strict=False):
-                one.tick_params(labelleft=not right.names or left.names != right.names)
-            panels += axes
+        outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, heights)))
+        for place, (block, sizes) in enumerate(zip(blocks, heights, strict=True)):
+            inner = outer[place].subgridspec(len(block), len(block[0]), height_ratios=sizes)
+            for line, own in zip(block, inner.subplots(squeeze=False), strict=True):
+                for panel, axes in zip(line, own, strict=True):
+                    draw(panel, axes, inches / len(line))
+                    if panel is not line[0] and panel.names == line[0].names != ():
+                        axes.tick_params(labelleft=False)
+                panels.extend(own)
     return tuple(panels)
 
 
@@ -204,21 +217,8 @@ def _kind(line: Sequence[Panel]) -> tuple[int, bool, bool]:
     return len(line), line[0].is_aligned, any(panel.names for panel in line)
 
 
-def _lines_of_axes(figure: Figure, grid: Sequence[Sequence[Panel]], heights: Sequence[float]) -> list[list[Axes]]:
-    """Return axes for each line of panels; neighbours of one kind are aligned with each other."""
-    blocks = [list(block) for _, block in groupby(range(len(grid)), lambda row: _kind(grid[row]))]
-    sizes = [[heights[row] for row in block] for block in blocks]
-    outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, sizes)))
-    lines = []
-    for place, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
-        columns = len(grid[block[0]])
-        inner = outer[place].subgridspec(len(block), columns, height_ratios=size)
-        lines += [[figure.add_subplot(inner[row, column]) for column in range(columns)] for row in range(len(block))]
-    return lines
-
-
 def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
-    """Return a figure whose panels and labels have their places, without the numbers of ticks that would touch."""
+    """Return a figure whose panels and labels have their places."""
     # The object interface with its own canvas: pyplot would keep state and may look for a display.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -230,15 +230,6 @@ def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
         # Placed once; `savefig` would do so for each format, and draw each twice.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            last = None
-            for label in axis.get_ticklabels():
-                box = label.get_window_extent().expanded(1.1, 1.0)
-                if last is not None and box.overlaps(last):
-                    label.set_visible(False)
-                elif label.get_text():
-                    last = box
     return figure
 
 
@@ -329,7 +320,7 @@ def _glyphs(font: str) -> frozenset[int]:
     return frozenset(get_font(findfont(font)).get_charmap())
 
 
-def _grid(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
+def _lines(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
     """Return the panels by line: one in a column, else two, or three that share the names of their rows."""
     lines: list[list[Panel]] = []
     for panel in panels:
@@ -361,25 +352,17 @@ def _key_columns(names: Sequence[str], room: float) -> int:
     return max(1, min(len(names), int((room + 0.11) / each)))
 
 
-def _key_name(name: str) -> str:
-    """Return a name that a legend does not leave out, as it does those that begin with an underscore."""
-    return label_text(f" {name}" if name.startswith("_") else name)
+def _spaced(ticks: Iterable[tuple[float, str]], inches: float) -> dict[float, str]:
+    """Return the ticks of an axis of some length that do not touch, by their place from 0 to 1.
 
-
-def _set_legend(axes: Axes, panel: Panel, width: float) -> None:
-    """Put title and legend above a panel, where they cover nothing."""
-    room = _room(panel, width)
-    title = _wrapped(panel.title, room, is_bold=True)
-    if not panel.key:
-        axes.set_title(title)
-        return
-    handles, _ = axes.get_legend_handles_labels()
-    limit = int((room - 0.3) / _LETTER)
-    axes.legend(
-        handles, [label_text(name, limit=limit) for name in panel.key], loc="lower left", bbox_to_anchor=(0.0, 1.0),
-        ncols=_key_columns(panel.key, room), title=title or None, alignment="left", borderaxespad=0.2,
-        title_fontproperties={"weight": "bold", "size": _TEXT}, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
-    )  # fmt: skip
+    >>> _spaced([(0.0, "0"), (0.1, "0.01"), (1.0, "0.1")], 1.0)
+    {0.0: '0', 1.0: '0.1'}
+    """
+    shown: dict[float, str] = {}
+    for place, text in ticks:
+        if not shown or (place - max(shown)) * inches > _LETTER * (len(text) + 1.5):
+            shown[place] = text
+    return shown
 
 
 def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
@@ -413,20 +396,18 @@ def _dots_panel(rows: Rows, plot: Dots) -> Panel:
     return Panel(draw=draw, height=height, names=names, key=tuple(columns) if plot.null else ())
 
 
-def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
+def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[Any]:
     """Draw the dots of a column with their intervals, the first row on top."""
     names, unit = [str(row[0]) for row in rows.rows], rows.columns[plot.column]
     columns = {plot.column: -0.14, plot.null: 0.14} if plot.null else {plot.column: 0.0}
+    handles = []
     for column, shift in columns.items():
-        known = [(place, cell) for place, cell in enumerate(rows.column(column)) if _is_number(cell)]
-        for place, cell in known:
-            is_null = column == plot.null or names[place] in plot.greys
-            mean, low, high = (unit.scale * end for end in _ends(cell))
-            axes.errorbar(
-                    mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]], markersize=3.5,
-                    elinewidth=1.2, linestyle="none", color=GREY if is_null else HUE, marker="s" if is_null else "o",
-                    label=_key_name(column) if place == known[0][0] else None,
-                )  # fmt: skip
+        bars = []
+        for place, (name, cell) in enumerate(zip(names, rows.column(column), strict=True)):
+            if _is_number(cell):
+                look = {"color": GREY, "marker": "s"} if column == plot.null or name in plot.greys else {}
+                bars.append(_draw_bar(axes, place + shift, cell, unit, **look))
+        handles.append(bars[0])
     axes.set_yticks(range(len(names)), [_wrapped(name, _name_width(width)) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -435,12 +416,24 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> None:
     # All rows have one axis, with a line where no effect, or chance, is.
     band = [] if plot.at is None else [plot.at - plot.margin, plot.at + plot.margin]
     ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=band)
-    axes.set_xticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
+    span, low = ticks[-1] - ticks[0], ticks[0]
+    texts = [((tick - low) / span, tick_text(unit, tick)) for tick in ticks]
+    shown = _spaced(texts, _room(_dots_panel(rows, plot), width))
+    axes.set_xticks([unit.scale * (low + span * place) for place in shown], list(shown.values()))
     axes.set_xlim(*_limits(ticks, unit))
     if plot.at is not None:
         axes.axvline(plot.at * unit.scale, color=GREY, linewidth=0.8, zorder=0)
         axes.axvspan(band[0] * unit.scale, band[1] * unit.scale, color=GREY, alpha=0.15, linewidth=0, zorder=0)
     set_labels(axes, width, x=_axis_title(list(columns), unit))
+    return handles
+
+
+def _draw_bar(axes: Axes, place: float, cell: Estimate | float, unit: Unit, **look: Any) -> Any:
+    """Draw a number with its interval, and return it."""
+    mean, low, high = (unit.scale * end for end in _ends(cell))
+    style: dict[str, Any] = {"color": HUE, "marker": "o", "markersize": 3.5, "elinewidth": 1.2, "linestyle": "none"}
+    errors = [[max(0.0, mean - low)], [max(0.0, high - mean)]]
+    return axes.errorbar(mean, place, xerr=errors, **{**style, **look})
 
 
 def _ends(cell: Estimate | float) -> tuple[float, float, float]:
@@ -455,43 +448,34 @@ def curves_panel(rows: Rows, plot: Curves) -> Panel:
     return Panel(draw=draw, height=lambda width: min(2.1, max(1.65, 0.4 * width)), key=names if len(names) > 1 else ())
 
 
-def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> None:
+def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Sequence[Any]:
     """Draw columns along the rows: lines with bands, and grey levels to read them against."""
     columns = plot.columns or tuple(rows.columns)
     unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
+    handles: list[Any] = []
     for index, name in enumerate(columns):
         cells = zip(plot.places, rows.column(name), strict=True)
         known = [(x, _ends(y)) for x, y in thinned([(x, y) for x, y in cells if _is_number(y)])]
         x, (mean, low, high) = [x for x, _ in known], ([unit.scale * y[end] for _, y in known] for end in range(3))
         colour = GREY if name in plot.greys else next(colours)
-        axes.plot(
-            x, mean, color=colour, linestyle=LINES[index % len(LINES)],
-            label=_key_name(name) if len(columns) + len(plot.levels) > 1 else None,
-            marker=MARKERS[index % len(MARKERS)] if len(known) <= MANY else None,
-        )  # fmt: skip
+        look: dict[str, Any] = {"color": colour, "linestyle": LINES[index % len(LINES)]}
+        marker = MARKERS[index % len(MARKERS)] if len(known) <= MANY else None
+        handles += axes.plot(x, mean, marker=marker, **look)
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    for index, (name, level) in enumerate(plot.levels.items()):
+    for index, level in enumerate(plot.levels.values()):
         dashes = (0, ((2, 3), (6, 2))[index % 2])
-        axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes, label=_key_name(name))
+        handles.append(axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes))
         axes.axhspan(level.low * unit.scale, level.high * unit.scale, color=GREY, alpha=0.1, linewidth=0)
 
     ticks = axis_ticks(unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
     axes.set_yticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
     axes.set_ylim(*_limits(ticks, unit))
-    _set_steps(axes, plot, width)
-    set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
-
-
-def _set_steps(axes: Axes, plot: Curves, width: float) -> None:
-    """Name the places along the axis that there is room for, and where stages of training end."""
-    ticks: dict[float, str] = {}
-    for place, x in axis_steps(plot):
-        text = place_text(x)
-        if not ticks or (place - max(ticks)) * 0.75 * width > _LETTER * (len(text) + 1.5):
-            ticks[place] = text
-    axes.set_xticks(list(ticks), list(ticks.values()))
+    steps = _spaced([(place, place_text(x)) for place, x in axis_steps(plot)], 0.75 * width)
+    axes.set_xticks(list(steps), list(steps.values()))
     axes.set_xlim(-0.03, 1.03)
     _name_ends(axes, plot, width)
+    set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
+    return handles
 
 
 def _name_ends(axes: Axes, plot: Curves, width: float) -> None:

@@ -189,24 +189,23 @@ def _line_panels(study: CaseStudy) -> list[Panel]:
         panels.reverse()
     names = [f"spike by the {named(METHODS, study.summary.spike_method)} rule"] if study.spikes else []
     names += ["known wrong step"] if study.wrong else []
-    draw = partial(_draw_marked, draw=panels[0].draw, study=study)
+    draw = partial(_draw_marked, panel=panels[0], study=study)
     return [replace(panels[0], draw=draw, key=(*panels[0].key, *names)), *panels[1:]]
 
 
-def _draw_marked(axes: Axes, width: float, *, draw: Callable[[Axes, float], None], study: CaseStudy) -> None:
-    draw(axes, width)
-    places, values = list(study.values(study.summary.final)), study.values(study.summary.final)
-    # Tokens lie as far from each other as the curve has them.
-    step = 1 / max(1, places[-1] - places[0])
-    if study.spikes:
-        axes.plot(
-            [step * (place - places[0]) for place in study.spikes], [values[place] for place in study.spikes], "v",
-            color=_INK, label=f"spike by the {named(METHODS, study.summary.spike_method)} rule",
-        )  # fmt: skip
-    for index, place in enumerate(study.wrong):
-        left = step * (place - places[0] - 0.5)
-        name = "known wrong step" if index == 0 else None
-        axes.axvspan(left, left + step, color=_WRONG, linewidth=0, zorder=0, label=name)
+def _draw_marked(axes: Axes, width: float, *, panel: Panel, study: CaseStudy) -> Sequence[Any]:
+    handles, values = panel.draw(axes, width)[: len(panel.key)], study.values(study.summary.final)
+    # Tokens lie as far from each other as the curve has them, from 0 to 1.
+    first, last = min(values), max(values)
+    step = 1 / max(1, last - first)
+    marked = axes.plot(
+        [step * (place - first) for place in study.spikes], [values[place] for place in study.spikes], "v", color=_INK
+    )
+    spans = [
+        axes.axvspan(step * (place - first - 0.5), step * (place - first + 0.5), color=_WRONG, linewidth=0, zorder=0)
+        for place in study.wrong
+    ]
+    return [*handles, *(marked if study.spikes else []), *spans[:1]]
 
 
 def _text_lines(study: CaseStudy, width: float) -> tuple[list[tuple[int, int, int, str]], range]:
@@ -228,7 +227,7 @@ def _text_lines(study: CaseStudy, width: float) -> tuple[list[tuple[int, int, in
         num = min(len(shown) - 1, num * 9 // 10)
 
 
-def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> None:
+def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     """Draw the rollout's text, each token on a background as deep as its divergence."""
     from matplotlib.patches import Rectangle
 
@@ -252,6 +251,7 @@ def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> None:
     axes.spines[:].set_visible(False)
     name = divergence_name(study.summary)
     set_labels(axes, 1.3 * width, x=f"deeper: higher {name}, at most {top:.3g} nats; framed: spike{study.where(shown)}")
+    return ()
 
 
 def _top_rows(study: CaseStudy) -> Rows:
@@ -326,7 +326,7 @@ def _map_drawing(study: CaseStudy) -> Drawing:
     )
 
 
-def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> None:
+def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     from matplotlib.colors import PowerNorm
 
     shown = study.around_spike(int((width - 1.2) / _TOKEN_WIDTH))
@@ -348,6 +348,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> None:
     ticks = [0.0, top / 4, top]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.outline.set_visible(False)
+    return ()
 
 
 def _each(draw: Callable[[CaseStudy], Drawing]) -> Callable[[ReportInputs], Iterator[Drawing]]:
