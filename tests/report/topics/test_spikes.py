@@ -43,7 +43,7 @@ def test_the_rows_of_spikes(inputs: ReportInputs, rows_of: Any) -> None:
         "rl-10", "3.00 (2.30 to 3.70)", "4.00 (3.30 to 4.70)", "5.00 (4.30 to 5.70)", "0 (0 to 0.161)",
     )  # fmt: skip
     assert density.plots[0].greys == ("Null pair",)
-    assert list(rows["spikes"].columns)[:4] == ["Forward KL", "Reverse KL", "JS", "Chance"]
+    assert list(rows["spikes"].columns)[:2] == ["Top spike", "Chance"]
 
 
 def test_methods_stand_beside_the_null_pair(inputs: ReportInputs) -> None:

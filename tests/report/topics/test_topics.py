@@ -42,7 +42,6 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
 @pytest.mark.parametrize(
     ("topic", "number", "ending"),
     [
-        ("Selection", 1, ": the interval holds 0, so no difference is shown."),
         ("Divergence", 0, "not distinguishable from what the stage changed (+0.500 (-1.00 to +1.00) more, paired): rl"),
         ("Divergence", 1, "(not distinguishable from rl-10 to rl-20,"),
         ("Divergence", 2, "not distinguishable from that of dpo-8."),

@@ -40,10 +40,11 @@ def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
     assert places["Middle third"][-1] == "not more or less than all"
     assert places["Number"][-1] == "more than all"
     assert rows["places"].plots[0].null == "Matched noise"
-    assert rows["style"].texts == (
-        ("rl-80", "2.1% (1.7 to 2.5)", "8.5% (8.4 to 8.6)", "98.4% (97.9 to 98.9)", "20.0%", "99.0% (98.0 to 100.0)",
-         "98.0% (97.0 to 99.0)"),
-    )  # fmt: skip
+    less = "\N{MINUS SIGN}6.4 (\N{MINUS SIGN}6.8 to \N{MINUS SIGN}6.0)"
+    assert rows["style"].texts == (("rl-80", "2.1% (1.7 to 2.5)", "8.5% (8.4 to 8.6)", less),)
+    assert rows["forking"].texts == (
+        ("rl-80", "98.4% (97.9 to 98.9)", "20.0%", "99.0% (98.0 to 100.0)", "98.0% (97.0 to 99.0)"),
+    )
     lost = "+0.0110 (+0.00900 to +0.0130)"
     assert rows["entropy_reduction"].texts == (("rl-80", lost, lost, "0.0110 (0.0100 to 0.0120)", "2.2% (2.1 to 2.3)"),)
     assert rows["ranks"].texts[0] == (

@@ -9,7 +9,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.format import SAME, compared, count, listed, points_interval, signed_interval
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.rows import CORRELATION, COUNT, P_VALUE, POINTS, SHARE, Cell, Dots, Rows
-from swerve.report.topics.topic import FigureSpec, Topic, of_probe
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
 
 _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
@@ -163,20 +163,17 @@ def _effect_rows(rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *,
 
 def _prediction_rows(entry: Prediction, summary: ProbeSummary) -> Rows:
     """Return how well each score ranks positions by the size of the effect there."""
-    return Rows(
+    return rows_of(
+        entry.selectors,
+        {
+            "Rank correlation": (CORRELATION, "spearman"),
+            "p": (P_VALUE, "spearman.p_value"),
+            "Adjusted p": (P_VALUE, "p_adjusted"),
+        },
+        name=lambda score: named(SELECTORS, score.selector),
         id="prediction" if entry.policy == "reference" else f"prediction_{entry.policy}",
         title=f"Does the score predict the effect, where {continuing_model(entry.policy, summary)} continues?",
         first="Score",
-        columns={"Rank correlation": CORRELATION, "p": P_VALUE, "Adjusted p": P_VALUE},
-        rows=tuple(
-            (
-                named(SELECTORS, score.selector),
-                score.spearman,
-                None if score.spearman is None else score.spearman.p_value,
-                score.p_adjusted,
-            )
-            for score in entry.selectors
-        ),
         note=f"With the size of the effect at {count(entry.num_positions)} positions where the two models' tokens "
         "differ: the product of the effects in two halves of the continuations, 0 by noise alone. Its mean is "
         f"{signed_interval(entry.mean_square_effect)}.",

@@ -10,7 +10,7 @@ from swerve.report.format import claim_words, count, number, number_interval, pe
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
-from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, of_probe
+from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
 from swerve.report.topics.where import claim_rows
 
 _TWICE = "Null pair"
@@ -91,29 +91,21 @@ def _null(summary: ProbeSummary) -> str:
 
 
 def _hit_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
-    """Return how often the top spike of every checkpoint is on a wrong token, by divergence."""
-    own = [hits for hits in summary.spikes if hits.divergence == summary.divergence]
-    firsts = {(hits.checkpoint, hits.divergence): hits.top_on_first_wrong for hits in summary.spikes}
-    names = {name: key for key, name in DIVERGENCE_NAMES.items()}
-    others = "Chance", f"{divergence_name(summary)}, any wrong token", "Chance of any"
-    labels = [hits.checkpoint for hits in own]
-    return Rows(
+    """Return how often the top spike of every checkpoint is on a wrong token."""
+    return by_checkpoint(
+        inputs,
+        [hits for hits in summary.spikes if hits.divergence == summary.divergence],
+        {
+            "Top spike": (SHARE, "top_on_first_wrong"),
+            "Chance": (SHARE, "chance_first_wrong"),
+            "On any wrong token": (SHARE, "top_on_wrong"),
+            "Chance of any": (SHARE, "chance_wrong"),
+        },
+        drawn=("Top spike", "Chance"),
+        greys=("Chance",),
         id="spikes",
         title="Top spike on the first wrong token, by checkpoint",
-        first="Checkpoint",
-        columns=dict.fromkeys((*names, *others), SHARE),
-        rows=tuple(
-            (
-                hits.checkpoint,
-                *(firsts.get((hits.checkpoint, divergence)) for divergence in names.values()),
-                hits.chance_first_wrong,
-                hits.top_on_wrong,
-                hits.chance_wrong,
-            )
-            for hits in own
-        ),
-        note="Share of rollouts; by chance the position is any of the same rollout.",
-        plots=(along_training(inputs, labels, (*names, "Chance"), greys=("Chance",)),),
+        note=f"Share of rollouts, by {divergence_name(summary)}; by chance the position is any of the same rollout.",
     )
 
 
@@ -126,15 +118,17 @@ def _score_rows(summary: ProbeSummary) -> Rows:
             f"{count(recovery.num_wrong)} known wrong tokens, at {summary.final}. By chance the average precision is "
             f"{number(recovery.base_rate)}."
         )
-    return Rows(
+    return rows_of(
+        () if recovery is None else recovery.selectors,
+        {
+            "AUC": (AUC, "auc"),
+            "AUC, first wrong tokens": (AUC, "auc_first"),
+            "Average precision": (SHARE, "average_precision"),
+        },
+        name=lambda score: named(SELECTORS, score.selector),
         id="recovery",
         title="Which score ranks wrong tokens above the others?",
         first="Score",
-        columns={"AUC": AUC, "AUC, first wrong tokens": AUC, "Average precision": SHARE},
-        rows=tuple(
-            (named(SELECTORS, score.selector), score.auc, score.auc_first, score.average_precision)
-            for score in (() if recovery is None else recovery.selectors)
-        ),
         note=note,
         plots=(Dots(column="AUC", at=0.5, greys=(SELECTORS["random"],)),),
     )

@@ -101,13 +101,25 @@ def by_checkpoint(
     by_unit: dict[Unit, list[str]] = {}
     for name in columns if drawn is None else drawn:
         by_unit.setdefault(columns[name][0], []).append(name)
-    return Rows(
+    return rows_of(
+        entries,
+        columns,
         first="Checkpoint",
-        columns={name: unit for name, (unit, _) in columns.items()},
-        rows=tuple((entry.checkpoint, *(_cell(entry, read) for _, read in columns.values())) for entry in entries),
+        name="checkpoint",
         plots=tuple(along_training(inputs, labels, names, greys=tuple(greys)) for names in by_unit.values())
         if labels
         else (),
+        **options,
+    )
+
+
+def rows_of(
+    entries: Iterable[Any], columns: Mapping[str, Column], *, name: str | Callable[[Any], Cell], **options: Any
+) -> Rows:
+    """Return a row for each entry: its name, and what is read of it for each column."""
+    return Rows(
+        columns={heading: unit for heading, (unit, _) in columns.items()},
+        rows=tuple((_cell(entry, name), *(_cell(entry, read) for _, read in columns.values())) for entry in entries),
         **options,
     )
 

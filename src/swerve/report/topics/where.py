@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import get_args
 
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
-from swerve.artifacts.probe_findings import EntropyChange, RankClass
+from swerve.artifacts.probe_findings import CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.format import claim_words, count, listed, number, percent_interval
@@ -25,7 +26,7 @@ from swerve.report.rows import (
     Dots,
     Rows,
 )
-from swerve.report.topics.topic import FigureSpec, Topic, along_training, of_probe
+from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 _NULLS = {key: f"{name[:1].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
@@ -166,44 +167,51 @@ def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
 
 def _certainty_rows(summary: ProbeSummary) -> Rows:
     """Return the entropy of each category of tokens at the final checkpoint."""
-    final = None if summary.entropy is None else summary.at_final(summary.entropy.means)
-    return Rows(
+    final, change = None, f"Change from {summary.reference}"
+    if summary.entropy is not None:
+        final = summary.at_final(summary.entropy.means)
+    return rows_of(
+        () if final is None else final.categories,
+        {"Entropy": (NATS, "entropy"), change: (NATS_CHANGE, "change")},
+        name=lambda entry: entry.category.replace("_", " ").capitalize(),
         id="certainty",
         title=f"Entropy of {summary.final} by category of the token",
         first="Category",
-        columns={"Entropy": NATS, f"Change from {summary.reference}": NATS_CHANGE},
-        rows=tuple(
-            (each.category.replace("_", " ").capitalize(), each.entropy, each.change)
-            for each in (() if final is None else final.categories)
-        ),
-        plots=(Dots(column=f"Change from {summary.reference}", at=0),),
+        plots=(Dots(column=change, at=0),),
     )
 
 
-def _share_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
-    """Return how much of the divergence falls on style and on uncertain tokens, by checkpoint."""
-    styles = {style.checkpoint: (style.share_divergence, style.share_tokens) for style in summary.style}
-    forks = {
-        forking.checkpoint: (
-            forking.share_divergence.get(summary.divergence),
-            forking.share_tokens,
-            forking.spikes[summary.divergence].share if summary.divergence in forking.spikes else None,
-            forking.wrong_steps.share,
-        )
-        for forking in (() if summary.entropy is None else summary.entropy.forking)
-    }
-    labels = list(dict.fromkeys((*styles, *forks)))
-    style = "Divergence on style", "Style tokens"
-    fork = "Divergence on uncertain", "Uncertain tokens"
-    others = "Spikes on uncertain", "Wrong steps on uncertain"
-    return Rows(
+def _style_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    return by_checkpoint(
+        inputs,
+        summary.style,
+        {
+            "Of the divergence": (SHARE, "share_divergence"),
+            "Of the tokens": (SHARE, "share_tokens"),
+            "More": (POINTS, "excess"),
+        },
+        drawn=(),
         id="style",
-        title="Style and uncertain tokens, by checkpoint",
-        first="Checkpoint",
-        columns=dict.fromkeys((*style, *fork, *others), SHARE),
-        rows=tuple((label, *styles.get(label, (None,) * 2), *forks.get(label, (None,) * 4)) for label in labels),
-        note="Style is mark-up, punctuation, white space and discourse words; uncertain is the fifth of the tokens at "
-        f"which {summary.reference} is least certain.",
+        title="What falls on style, by checkpoint",
+        note="Style is mark-up, punctuation, white space and discourse words.",
+    )
+
+
+def _forking_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    key = summary.divergence
+    return by_checkpoint(
+        inputs,
+        () if summary.entropy is None else summary.entropy.forking,
+        {
+            "Of the divergence": (SHARE, lambda forking: forking.share_divergence.get(key)),
+            "Of the tokens": (SHARE, "share_tokens"),
+            "Of the spikes": (SHARE, lambda forking: forking.spikes[key].share if key in forking.spikes else None),
+            "Of the wrong steps": (SHARE, "wrong_steps.share"),
+        },
+        drawn=(),
+        id="forking",
+        title="What falls on uncertain tokens, by checkpoint",
+        note=f"The fifth of the tokens at which {summary.reference} is least certain.",
     )
 
 
@@ -225,28 +233,25 @@ def _rank_rows(summary: ProbeSummary) -> Rows:
 
 def _entropy_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     """Return how much entropy each checkpoint lost against the reference, on the same tokens, in all and by third."""
-    means = () if summary.entropy is None else summary.entropy.means
-    thirds = {f"{name.capitalize()} third": region for region, name in REGIONS.items()}
-    rows: list[tuple[Cell, ...]] = []
-    for mean in means:
-        parts = {part.region: _lost(part) for part in mean.regions}
-        lost = (parts.get(region) for region in thirds.values())
-        rows.append((mean.checkpoint, _lost(mean), *lost, mean.entropy, mean.share_argmax_changed))
-    columns = dict.fromkeys(("All tokens", *thirds), NATS_CHANGE)
-    return Rows(
+    lost: dict[str, Column] = {"All tokens": (NATS_CHANGE, _lost)}
+    lost |= {
+        f"{name.capitalize()} third": (NATS_CHANGE, partial(_lost, region=region)) for region, name in REGIONS.items()
+    }
+    return by_checkpoint(
+        inputs,
+        () if summary.entropy is None else summary.entropy.means,
+        {**lost, "Entropy": (NATS, "entropy"), "Top token changed": (SHARE, "share_argmax_changed")},
+        drawn=tuple(lost),
         id="entropy_reduction",
         title=f"Entropy lost against {summary.reference}, on the same tokens",
-        first="Checkpoint",
-        columns={**columns, "Entropy": NATS, "Top token changed": SHARE},
-        rows=tuple(rows),
-        plots=(along_training(inputs, [mean.checkpoint for mean in means], tuple(columns)),),
     )
 
 
-def _lost(part: EntropyChange) -> Estimate | None:
+def _lost(entry: CheckpointEntropy, *, region: Region | None = None) -> Estimate | None:
     """Return the reference's entropy minus the checkpoint's."""
-    change = part.change
-    return None if change is None else Estimate(mean=-change.mean, low=-change.high, high=-change.low)
+    parts = [part for part in entry.regions if part.region == region] if region else [entry]
+    changes = [part.change for part in parts if part.change is not None]
+    return Estimate(mean=-changes[0].mean, low=-changes[0].high, high=-changes[0].low) if changes else None
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
@@ -256,7 +261,8 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     yield _place_rows(summary)
     yield _category_rows(inputs, summary)
     yield _certainty_rows(summary)
-    yield _share_rows(inputs, summary)
+    yield _style_rows(inputs, summary)
+    yield _forking_rows(inputs, summary)
     yield _rank_rows(summary)
     yield _entropy_rows(inputs, summary)
 
