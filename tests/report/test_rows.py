@@ -125,3 +125,21 @@ def test_a_long_curve_keeps_its_spikes_in_some_hundred_points() -> None:
     assert (2345.0, 1.0) in kept
     assert kept == sorted(kept)
     assert thinned(points[:300]) == points[:300]
+
+
+@pytest.mark.parametrize(
+    ("chance", "columns", "note"),
+    [
+        ((0.5, 0.5), [], "Throughout: right 90.0%; chance 50.0%."),
+        ((0.5, 0.6), ["Right", "Chance"], ""),
+    ],
+)
+def test_a_flat_curve_beside_a_flat_null_is_a_line(chance: tuple[float, float], columns: list[str], note: str) -> None:
+    kept = Rows(
+        id="a",
+        title="a",
+        columns={"Right": SHARE, "Chance": SHARE},
+        rows=(("rl-1", 0.9, chance[0]), ("rl-2", 0.9, chance[1])),
+        plots=(Curves(x=(1, 2), columns=("Right", "Chance"), greys=("Chance",)),),
+    ).kept
+    assert (list(kept.columns), kept.note, len(kept.plots)) == (columns, note, len(columns) // 2)

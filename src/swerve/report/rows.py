@@ -251,24 +251,23 @@ class Rows:
         """Return what is said of the curves along which nothing changes, and of those that are as another one."""
         said: dict[str, str] = {}
         others: dict[Sequence[Cell], str] = {}
-        drawn = [
-            name
-            for plot in self.plots
-            if isinstance(plot, Curves) and not plot.levels  # a flat curve above a level does say something
-            for name in plot.columns or self.columns
-            if name in cells and name not in plot.greys
-        ]
-        for name in dict.fromkeys(drawn):
-            means = tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in cells[name])
-            known = {cell for cell in cells[name] if cell is not None}
-            lower = name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
-            if len({*means} - {None}) == 1:
-                text = self.columns[name].text(known.pop())
-                said[name] = f"{lower} {text.split(' (')[0] if known else text}"
-            elif means in others:
-                said[name] = f"{lower} as {others[means]}"
-            else:
-                others[means] = lower
+        for plot in self.plots:
+            # A flat curve beside a level, or a null that changes, does say something.
+            if not isinstance(plot, Curves) or plot.levels:
+                continue
+            names = [name for name in plot.columns or self.columns if name in cells]
+            means = {
+                name: tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in cells[name]) for name in names
+            }
+            is_flat = {name: len({*means[name]} - {None}) == 1 for name in names}
+            for name in names:
+                known = {cell for cell in cells[name] if cell is not None}
+                lower = name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+                if is_flat[name] and (not plot.greys or all(is_flat.values())):
+                    text = self.columns[name].text(known.pop())
+                    said[name] = f"{lower} {text.split(' (')[0] if known else text}"
+                elif name not in plot.greys and others.setdefault(means[name], lower) != lower:
+                    said[name] = f"{lower} as {others[means[name]]}"
         return said
 
     def column(self, name: str) -> tuple[Cell, ...]:

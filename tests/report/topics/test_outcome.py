@@ -1,4 +1,4 @@
-"""What is said of the accuracy."""
+"""What is said of the accuracy, and its rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.evaluation import Evaluation
 from swerve.estimates import Estimate
-from swerve.report.page import all_findings
 from swerve.report.read import ReportInputs
+from swerve.report.rows import NUMBER
+from swerve.report.run_page import all_findings
+from swerve.report.topics.outcome import TOPIC
 
 BEFORE = {
     "checkpoint": "dpo-8",
@@ -78,3 +81,89 @@ def test_whether_one_of_many_samples_is_right_more_often(later: float, ending: s
     assert ending in sentence.replace(" at dpo-8", "").replace(" at rl-80", "")
     few = [{**entry, "sampled": {"curve": entry["sampled"]["curve"][:1]}} for entry in (first, last)]
     assert not any("pass@" in one for one in said(tuple(few), None))
+
+
+def with_halves(inputs: ReportInputs, *, greedy: Any = None, sampled: Any = None) -> ReportInputs:
+    """Return the run with other scores in each evaluation."""
+    records = [each.model_dump() for each in inputs.evaluations]
+    changed = [
+        {
+            **record,
+            "greedy": {**record["greedy"], **(greedy or {})},
+            "sampled": {**record["sampled"], **(sampled or {})},
+        }
+        for record in records
+    ]
+    return replace(inputs, evaluations=tuple(map(Evaluation.model_validate, changed)))
+
+
+def test_accuracy_has_a_curve_for_each_measure(answers_inputs: ReportInputs, inputs_of: Any, rows_of: Any) -> None:
+    rows = rows_of(TOPIC, answers_inputs)
+    assert list(rows) == ["accuracy", "sampling", "parts", "accuracy_by_difficulty"]
+    assert list(rows["accuracy"].columns) == ["Greedy accuracy", "Sampled reward"]
+    assert [each[0] for each in rows["accuracy"].rows[:2]] == ["sft-500", "dpo-8"]
+    (plot,) = rows["accuracy"].plots
+    assert (plot.columns, plot.x_title) == (("Greedy accuracy", "Sampled reward"), "RL step")
+    assert plot.x[:3] == (-8, 0, 5)
+    assert rows_of(TOPIC, inputs_of())["accuracy"].note.endswith("Throughout: fully right traces 96.0% (93.0 to 97.5).")
+
+
+def test_rewards_on_another_scale_have_rows_of_their_own(answers_inputs: ReportInputs, rows_of: Any) -> None:
+    reward = {"mean": -1.0, "low": -1.75, "high": -0.25}
+    rows = rows_of(TOPIC, with_halves(answers_inputs, sampled={"mean_reward": reward}))
+    assert list(rows["accuracy"].columns) == ["Greedy accuracy"]
+    assert "sampled reward" in rows["reward"].note
+
+
+def test_samples_have_what_was_measured_and_what_it_means(answers_inputs: ReportInputs, rows_of: Any) -> None:
+    rows = rows_of(TOPIC, answers_inputs)["sampling"]
+    share = Estimate(mean=0.5, low=0.4, high=0.6)
+    assert rows.column("pass@4")[1] == Estimate(mean=0.63, low=0.61, high=0.65)
+    assert rows.columns["Different right answers"] == NUMBER
+    assert rows.column("Different right answers")[1] == Estimate(mean=2.0, low=1.5, high=2.5)
+    assert rows.column("pass@2")[1] == share
+    assert rows.note.startswith("Samples at temperature 1. pass@k: chance that at least one of k is right;")
+    share_alone = {"k": 1, "num_problems": 400, "pass_at_k": share, "pass_hat_k": share, "majority_at_k": None}
+    few = rows_of(TOPIC, with_halves(answers_inputs, sampled={"curve": [share_alone]}))
+    assert "sampling" not in few
+    assert few["accuracy"].note == (
+        "Several samples of a problem were not measured (swerve eval RUN eval.samples_per_problem=4)."
+    )
+
+
+def scores(num_problems: int, mean: float) -> dict[str, Any]:
+    return {"num_problems": num_problems, "accuracy": {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}}
+
+
+def test_kinds_are_in_the_order_of_their_numbers(answers_inputs: ReportInputs, rows_of: Any) -> None:
+    rows = rows_of(TOPIC, answers_inputs)
+    kinds = [row[0] for row in rows["accuracy_by_difficulty"].rows]
+    assert len(kinds) == 12
+    assert kinds.index("2 people") < kinds.index("10 people")
+    assert rows["accuracy_by_difficulty"].rows[0][1:3] == (33, Estimate(mean=0.5, low=0.4, high=0.6))
+    (plot,) = rows["accuracy_by_difficulty"].plots
+    assert (plot.column, plot.null) == ("rl-80", "dpo-8")
+    assert [row[:2] for row in rows["parts"].rows] == [("gsm8k", 200), ("k_and_k 2", 200)]
+
+
+@pytest.mark.parametrize(("num", "num_rows", "num_plots"), [(1, 0, 0), (24, 24, 1), (25, 25, 0)])
+def test_one_kind_is_the_accuracy_once_more_and_many_are_a_table_alone(
+    num: int, num_rows: int, num_plots: int, answers_inputs: ReportInputs, rows_of: Any
+) -> None:
+    kinds = {f"kind {index}": scores(2, 0.5) for index in range(num)}
+    found = rows_of(TOPIC, with_halves(answers_inputs, greedy={"by_kind": kinds}))
+    shown = [(len(rows.rows), len(rows.plots)) for id, rows in found.items() if id == "accuracy_by_difficulty"]
+    assert shown == ([(num_rows, num_plots)] if num_rows else [])
+
+
+def test_recorded_verdicts_of_responses_from_elsewhere_are_said(told: Any) -> None:
+    """Accuracy is not said to be missing beside them."""
+    populations = [
+        {"population": f"imported_{name}", "source": "imported", "num_rollouts": num, "num_correct": right}
+        for name, num, right in (("wrong", 54, 0), ("right", 63, 63))
+    ]
+    said = told({"selection": "imported", "populations": populations, "reference": "a", "final": "b"})["Outcome"]
+    assert said == ("Of 117 graded responses 63 are right (53.8%).",)
+    ungraded = [{**populations[0], "population": "imported"}]
+    nothing = {"selection": "imported", "populations": ungraded, "reference": "a", "final": "b"}
+    assert told(nothing)["Outcome"] == ("The responses were not graded.",)

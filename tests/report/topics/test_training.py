@@ -1,8 +1,12 @@
-"""What is said of training."""
+"""What is said of training, and its rows."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from swerve.estimates import Estimate
+from swerve.report.read import ReportInputs
+from swerve.report.topics.training import TOPIC
 
 
 def test_the_sentences_on_training(entries: dict[str, Any], told: Any) -> None:
@@ -22,3 +26,27 @@ def test_the_sentences_on_training(entries: dict[str, Any], told: Any) -> None:
         "counted "
         "alike (9.6%).",
     )
+
+
+def test_the_rows_of_training(inputs: ReportInputs, rows_of: Any) -> None:
+    rows = rows_of(TOPIC, inputs)
+    assert list(rows) == [
+        "direction", "wrong-steps", "onset", "biographies", "correlates", "correlates-all", "attribution",
+        "attribution-distance", "signal",
+    ]  # fmt: skip
+    note = rows["wrong-steps"].note.replace("\N{MINUS SIGN}", "-")
+    assert note.endswith(
+        "Throughout: wrong tokens 258; move -2.40 (-2.50 to -2.30); others' move -0.00100 (-0.00150 to -5.00e-4); "
+        "right on top 96.0% (94.0 to 98.0); reference's 0.0% (0.0 to 1.0)."
+    )
+    assert rows["onset"].rows[1] == ("rl-10", 0.004, 0.0)
+    assert rows["onset"].plots[0].greys == ("Other tokens",)
+    assert rows["biographies"].texts[1] == (
+        "Other tokens beside them", "11,742", "0.3% (0.1 to 0.5)", "5.0% (3.0 to 7.0)", "0.957", "3.0% (2.0 to 4.0)",
+    )  # fmt: skip
+    assert rows["correlates"].rows[0] == (
+        "rollout: right answer", "rl-80", "dpo-8", Estimate(mean=-0.61, low=-0.66, high=-0.56), 300, 0.004,
+    )  # fmt: skip
+    assert rows["attribution"].texts[1] == ("rl-80: last 5 tokens", "28.5% (26.5 to 30.5)", "9.6%", "40")
+    assert rows["attribution-distance"].texts[0] == ("rl-80", "22.8 (22.8 to 22.8)", "28.0", "40")
+    assert rows["signal"].texts[0][-1] == "+21.0 (+18.0 to +24.0)"
