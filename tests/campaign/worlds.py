@@ -92,7 +92,6 @@ task: {{kind: addition, digits: 2, num_heldout: 24}}
 sample: {{limit: 20, num_samples: 4, max_new_tokens: 36}}
 out: probed
 probe: {{min_rollouts: 1, tokens_per_batch: 64, causal: {{num_continuations: 2, max_rollouts: 2}}}}
-report: {{max_rollouts: 2}}
 runtime: {{device: cpu, threads: 1, max_rows: 16}}
 """
 _WHOLE = "--out exported"

@@ -376,9 +376,9 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     assert (status, out.splitlines()[2]) == (0, "rl-80       50.0% [10.0, 90.0]")
     status, out, _ = swerve("probe", "mine", *overrides, "--json")
     assert (status, json.loads(out)) == (0, SUMMARY.model_dump(mode="json"))
-    status, out, _ = swerve("report", "runs/mine", "report.max_rollouts=1")
+    status, out, _ = swerve("report", "runs/mine", "report.title=Mine")
     assert (status, out) == (0, "Report: runs/mine/report/index.html\n")
-    report = ReportConfig(max_rollouts=1)
+    report = ReportConfig(title="Mine")
     assert [call[:3] for call in stages.calls] == [
         ("evaluate", config, Path("runs/mine")),
         ("probe", config, Path("runs/mine")),

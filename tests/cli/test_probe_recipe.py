@@ -90,7 +90,7 @@ def test_what_is_done_is_not_done_again(
     assert loads == []
     assert (probed.report_path / "index.html").read_bytes() == page
     # The report alone needs no model; with other options it is written anew.
-    status, out, err = swerve("probe", "six.yaml", "--steps", "report", "report.max_rollouts=1")
+    status, out, err = swerve("probe", "six.yaml", "--steps", "report", "report.title=Mine")
     assert (status, outcome(err)) == (0, {"report": "done"})
     assert out == "Report: probe-six/report/index.html\n"
     assert loads == []
@@ -98,7 +98,7 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     (probed.probe_path / "spikes.parquet").write_bytes(b"damaged")
-    status, _, err = swerve("probe", "six.yaml", "--steps", "analysis,report", "report.max_rollouts=1")
+    status, _, err = swerve("probe", "six.yaml", "--steps", "analysis,report", "report.title=Mine")
     assert (status, outcome(err)) == (0, {"prepare": "done", "analysis": "done", "report": "skipped"})
 
 

@@ -53,8 +53,6 @@ class ReportConfig(Model):
 
     title: str = ""
     """Title of the page; the run's name by default."""
-    max_rollouts: PositiveInt = 40
-    """Rollouts shown token by token; fewer if the page would exceed 50,000 tokens x checkpoints."""
 
 
 class ShardingConfig(Model):

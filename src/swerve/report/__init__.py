@@ -34,7 +34,7 @@ def report(
 
     Args:
         run: its path, its name under `runs/`, or the run; the path or the name of a study.
-        overrides: such as `"report.max_rollouts=50"`, or mappings.
+        overrides: such as `"report.title=My run"`, or mappings.
         progress: told which parts are missing; None: shown in a terminal or a notebook; True and False: shown or not.
         changes: the same as keywords, such as `report={"title": "My run"}`.
 
