@@ -212,9 +212,9 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
     return tuple(panels)
 
 
-def _kind(line: Sequence[Panel]) -> tuple[int, bool, bool]:
+def _kind(line: Sequence[Panel]) -> tuple[int, bool, list[tuple[str, ...]]]:
     """Return what lines of panels have in common that are aligned with each other."""
-    return len(line), line[0].is_aligned, any(panel.names for panel in line)
+    return len(line), line[0].is_aligned, [panel.names for panel in line]
 
 
 def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:

@@ -56,9 +56,11 @@ def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
 def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -> list[float]:
     """Return the ticks of the axis that some cells lie on, inside the bounds of their unit.
 
-    >>> from swerve.report.rows import SHARE
+    >>> from swerve.report.rows import JS, SHARE
     >>> axis_ticks(SHARE, [Estimate(mean=0.01, low=0.0, high=1.0), 0.02])  # an interval of everything needs no room
     [0.0, 0.005, 0.01, 0.015, 0.02]
+    >>> axis_ticks(JS, [0.68])
+    [0.0, 0.2, 0.4, 0.6, 0.693...]
     """
     ends: list[float] = []
     for cell in cells:
@@ -73,6 +75,8 @@ def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -
         return [0.0, 1.0]
     scaled = nice_ticks(min(ends) * unit.scale, max(ends) * unit.scale)
     ticks = [tick / unit.scale for tick in scaled if unit.low - 1e-9 <= tick / unit.scale <= unit.high + 1e-9]
+    if ticks and max(ends) > ticks[-1] + 1e-9:  # up to a bound that is no round number
+        ticks.append(unit.high)
     return ticks if len(ticks) > 1 else [min(ends), max(ends)]
 
 

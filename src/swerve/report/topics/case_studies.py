@@ -202,7 +202,7 @@ def _draw_marked(axes: Axes, width: float, *, panel: Panel, study: CaseStudy) ->
         [step * (place - first) for place in study.spikes], [values[place] for place in study.spikes], "v", color=_INK
     )
     spans = [
-        axes.axvspan(step * (place - first - 0.5), step * (place - first + 0.5), color=_WRONG, linewidth=0, zorder=0)
+        axes.axvspan(step * (place - first - 0.5), step * (place - first + 0.5), color=_WRONG, linewidth=1, zorder=0)
         for place in study.wrong
     ]
     return [*handles, *(marked if study.spikes else []), *spans[:1]]
@@ -292,7 +292,7 @@ def _study_drawing(study: CaseStudy) -> Drawing:
     """Return text, divergence along it, both models' likeliest tokens at the spike, and the swap there."""
     text = Panel(
         draw=partial(_draw_text, study=study),
-        height=lambda width: 0.25 + 0.16 * (1 + _text_lines(study, width)[0][-1][0]),
+        height=lambda width: 0.42 + 0.16 * (1 + _text_lines(study, width)[0][-1][0]),
         is_wide=True,
         is_aligned=False,
     )
