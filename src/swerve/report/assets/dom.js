@@ -32,9 +32,9 @@ function visible(text) {
   return seen.replace(/[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu, (character) => `[U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`) || "(empty)";
 }
 
-// The same inside a sentence, whose direction it must not turn.
+// The same inside a sentence, whose direction it must not turn; most words of a vocabulary begin with a space.
 function quoted(text) {
-  return `“\u2068${visible(text)}\u2069”`;
+  return `“\u2068${visible(text.replace(/^ (?=\S)/, ""))}\u2069”`;
 }
 
 // A divergence or an entropy.

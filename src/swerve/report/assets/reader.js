@@ -502,7 +502,7 @@ class Reader {
     const [checkpoint, rest] = this.part("now").children;
     checkpoint.textContent = page.index.checkpoints[page.checkpoint].label;
     const limit = this.isBounded() ? ` of at most ${top.toFixed(2)}` : "";
-    rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(values[position])}${limit} nats.` : ": not measured.";
+    rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(Math.min(values[position], limit ? top : Infinity))}${limit} nats.` : ": not measured.";
   }
 
   // The causal test: one token forced, the rest written many times.
