@@ -242,7 +242,7 @@ class Rows:
             self,
             columns={name: self.columns[name] for name in cells},
             rows=tuple((self.rows[at][0], *row) for at, *row in zip(places, *cells.values(), strict=True)),
-            note=f"{self.note} {said}".strip(),
+            note=f"{self.note.strip()} {said}".strip(),
             plots=tuple(kept for plot in self.plots for kept in plot.kept(places, tuple(cells))),
             has_table=self.has_table and bool(cells),
         )

@@ -31,7 +31,7 @@ def test_the_sentences_on_training(entries: dict[str, Any], told: Any) -> None:
 def test_the_rows_of_training(inputs: ReportInputs, rows_of: Any) -> None:
     rows = rows_of(TOPIC, inputs)
     assert list(rows) == [
-        "direction", "wrong-steps", "onset", "biographies", "correlates", "correlates-all", "attribution",
+        "direction", "wrong-steps", "onset", "biographies", "correlates", "attribution",
         "attribution-distance", "signal",
     ]  # fmt: skip
     note = rows["wrong-steps"].note.replace("\N{MINUS SIGN}", "-")
@@ -45,7 +45,7 @@ def test_the_rows_of_training(inputs: ReportInputs, rows_of: Any) -> None:
         "Other tokens beside them", "11,742", "0.3% (0.1 to 0.5)", "5.0% (3.0 to 7.0)", "0.957", "3.0% (2.0 to 4.0)",
     )  # fmt: skip
     assert rows["correlates"].rows[0] == (
-        "rollout: right answer", "rl-80", "dpo-8", Estimate(mean=-0.61, low=-0.66, high=-0.56), 300, 0.004,
+        "rollout: right answer", "dpo-8", Estimate(mean=-0.61, low=-0.66, high=-0.56), 300, 0.004,
     )  # fmt: skip
     assert rows["attribution"].texts[1] == ("rl-80: last 5 tokens", "28.5% (26.5 to 30.5)", "9.6%", "40")
     assert rows["attribution-distance"].texts[0] == ("rl-80", "22.8 (22.8 to 22.8)", "28.0", "40")

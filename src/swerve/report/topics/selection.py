@@ -17,7 +17,7 @@ from swerve.report.format import (
 )
 from swerve.report.names import divergence_name, population_title
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, P_VALUE, SHARE, TEXT, Cell, Dots, Rows, Unit, divergence_unit
+from swerve.report.rows import COUNT, P_VALUE, SHARE, TEXT, Cell, Dots, Rows, divergence_unit
 from swerve.report.topics.topic import Topic, of_probe
 
 
@@ -31,19 +31,14 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
 
 def _population(summary: ProbeSummary) -> str:
     wrong, changed = summary.num_reference_wrong, summary.num_reference_wrong_final_right
-    every = "all " if changed == wrong else ""
+    by = " by most of its deciding samples" if summary.selection == "split" and summary.selected is not None else ""
+    compared_rollouts = f"of these wrong rollouts of {summary.reference}"
     if summary.selected is not None:
-        title = quoted(population_title(summary.population, summary))
-        by = " by most of its deciding samples" if summary.selection == "split" else ""
-        return (
-            f"Of {count(summary.num_problems)} problems {summary.reference} gets {count(wrong)} wrong{by}, and "
-            f"{summary.final} gets {every}{count(changed)} of those right ({summary.by_itself}); "
-            f"{count(summary.num_rollouts)} rollouts {title} were compared token by token."
-        )
+        compared_rollouts = f"rollouts {quoted(population_title(summary.population, summary))}"
     return (
-        f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
-        f"{every}{count(changed)} right ({summary.by_itself}); {count(summary.num_rollouts)} of these wrong rollouts "
-        f"of {summary.reference} were compared token by token."
+        f"Of the {count(wrong)} problems that {summary.reference} gets wrong{by}, {summary.final} gets "
+        f"{'all ' if changed == wrong else ''}{count(changed)} right ({summary.by_itself}); "
+        f"{count(summary.num_rollouts)} {compared_rollouts} were compared token by token."
     )
 
 
@@ -145,20 +140,18 @@ def _shown(value: str | int | Mapping[str, str | int]) -> str:
 def _selection(summary: ProbeSummary) -> Rows:
     """Return how both checkpoints do on the same problems, and how much the selection owes to chance."""
     test = summary.mcnemar
-    cells: dict[str, tuple[Unit, Cell]] = {"Selected by another draw too": (SHARE, summary.reselected)}
-    if test is not None:
-        cells = {
-            "Problems": (COUNT, test.num),
-            f"Right with {summary.reference} alone": (COUNT, test.num_first_only),
-            f"Right with {summary.final} alone": (COUNT, test.num_second_only),
-            "McNemar's p (mid-p)": (P_VALUE, test.p_value),
-            **cells,
-        }
+    counts = (None,) * 4 if test is None else (test.num, test.num_first_only, test.num_second_only, test.p_value)
     return Rows(
         id="selection",
         title="Is the selection sound?",
-        columns={name: unit for name, (unit, _) in cells.items()},
-        rows=((f"{summary.final} against {summary.reference}", *(cell for _, cell in cells.values())),),
+        columns={
+            "Problems": COUNT,
+            f"Right with {summary.reference} alone": COUNT,
+            f"Right with {summary.final} alone": COUNT,
+            "McNemar's p (mid-p)": P_VALUE,
+            "Selected by another draw too": SHARE,
+        },
+        rows=((f"{summary.final} against {summary.reference}", *counts, summary.reselected),),
         note=_selection_note(summary),
     )
 
@@ -168,16 +161,11 @@ def _selection_note(summary: ProbeSummary) -> str:
     if summary.selected is not None:
         title = population_title(summary.population, summary)
         lead = f"A problem is right where most samples are; chosen ({title}) by one"
-    if summary.selection == "single":
-        return f"{lead} sample each, which is also the rollout compared. The test is over all problems, not only those."
     if summary.selection == "split":
-        ties = summary.num_ties or 0
-        drawn = f" {count(ties)} verdicts were ties, drawn by a coin." if ties else ""
-        return f"{lead} half of the sampled completions; the rollouts compared are of the other half.{drawn}"
-    return (
-        f"{lead} greedy completion each; these completions are also the rollouts compared. The test is over all "
-        "problems, not only those."
-    )
+        ties = f" {count(summary.num_ties)} verdicts were ties, drawn by a coin." if summary.num_ties else ""
+        return f"{lead} half of the sampled completions; the rollouts compared are of the other half.{ties}"
+    sample = "sample" if summary.selection == "single" else "greedy completion"
+    return f"{lead} {sample} each, which is also the rollout compared. The test is over all problems, not only those."
 
 
 def _population_rows(summary: ProbeSummary) -> Rows:

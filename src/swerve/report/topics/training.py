@@ -36,7 +36,16 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
-from swerve.report.topics.topic import KNOWN_STEPS, Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe
+from swerve.report.topics.topic import (
+    KNOWN_STEPS,
+    Column,
+    FigureSpec,
+    Topic,
+    along_training,
+    by_checkpoint,
+    of_probe,
+    rows_of,
+)
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -129,7 +138,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
         directions = [direction for direction in summary.direction or () if direction.source == source]
         yield from _directions(inputs, directions, suffix=f"-{num}" if num > 1 else "")
     yield from _biographies(inputs, summary)
-    yield from _correlation_rows(summary)
+    yield _correlation_rows(summary)
     yield from _attributions(summary)
     yield from _signals(inputs, summary)
 
@@ -220,43 +229,27 @@ def _biographies(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
     )
 
 
-def _correlation_rows(summary: ProbeSummary) -> Iterator[Rows]:
-    """Yield what goes with the divergence at the final checkpoint, and at the others."""
-    known = [entry for entry in summary.correlates or () if entry.estimate is not None]
-    final = [entry for entry in known if entry.checkpoint == summary.final]
-    others = [entry for entry in known if entry.checkpoint != summary.final]
-    for id, title, entries in (
-        ("correlates", f"What goes with the divergence at {summary.final}?", final),
-        ("correlates-all", "And at the other checkpoints?", others),
-    ):
-        yield Rows(
-            id=id,
-            title=title,
-            first="Correlate",
-            columns={
-                "Checkpoint": TEXT,
-                "Text of": TEXT,
-                "Correlation": CORRELATION,
-                "Number": COUNT,
-                "Adjusted p": P_VALUE,
-            },
-            rows=tuple(
-                (
-                    f"{entry.level}: {named(CORRELATES, entry.correlate)}",
-                    entry.checkpoint,
-                    entry.source,
-                    entry.estimate,
-                    entry.num,
-                    entry.p_adjusted,
-                )
-                for entry in entries
-            ),
-            note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of all "
-            "checkpoints (Benjamini and Hochberg). None of them says what causes what."
-            if entries is final
-            else "",
-            plots=(Dots(column="Correlation", at=0.0),) if entries is final else (),
-        )
+def _correlation_rows(summary: ProbeSummary) -> Rows:
+    return rows_of(
+        [
+            entry
+            for entry in summary.correlates or ()
+            if entry.checkpoint == summary.final and entry.estimate is not None
+        ],
+        {
+            "Text of": (TEXT, "source"),
+            "Correlation": (CORRELATION, "estimate"),
+            "Number": (COUNT, "num"),
+            "Adjusted p": (P_VALUE, "p_adjusted"),
+        },
+        name=lambda entry: f"{entry.level}: {named(CORRELATES, entry.correlate)}",
+        id="correlates",
+        title=f"What goes with the divergence of {summary.final}?",
+        first="Correlate",
+        note=f"Rank correlations of {divergence_name(summary)}; p-values are adjusted over all tests of all "
+        "checkpoints (Benjamini and Hochberg). None of them says what causes what.",
+        plots=(Dots(column="Correlation", at=0.0),),
+    )
 
 
 def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
@@ -281,14 +274,17 @@ def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
         note=f"By {methods}: the fraction of the score on each kind of earlier token; grey if all counted alike.",
         plots=(Dots(column="Score", null="If all alike"),),
     )
-    yield Rows(
+    yield rows_of(
+        entries,
+        {
+            "Distance": (TOKENS, "distance.score"),
+            "If all alike": (TOKENS, "distance.uniform"),
+            "Spikes": (COUNT, "distance.num_spots"),
+        },
+        name="model",
         id="attribution-distance",
         title="How far back do they lie?",
         first="Model",
-        columns={"Distance": TOKENS, "If all alike": TOKENS, "Spikes": COUNT},
-        rows=tuple(
-            (entry.model, entry.distance.score, entry.distance.uniform, entry.distance.num_spots) for entry in entries
-        ),
         plots=(Dots(column="Distance", null="If all alike"),),
     )
 
