@@ -32,6 +32,7 @@ REASONS = {
     "another program",
     "data of yours",
     "hours of training",
+    "it serves until Ctrl-C",
     "it changes your shell's configuration",
     "minutes of training",
     "several machines",

@@ -78,7 +78,7 @@ def _provenance_fold(inputs: ReportInputs) -> Fold:
     """Return everything that a run records about itself."""
     facts = provenance(inputs)
     table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
-    config = () if inputs.config_text is None else (Texts(texts=(("Configuration", inputs.config_text),)),)
+    config = () if not inputs.config_text else (Texts(texts=(("Configuration", inputs.config_text),)),)
     return Fold(
         id="provenance-of-the-run",
         title="Provenance",
