@@ -10,6 +10,7 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOPK_SCHEMA, read_table
+from swerve.report.page import Page, render
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import rollout_payload
 
@@ -417,6 +418,18 @@ def test_nothing_is_wider_than_the_page(opened: Opened, browser: Any, answers_on
             page.page.wait_for_timeout(50)
             assert page.page.evaluate(OVERFLOWING) == [width, []]
     other.close(answers_only_report.as_uri())
+
+
+def test_a_page_without_rollouts_is_shared_too(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "index.html"
+    path.write_text(render(Page(title="Samples", sentence="Nothing was compared.")), encoding="utf-8")
+    page, complaints = browser.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    page.locator("#copy").click()
+    page.locator("#copy", has_text="Copied").wait_for(timeout=2000)
+    assert complaints == []
+    page.close()
 
 
 def test_a_phone_has_the_rollout_in_a_sheet_from_below(browser: Any, report: Path) -> None:

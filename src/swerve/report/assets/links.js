@@ -30,7 +30,6 @@ class Rollouts {
     byId("previous").addEventListener("click", () => this.step(-1));
     byId("next").addEventListener("click", () => this.step(1));
     byId("close").addEventListener("click", () => this.close());
-    byId("copy").addEventListener("click", () => this.copy());
     window.addEventListener("hashchange", () => this.follow());
     document.addEventListener("keydown", (event) => this.press(event));
   }
@@ -150,16 +149,6 @@ class Rollouts {
     return true;
   }
 
-  async copy() {
-    this.writeAddress();
-    const button = byId("copy");
-    const before = button.textContent;
-    button.textContent = (await copyText(window.location.href)) ? "Copied" : "Copy it from the address bar";
-    window.setTimeout(() => {
-      button.textContent = before;
-    }, 1800);
-  }
-
   // Keys
 
   press(event) {
@@ -207,4 +196,15 @@ async function copyText(text) {
   }
 }
 
-if (pageData.rollouts) new Rollouts(pageData.rollouts).start();
+// The page's address, with what the readers show, and a word on the button about what came of it.
+async function copyAddress(button, rollouts) {
+  if (rollouts) rollouts.writeAddress();
+  button.textContent = (await copyText(window.location.href)) ? "Copied" : "Copy it from the address bar";
+  window.setTimeout(() => {
+    button.textContent = "Copy link";
+  }, 1800);
+}
+
+const rollouts = pageData.rollouts ? new Rollouts(pageData.rollouts) : null;
+if (rollouts) rollouts.start();
+byId("copy").addEventListener("click", (event) => copyAddress(event.currentTarget, rollouts));
