@@ -167,3 +167,21 @@ def test_recorded_verdicts_of_responses_from_elsewhere_are_said(told: Any) -> No
     ungraded = [{**populations[0], "population": "imported"}]
     nothing = {"selection": "imported", "populations": ungraded, "reference": "a", "final": "b"}
     assert told(nothing)["Outcome"] == ("The responses were not graded.",)
+
+
+def test_samples_of_two_models_from_files_have_their_accuracies(inputs_of: Any, rows_of: Any) -> None:
+    before, after = ({"mean": mean, "low": mean - 0.1, "high": mean + 0.1} for mean in (0.25, 0.75))
+    side = {"path": "a.jsonl"}
+    selected = {
+        "name": "all", "where": [], "reference": side, "final": side, "both_right": 7, "only_reference_right": 1,
+        "only_final_right": 20, "both_wrong": 3, "num_unshared": 0, "reference_accuracy": before,
+        "final_accuracy": after, "accuracy_difference": {"mean": 0.5, "low": 0.4, "high": 0.6},
+    }  # fmt: skip
+    inputs = inputs_of((), {"selection": "split", "selected": selected, "num_problems": 31})
+    rows = rows_of(TOPIC, inputs)
+    assert list(rows) == ["accuracy"]
+    assert rows["accuracy"].texts == (("dpo-8", "25.0% (15.0 to 35.0)"), ("rl-80", "75.0% (65.0 to 85.0)"))
+    assert all_findings(inputs)["Outcome"] == (
+        "On 31 problems, accuracy of the samples rose from 25.0% (15.0 to 35.0) at dpo-8 to 75.0% (65.0 to 85.0) at "
+        "rl-80, by +50.0 (+40.0 to +60.0) points.",
+    )

@@ -103,6 +103,17 @@ def _samples(inputs: ReportInputs) -> str:
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
+    if not inputs.evaluations and (measured := accuracies(inputs)) is not None:
+        reference, final = measured.labels
+        yield Rows(
+            id="accuracy",
+            title=f"Accuracy of the samples of {measured.problems}",
+            first="Model",
+            columns={"Accuracy": SHARE},
+            rows=((reference, measured.first), (final, measured.last)),
+            plots=(Dots(column="Accuracy", greys=(reference,)),),
+        )
+        return
     is_fraction = rewards_are_fractions(inputs.evaluations)
     reward: dict[str, Column] = {"Sampled reward": (SHARE if is_fraction else REWARD, "sampled.mean_reward")}
     columns: dict[str, Column] = {
