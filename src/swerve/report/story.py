@@ -48,9 +48,10 @@ def sentence(inputs: ReportInputs) -> str:
     if measured is None:
         if summary is None or (mean := summary.final_divergence) is None:
             return f"{count(len(inputs.metrics))} steps of training{task}; **nothing is evaluated yet**."
+        title = population_title(summary.population, summary)
         return (
-            f"`{summary.final}` differs from `{summary.reference}` by **{number_interval(mean)} nats per token** "
-            f"({divergence_name(summary)}) on {count(summary.num_rollouts)} responses to "
+            f"`{summary.final}` differs from `{summary.reference}` by **{NATS.text(mean)} nats per token** "
+            f"({divergence_name(summary)}) on {count(summary.num_rollouts)} responses ({title}) to "
             f"{count(summary.num_rollout_problems or summary.num_problems)} problems{task}{example}."
         )
 
