@@ -6,6 +6,7 @@ class Rollouts {
   constructor(index) {
     this.index = index;
     this.checkpoint = index.checkpoints.length - 1;
+    this.setCheckpointOf(index.final);
     this.divergence = index.divergence;
     this.scale = "sqrt";
     this.timer = null;

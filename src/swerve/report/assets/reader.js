@@ -33,14 +33,16 @@ function shownGaps({ tokens, gaps }) {
   return gaps.map((gap, k) => (gap === " " && tokens[k - 1] === ";" && gaps[k - 1] === " " && tokens[k] ? "\n" : gap));
 }
 
-// Ranges of 100 to 400 tokens that end at the end of a line where one ends there; gap k + 1 belongs to token k.
+// Ranges of 100 tokens and more that end at the end of a line, and between words where a line goes on beyond 400; gap
+// k + 1 belongs to token k.
 function cutBlocks(tokens, gaps) {
   const blocks = [];
   let first = 0;
   for (let end = 1; end <= tokens.length; end += 1) {
     const size = end - first;
     const endsLine = (tokens[end - 1] + gaps[end]).endsWith("\n");
-    if (end === tokens.length || size >= MOST_BLOCK || (size >= LEAST_BLOCK && endsLine)) {
+    const endsWord = gaps[end] !== "" || size >= 2 * MOST_BLOCK;
+    if (end === tokens.length || (size >= MOST_BLOCK && endsWord) || (size >= LEAST_BLOCK && endsLine)) {
       blocks.push({ first, end, node: null, isBuilt: false, isSeen: false });
       first = end;
     }
@@ -165,13 +167,19 @@ class Reader {
     }
     if (request !== this.request) return;
     this.number = number;
-    this.rollout = rollout;
     this.entry = this.page.index.rollouts[number];
+    this.rollout = this.entry.length ? rollout : null;
     this.showFacts();
-    this.part("halves").hidden = rollout === null;
-    this.part("closed").hidden = rollout !== null;
-    this.part("closed").textContent = this.entry.held ? "This browser cannot unpack the tokens of this rollout." : "The tokens of this rollout are not in this file, which holds as many as a page can; swerve view opens them.";
-    if (rollout !== null) this.openTokens(token);
+    this.part("halves").hidden = this.rollout === null;
+    this.part("closed").hidden = this.rollout !== null;
+    if (this.rollout) this.openTokens(token);
+    else this.part("closed").textContent = this.whyClosed();
+  }
+
+  whyClosed() {
+    if (!this.entry.length) return "This rollout has no tokens.";
+    if (this.entry.held) return "This browser cannot unpack the tokens of this rollout.";
+    return "The tokens of this rollout are not in this file, which holds as many as a page can; swerve view opens them.";
   }
 
   openTokens(token) {
@@ -184,8 +192,9 @@ class Reader {
     if (this.isWhole) {
       this.offerOwn();
       this.buildMap();
+    } else {
+      this.part("why").textContent = page.index.why;
     }
-    else this.part("why").textContent = page.index.why;
     this.repaint();
     this.centre(FRAMES);
   }
@@ -333,6 +342,7 @@ class Reader {
   }
 
   paintMap() {
+    if (!this.rollout) return;
     const { length } = this.rollout.tokens;
     this.map.forEach(({ cells }, row) => {
       const values = this.column(row);
