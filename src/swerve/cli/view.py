@@ -15,8 +15,9 @@ from swerve.cli.console import print_text
 def view(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("runs"),
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port.  [default: any that is free]")
-    ] = 0,
+        int | None,
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Port.  [default: any that is free]"),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
     """Show the runs, probes, studies and samples below a folder in a browser.
@@ -31,7 +32,7 @@ def view(
     # The reports that it makes take a second to import, which help must not.
     from swerve.view.server import ViewServer
 
-    with ViewServer(folder, port=port) as server:
+    with ViewServer(folder, port=port or 0) as server:
         print_text(server.url)
         sys.stderr.write("swerve: Ctrl-C stops it\n")
         if not no_browser and _has_display():
