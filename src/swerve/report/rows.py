@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -176,6 +177,12 @@ class Curves:
             values[:num] = [values[num] - step * (num - index) for index in range(num)]
         first, span = min(values, default=0.0), (max(values, default=0.0) - min(values, default=0.0)) or 1.0
         return tuple((value - first) / span for value in values)
+
+    @property
+    def inner_ends(self) -> list[tuple[float, str]]:
+        """Where along the axis, from 0 to 1, stages end between its ends; with their names."""
+        inside = ((name, end) for name, end in self.ends.items() if self.x[0] < end < self.x[-1])
+        return [(self.places[bisect_left(self.x, end)], name) for name, end in inside]
 
     def kept(self, places: Sequence[int], names: Sequence[str]) -> tuple[Curves, ...]:
         """Return the plot of some rows and columns; nothing of fewer than two rows, or of nulls alone."""

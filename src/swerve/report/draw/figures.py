@@ -473,23 +473,16 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
     steps = _spaced([(place, place_text(x)) for place, x in axis_steps(plot)], 0.75 * width)
     axes.set_xticks(list(steps), list(steps.values()))
     axes.set_xlim(-0.03, 1.03)
-    _name_ends(axes, plot, width)
+    ends: dict[float, list[str]] = {}
+    for place, name in plot.inner_ends:
+        axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
+        near = next((other for other in ends if abs(place - other) < 1.0 / width), place)
+        ends.setdefault(near, []).append(label_text(name, limit=16))
+    for place, names in ends.items():
+        axes.text(
+            place, 0.99, f" {', '.join(names)} {'ends' if len(names) == 1 else 'end'} ", color=GREY, va="top",
+            ha="left" if place < 0.5 else "right", transform=axes.get_xaxis_transform(),
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip
     set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
     return handles
-
-
-def _name_ends(axes: Axes, plot: Curves, width: float) -> None:
-    """Draw a line where a stage of training ends; the names of those that are close together stand at one of them."""
-    named: dict[float, list[str]] = {}
-    for name, end in plot.ends.items():
-        if plot.x[0] < end < plot.x[-1]:
-            place = next(place for place, x in zip(plot.places, plot.x, strict=True) if x >= end)
-            axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
-            near = next((other for other in named if abs(place - other) < 1.0 / width), place)
-            named.setdefault(near, []).append(label_text(name, limit=16))
-    for place, names in named.items():
-        text = f" {', '.join(names)} {'ends' if len(names) == 1 else 'end'} "
-        axes.text(
-            place, 0.99, text, transform=axes.get_xaxis_transform(), color=GREY, va="top",
-            ha="left" if place < 0.5 else "right", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-        )  # fmt: skip

@@ -238,13 +238,12 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
             last = place
     yield _text(_RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4), _CURVES - 8, plot.x_title)
     last = -math.inf
-    for name, end in plot.ends.items():
-        if plot.x[0] < end < plot.x[-1]:
-            place = next(at for at, value in zip(x, plot.x, strict=True) if value >= end)
-            yield _line(place, 12, place, _CURVES - 24, "end")
-            if place - last > len(name) + 10:
-                yield _text(place, 10, f"{name} ends", "null", "middle")
-                last = place
+    for at, name in plot.inner_ends:
+        place = _LEFT + (_RIGHT - _LEFT) * at
+        yield _line(place, 12, place, _CURVES - 24, "end")
+        if place - last > len(name) + 10:
+            yield _text(place, 10, f"{name} ends", "null", "middle")
+            last = place
 
 
 def axis_steps(plot: Curves) -> list[tuple[float, float]]:

@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import Drawing, Panel, colour_map, figure_of, label_text, rows_panels, set_labels
+from swerve.report.draw.figures import (
+    Drawing,
+    Panel,
+    colour_map,
+    curves_panel,
+    figure_of,
+    label_text,
+    rows_panels,
+    set_labels,
+)
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank
@@ -119,24 +128,12 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, peak: int, *, 
     summary, tables, row = inputs.summary, inputs.tables, rollouts.rows[number]
     assert summary is not None
     assert tables is not None
-    is_own = pc.equal(tables.tokens["sequence_id"], row["sequence_id"])
-    own = tables.tokens.filter(pc.and_(is_own, pc.equal(tables.tokens["reference"], summary.reference)))
-    measured = {
-        label: own.filter(pc.equal(own["checkpoint"], label)).sort_by("position") for label in summary.checkpoints
-    }
+    is_own = pc.field("sequence_id") == row["sequence_id"]
+    own = tables.tokens.filter(is_own & (pc.field("reference") == summary.reference)).sort_by("position")
+    by_label = {label: own.filter(pc.field("checkpoint") == label) for label in summary.checkpoints}
     swaps = [swap for swap in rollouts.swaps[number] if (swap["selection"], swap["spike"]) == ("spike", number)]
     spike = swaps[0]["position"] if swaps else peak
-    tops = {}
-    if tables.topk is not None:
-        is_spike = pc.and_(
-            pc.equal(tables.topk["sequence_id"], row["sequence_id"]), pc.equal(tables.topk["position"], spike)
-        )
-        at_spike = {top["checkpoint"]: top for top in tables.topk.filter(is_spike).to_pylist()}
-        tops = {
-            label: dict(zip(at_spike[label]["tokens"], at_spike[label]["probs"], strict=True))
-            for label in (summary.reference, summary.final)
-            if label in at_spike
-        }
+    at_spike = [] if tables.topk is None else tables.topk.filter(is_own & (pc.field("position") == spike)).to_pylist()
     texts, gaps = rollouts.texts[number]
     spikes = rollouts.spikes[number][list(DIVERGENCE_NAMES).index(summary.divergence)]
     return CaseStudy(
@@ -145,11 +142,11 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, peak: int, *, 
         summary=summary,
         tokens=[rollouts.token(number, position) for position in range(len(texts))],
         gaps=gaps,
-        measured={label: table for label, table in measured.items() if table.num_rows},
+        measured={label: table for label, table in by_label.items() if table.num_rows},
         spikes=spikes[rollouts.layout.model(summary.final) - 1],
         wrong=row["wrong_positions"] or [],
         swaps=swaps,
-        tops=tops,
+        tops={top["checkpoint"]: dict(zip(top["tokens"], top["probs"], strict=True)) for top in at_spike},
         spike=spike,
     )
 
@@ -184,7 +181,8 @@ def _line_rows(study: CaseStudy) -> Rows:
 
 def _line_panels(study: CaseStudy) -> list[Panel]:
     """Return the panels of the divergences; that of the headline first, with the spikes and known wrong steps."""
-    panels = [replace(panel, is_wide=True) for panel in rows_panels(_line_rows(study))]
+    rows = _line_rows(study)
+    panels = [replace(curves_panel(rows, plot), is_wide=True) for plot in rows.plots if isinstance(plot, Curves)]
     if study.summary.divergence != "js":
         panels.reverse()
     names = [f"spike by the {named(METHODS, study.summary.spike_method)} rule"] if study.spikes else []
