@@ -24,8 +24,8 @@ def test_the_sentences_on_places(entries: dict[str, Any], told: Any) -> None:
         "entropy (91.0%) and matched noise (75.0%).",
         "Divergence on tokens moved the good way: 97.0% (95.0 to 99.0), more than chance (52.0%) and the reference's "
         "entropy (60.0%), not distinguishable from matched noise (96.0%).",
-        "Of 2 categories of tokens, more falls on number 66.0% (64.0 to 68.0) and less falls on math symbol 2.0% (0.0 "
-        "to 4.0) than by chance, the reference's entropy and matched noise.",
+        "Of 2 categories of tokens, these have more or less of the divergence than by chance, the reference's entropy "
+        "and matched noise: number 66.0% (64.0 to 68.0) (more) and math symbol 2.0% (0.0 to 4.0) (less).",
         "In its own text, rl-80 writes the first choice of dpo-8 at 93.0% (92.0 to 94.0) of the tokens, its second or "
         "third at 5.0% (4.0 to 6.0) and a lower one at 2.0% (1.0 to 3.0).",
     )

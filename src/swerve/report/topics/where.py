@@ -50,14 +50,15 @@ def _categories(summary: ProbeSummary) -> str:
     claims = [claim for claim in summary.claims if claim.of == "category"]
     if not claims:
         return ""
-    parts = []
-    for side, word in ((1, "more"), (-1, "less")):
-        kept = [claim for claim in claims if claim.stands and claim.nulls[0].side == side]
-        names = [f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)}" for claim in kept]
-        parts += [f"{word} falls on {listed(names)}"] if names else []
+    words = {1: "more", -1: "less"}
+    beyond = [
+        f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)} ({words[claim.nulls[0].side]})"
+        for claim in claims
+        if claim.stands
+    ]
     against = listed([NULL_NAMES[null.null] for null in claims[0].nulls])
-    said = " and ".join(parts) or "none has more or less of the divergence"
-    return f"Of {count(len(claims))} categories of tokens, {said} than by {against}."
+    said = f"{'these have' if beyond else 'none has'} more or less of the divergence than by {against}"
+    return f"Of {count(len(claims))} categories of tokens, {said}{f': {listed(beyond)}' if beyond else ''}."
 
 
 def _ranks(summary: ProbeSummary) -> str:
