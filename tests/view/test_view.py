@@ -223,7 +223,7 @@ def test_a_run_in_training_is_followed(tmp_path: Path) -> None:
             write_responses(run.rollouts_path(2), samples, ROLLOUTS_SCHEMA, table="rollouts")
             state = client.open("now", "live.json").json
             assert state["lead"] == "steps 2/3, best reward 0.500 (rl-2), trained for 4.0 s"
-            assert [name for name in ("Reward", "KL to the start", "Loss") if name in "".join(state["plots"])] == [
+            assert [name for name in ("Reward", "KL to the start", "RL loss") if name in "".join(state["plots"])] == [
                 "Reward", "KL to the start",
             ]  # fmt: skip
             assert state["samples"]["title"] == "Step 2: 1 of 2 samples right"

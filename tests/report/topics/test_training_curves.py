@@ -54,6 +54,10 @@ def test_a_metric_lies_over_the_steps_of_its_stage_or_over_all(drawn: Any) -> No
     assert (opened.x, opened.x_title, opened.ends) == (tuple(range(1, 9)), "step", {"sft": 3, "rl": 8})
 
 
+def test_each_stage_has_a_loss_of_its_own(drawn: Any) -> None:
+    assert drawn(of_all={"loss": 0.5}).note.endswith("SFT loss 0.500; RL loss 0.500.")
+
+
 def test_the_phases_of_a_stage_are_marked(answers_inputs: ReportInputs, rows_of: Any) -> None:
     """Steps 4 to 8 are those of the stage rl."""
     metrics = tuple(

@@ -125,8 +125,8 @@ TOPIC = Topic(
             needs="swerve eval RUN",
         ),
         "length": FigureSpec(
-            shows="Mean length of every checkpoint's completions.",
-            needs="swerve eval RUN",
+            shows="Mean length of every checkpoint's completions, where it changes.",
+            needs="swerve eval RUN, of checkpoints whose lengths differ",
         ),
     },
 )

@@ -17,7 +17,6 @@ _METRICS: Mapping[str, tuple[str, Unit]] = {
     "reward": ("Reward", REWARD),
     "accuracy": ("Accuracy", SHARE),
     "eval_accuracy": ("Held-out accuracy", SHARE),
-    "loss": ("Loss", NUMBER),
     "completion_length": ("Length", TOKENS),
     "truncated_share": ("Truncated", SHARE),
     "neg_logprob": ("Surprise", replace(NATS, low=-float("inf"))),
@@ -46,6 +45,9 @@ def training_rows(metrics: Sequence[StepMetrics]) -> Rows:
     gap = max((step.logprob_gap for step in metrics if step.logprob_gap is not None), default=None)
     is_rounding = gap is not None and gap < _ROUNDING
     shown = {key: entry for key, entry in _METRICS.items() if not (is_rounding and key.startswith("logprob_gap"))}
+    # Each stage has a loss of its own kind.
+    for stage in dict.fromkeys(step.stage for step in metrics):
+        shown[f"loss {stage}"] = f"{step_name(stage)} loss", NUMBER
     more = f"Sampler and trainer agree within {number(gap)} nats per token. " if is_rounding else ""
     if len(metrics) > MAX_POINTS:
         more += "Long curves are drawn through the lowest and the highest value of each stretch."
@@ -74,8 +76,9 @@ def _curve(metrics: Sequence[StepMetrics], key: str, name: str) -> Curves:
 
 
 def _value(step: StepMetrics, key: str) -> float | None:
-    """Return a metric; a number of completions as a fraction of the step's completions."""
-    value: float | None = getattr(step, key)
+    """Return a metric, maybe of one stage alone; a number of completions as a fraction of the step's completions."""
+    name, _, stage = key.partition(" ")
+    value: float | None = getattr(step, name) if stage in ("", step.stage) else None
     return step.fraction(value) if key.startswith("num_") else value
 
 
