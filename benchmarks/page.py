@@ -332,7 +332,9 @@ def opened(browser: Any, path: Path, width: int = 1280, height: int = 900) -> It
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())
-    page.wait_for_function("performance.getEntriesByName('loaded').length > 0")
+    # The page's policy allows no eval, which waiting for a condition would need.
+    while not page.evaluate("performance.getEntriesByName('loaded').length"):
+        page.wait_for_timeout(10)
     yield page
     context.close()
     if complaints:
@@ -397,7 +399,7 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-background-networking"]
         )
         for num_tokens in (None, *arguments.tokens):
-            run = folder / ("as_given" if num_tokens is None else f"tokens_{num_tokens}")
+            run = folder / (arguments.run.name if num_tokens is None else f"tokens_{num_tokens}")
             if num_tokens is None:
                 shutil.copytree(arguments.run, run, dirs_exist_ok=True)
             elif not run.exists():
