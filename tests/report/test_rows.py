@@ -131,6 +131,7 @@ def test_a_long_curve_keeps_its_spikes_in_some_hundred_points() -> None:
     ("chance", "columns", "note"),
     [
         ((0.5, 0.5), [], "Throughout: right 90.0%; chance 50.0%."),
+        ((0.5, 0.50001), [], "Throughout: right 90.0%; chance 50.0%."),
         ((0.5, 0.6), ["Right", "Chance"], ""),
     ],
 )

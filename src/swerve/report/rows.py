@@ -266,7 +266,9 @@ class Rows:
             means = {
                 name: tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in cells[name]) for name in names
             }
-            is_flat = {name: len({*means[name]} - {None}) == 1 for name in names}
+            # What reads the same everywhere is the same to a reader.
+            read = {name: {self.columns[name].text(mean) for mean in means[name] if mean is not None} for name in names}
+            is_flat = {name: len(read[name]) == 1 for name in names}
             for name in names:
                 known = {cell for cell in cells[name] if cell is not None}
                 lower = name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
