@@ -19,7 +19,7 @@ from swerve.estimates import Estimate
 from swerve.report.draw.figures import WIDTHS, Drawing, Look, lay_out, rows_drawing, write_figures
 from swerve.report.figures import drawings, figure_specs
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.rows import NATS, NUMBER, POINTS, SHARE, Curves, Dots, Rows
 
 HOSTILE = "$\\frac{$\u202e\n\N{CJK UNIFIED IDEOGRAPH-6570}\N{GRINNING FACE}"
 LONG = "a name of many words that goes on for more than a line of any column of a paper"
@@ -138,6 +138,13 @@ def test_names_of_any_length_stay_inside(width: str) -> None:
     assert [bar.lines[0].get_xdata()[0] for bar in shares.containers] == pytest.approx([50, 60, 80, 90])
     assert {bar.lines[0].get_color() for bar in effects.containers[:2]} == {"#7d766d", "#b8430f"}
     assert effects.get_xlabel() == "percentage points"
+
+
+def test_an_axis_without_a_unit_is_named_after_its_rows() -> None:
+    columns = {"phases": NUMBER, "Null": NATS, "direct": NUMBER, "Effect": POINTS}
+    plots = tuple(Curves(x=(1, 2, 3, 4, 5), columns=names) for names in (("phases", "direct"), ("phases",)))
+    figure = lay_out(rows_drawing(replace(ROWS, title="Reward", columns=columns, plots=plots)))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["Reward", "phases"]
 
 
 def test_figures_may_have_no_title() -> None:

@@ -369,10 +369,10 @@ def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
     return isinstance(cell, Estimate | float | int)
 
 
-def _axis_title(columns: Sequence[str], unit: Unit) -> str:
+def _axis_title(rows: Rows, columns: Sequence[str], unit: Unit) -> str:
     """Return what an axis counts; where there is a legend, that names the columns."""
-    if len(columns) > 1 and unit.axis:
-        return "percent" if unit.axis == "%" else unit.axis
+    if len(columns) > 1:
+        return "percent" if unit.axis == "%" else unit.axis or rows.title
     return f"{columns[0]} ({unit.axis})" if unit.axis else columns[0]
 
 
@@ -424,7 +424,7 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[
     if plot.at is not None:
         axes.axvline(plot.at * unit.scale, color=GREY, linewidth=0.8, zorder=0)
         axes.axvspan(band[0] * unit.scale, band[1] * unit.scale, color=GREY, alpha=0.15, linewidth=0, zorder=0)
-    set_labels(axes, width, x=_axis_title(list(columns), unit))
+    set_labels(axes, width, x=_axis_title(rows, list(columns), unit))
     return handles
 
 
@@ -484,5 +484,5 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
             ha="left" if place < 0.5 else "right", transform=axes.get_xaxis_transform(),
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
-    set_labels(axes, width, x=plot.x_title, y=_axis_title(columns, unit))
+    set_labels(axes, width, x=plot.x_title, y=_axis_title(rows, columns, unit))
     return handles
