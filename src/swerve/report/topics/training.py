@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Literal
 
 from swerve.artifacts.probe_causes import Attribution
@@ -81,19 +80,7 @@ def _onset(summary: ProbeSummary) -> str:
     verdict = compared(more, 0.0, above="more than", below="less than")
     return (
         f"{percent_interval(wrong)} of the wrong steps left the reference for good, {verdict} the "
-        f"{percent_interval(others)} of the tokens beside them (by {points_interval(more)} points)"
-        f"{_most_onsets(summary)}."
-    )
-
-
-def _most_onsets(summary: ProbeSummary) -> str:
-    onsets = _onsets(summary)
-    if not onsets:
-        return ""
-    (wrong, most, _), (other, _, most_others) = (max(onsets, key=itemgetter(index)) for index in (1, 2))
-    return (
-        f"; of these wrong steps the largest fraction did so at {wrong} ({percent(most)}), of the others at {other} "
-        f"({percent(most_others)})"
+        f"{percent_interval(others)} of the tokens beside them (by {points_interval(more)} points)."
     )
 
 
@@ -190,14 +177,15 @@ def _biographies(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
     biographies, onsets = summary.biographies, _onsets(summary)
     if biographies is None:
         return
+    moved = " and ".join(count(group.num_moved) for key, group in biographies.tokens.items() if key != "all")
     yield Rows(
         id="onset",
         title="When does a token leave the reference?",
         first="Checkpoint",
         columns={"Wrong steps": SHARE, "Other tokens": SHARE},
         rows=tuple(onsets),
-        note="Of the tokens that moved, the fraction whose log-probability left that of the reference by more than "
-        f"{number(biographies.threshold, 2)} nats for good at each checkpoint.",
+        note=f"Of the tokens that moved ({moved}), the fraction whose log-probability left that of the reference by "
+        f"more than {number(biographies.threshold, 2)} nats for good at each checkpoint.",
         plots=(along_training(inputs, [label for label, *_ in onsets], greys=("Other tokens",)),),
     )
     yield Rows(
