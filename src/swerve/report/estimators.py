@@ -69,6 +69,7 @@ def _tables(groups: Sequence[Record]) -> Iterator[Rows]:
             tenth[f"Variance / squared norm, in the {placement}"] = noise
         for title, by_name in tenth.items():
             cells.setdefault(title, []).append(by_name)
+    # A table for each, a row for each tenth of the tokens, a column for each estimator.
     names = [row["estimator"] for row in groups[0]["values"]]
     x = tuple(group["kl_mean"] for group in groups)
     for title, tenths in cells.items():

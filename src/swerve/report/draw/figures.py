@@ -250,7 +250,7 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEF
         figure = lay_out(drawing, look)
         for suffix in look.formats:
             path = directory / f"{drawing.name}.{suffix}"
-            figure.dpi = _DPI
+            figure.dpi = _DPI  # which writing PDF and SVG changes
             with atomic_path(path) as temporary, rc_context(_STYLE):
                 write = getattr(canvases[suffix](figure), f"print_{suffix}")
                 write(temporary, metadata=FORMATS[suffix])

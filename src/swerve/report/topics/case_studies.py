@@ -128,6 +128,7 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, peak: int, *, 
     summary, tables, row = inputs.summary, inputs.tables, rollouts.rows[number]
     assert summary is not None
     assert tables is not None
+    # Its tokens at every checkpoint, and the likeliest tokens at the swap, else at the highest divergence.
     is_own = pc.field("sequence_id") == row["sequence_id"]
     own = tables.tokens.filter(is_own & (pc.field("reference") == summary.reference)).sort_by("position")
     by_label = {label: own.filter(pc.field("checkpoint") == label) for label in summary.checkpoints}
@@ -233,6 +234,7 @@ def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     top = max(values.values()) or 1.0
     cells, shown = _text_lines(study, width)
     shades = colour_map()
+    # Low shades are told apart as in the reader: by the square root.
     for line, column, position, text in cells:
         depth = float((max(0.0, values.get(position, 0.0)) / top) ** 0.5)
         frame: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4, "zorder": 2}
@@ -333,6 +335,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     top = max(map(max, values)) or 1.0
     norm = PowerNorm(0.5, vmin=0.0, vmax=top)
     image = axes.imshow(values, aspect="auto", cmap=colour_map(), norm=norm, interpolation="nearest")
+    # The spike is framed; tokens stand below their columns.
     spike = study.spike - shown.start
     axes.axvspan(spike - 0.5, spike + 0.5, fill=False, edgecolor=_INK, linewidth=1.0)
     axes.grid(visible=False)
