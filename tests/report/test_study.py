@@ -129,7 +129,7 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
         "**`kl` is not shown to differ**, +10.0 points (-2.0 to +22.0)."
     )
     assert page.lead == "No rule was named before these runs, so differences are described and nothing is decided."
-    assert page.caution == "Not counted: 1 of 2 runs; collapsed: 0. The table of runs says which."
+    assert page.caution == "1 of 2 runs collapsed or not counted: the table of runs says why."
     plot, kl, seeds = page.verdicts
     assert plot.rows is not None
     assert plot.rows.column("Difference") == (Estimate(mean=0.1, low=-0.02, high=0.22),)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from swerve.artifacts.comparison import Measure
@@ -18,16 +19,19 @@ from swerve.artifacts.study import (
     TREND_WORDS,
     Detectable,
     Study,
-    StudyCurve,
+    StudyDifference,
     StudyKind,
     StudyMean,
     StudyRun,
+    StudyTrend,
+    StudyVariant,
 )
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
+from swerve.notebook import counted
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
 from swerve.report.format import count, listed, p_words, percent, points_interval, sentence_case
-from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
+from swerve.report.page import Fold, Page, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
     P_VALUE,
@@ -43,14 +47,15 @@ from swerve.report.rows import (
     difference_unit,
     measure_unit,
 )
+from swerve.report.topics.topic import rows_of
 
 _MAX_CURVES = 8
 _MAX_NAMED = 3
 """Variants and settings that a sentence names; of more it gives the number."""
 _MAX_SHOWN = 6
 """Differences in other measures that a verdict lists."""
-_MAX_CHANGES = 90
-"""Characters of a variant's changes in one line."""
+_TRIED = "study_settings"
+"""Figure of the settings that were tried."""
 _KNOWN: Mapping[str, Measure] = {**CURVES, **MEASURES, **PAIR_MEASURES}
 
 
@@ -61,21 +66,21 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         DiskFullError: no room.
     """
     # A study names its runs from its own directory; runs that were no study are named as the user did.
-    links = {}
-    for run in study.runs:
-        for page in (path / "report" / "index.html" for path in (folder.parent / run.path, Path(run.path))):
-            if page.is_file():
-                links[run_name(study, run)] = quote(Path(os.path.relpath(page, folder)).as_posix())
+    links = {
+        run_name(study, run): quote(os.path.relpath(page, folder))
+        for run in study.runs
+        for page in (path / run.path / "report" / "index.html" for path in (folder.parent, Path()))
+        if page.is_file()
+    }
     write_text(folder / "index.html", render(study_page(study, options=options, links=links)))
     return folder / "index.html"
 
 
 def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}) -> Page:
     """Return what the page of a study says; `links`: the addresses of the pages of its runs, by name."""
-    seeds, outcomes = ", ".join(map(str, study.seeds)), outcome_rows(study)
-    lost, collapsed = sum(not run.measured for run in study.runs), sum(run.collapse is not None for run in study.runs)
-    num = _num(len(study.runs), "run")
-    caution = f"Not counted: {lost} of {num}; collapsed: {collapsed}. The table of runs says which."
+    # What no figure counts, or only up to its collapse, stands above all of them.
+    outcomes, num = outcome_rows(study), sum(not run.measured or run.collapse is not None for run in study.runs)
+    lost = f"{num} of {counted(len(study.runs), 'run')} collapsed or not counted: the table of runs says why."
     return Page(
         title=options.title or study.name,
         sentence=_sentence(study, outcomes),
@@ -83,10 +88,10 @@ def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] 
         links=links if len(study.seeds) == 1 else {},
         heading="What the comparison shows",
         verdicts=tuple(_verdicts(study, outcomes)) if outcomes.rows else (),
-        caution=caution if lost or collapsed else "",
+        caution=lost if num else "",
         folds=measured_folds(*_folds(study, links)),
         terms=_TERMS,
-        provenance=f"Made by swerve {study.swerve_version} from recipe {study.recipe} with seeds {seeds}",
+        provenance=f"Made by swerve {study.swerve_version} from recipe {study.recipe}, seeds {_joined(study.seeds)}",
     )
 
 
@@ -99,8 +104,13 @@ def _title(measure: str) -> str:
     return sentence_case(_KNOWN[measure].title)
 
 
-def _num(num: int | None, noun: str) -> str:
-    return f"one {noun}" if num == 1 else f"{count(num)} {noun}s"
+def _joined(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _over_seeds(each: StudyMean | StudyKind | StudyDifference | None) -> Cell:
+    """Return a mean with its interval over seeds, where it has one."""
+    return (each.over_seeds or each.mean) if each else None
 
 
 def outcome_rows(study: Study) -> Rows:
@@ -108,35 +118,31 @@ def outcome_rows(study: Study) -> Rows:
 
     The study's rule says it; without one the difference over seeds, and without several seeds that over problems.
     """
+    headline = study.headline or "accuracy"
+    unit, texts = difference_unit(_KNOWN[headline]), dict.fromkeys(("Verdict", "Note"), TEXT)
     verdicts = {verdict.variant: verdict for verdict in study.verdicts}
     rows: list[tuple[Cell, ...]] = []
-    for each in study.differences:
-        value, p, over, note = each.over_seeds, each.p_seeds_adjusted, _num(each.num_seeds, "seed"), ""
-        if value is None and each.over_problems is not None:
-            value, p, over = each.over_problems, each.p_problems_adjusted, _num(each.num_problems, "problem")
+    for each in (each for each in study.differences if each.measure == headline):
+        # Over seeds, or over problems where seeds say nothing.
+        value, p, over, note = each.over_seeds, each.p_seeds_adjusted, counted(each.num_seeds, "seed"), ""
+        if value is None and each.over_problems and each.num_problems:
+            value, p, over = each.over_problems, each.p_problems_adjusted, counted(each.num_problems, "problem")
             note = "this is about these runs alone: one seed, or seeds all alike, say nothing of another training run"
+
+        # A rule that was named before has the last word.
         words = "not shown to differ"
-        if value is not None and p is not None and p < 1 - study.confidence:
+        if value and p is not None and p < 1 - study.confidence:
             words = "higher" if value.mean > 0 else "lower"
-        if (verdict := verdicts.get(each.variant)) is not None:
+        if verdict := verdicts.get(each.variant):
             value, p = verdict.over_seeds, verdict.p
             words, _, note = verdict.words.partition("; ")
-        if each.measure == study.headline:
-            others = None if value == each.over_problems else each.over_problems
-            rows.append((each.variant, value or each.mean, p, over, others, words, note))
-    unit = difference_unit(_KNOWN[study.headline or "accuracy"])
+        same = None if value == each.over_problems else each.over_problems
+        rows.append((each.variant, value or each.mean, p, over, same, words, note))
     return Rows(
         id="study_comparison",
-        title=f"{_title(study.headline or 'accuracy')}, less that of {study.baseline}",
+        title=f"{_title(headline)}, less that of {study.baseline}",
         first="Variant",
-        columns={
-            "Difference": unit,
-            "p, Holm": P_VALUE,
-            "Over": TEXT,
-            "Over problems": unit,
-            "Verdict": TEXT,
-            "Note": TEXT,
-        },
+        columns={"Difference": unit, "p, Holm": P_VALUE, "Over": TEXT, "Over problems": unit, **texts},
         rows=tuple(rows),
         plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
     )
@@ -144,28 +150,27 @@ def outcome_rows(study: Study) -> Rows:
 
 def _sentence(study: Study, outcomes: Rows) -> str:
     """Return what was varied on what, and what came out."""
-    keys = dict.fromkeys(f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
-    start = f"**{_listed(list(keys), 'settings')} varied**"
-    for word, name in (("on", "task"), ("with a", "model")):
-        known = dict.fromkeys(text for run in study.runs if (text := getattr(run, name)))
-        start += f" {word} {_listed(list(known), f'{name}s')}" if known else ""
-    start += "" if any(run.task for run in study.runs) else f" in recipe `{study.recipe}`"
+    keys = (f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
+    tasks, models = (_listed((getattr(run, name) for run in study.runs), name) for name in ("task", "model"))
+    place = f"on {tasks}" if tasks else f"in recipe `{study.recipe}`"
+    start = f"**{_listed(keys, 'setting') or 'No setting'} varied** {place}{f' with a {models}' if models else ''}"
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
-    said = [f"**`{row[0]}` is {row[5]}**, {changed(_KNOWN[study.headline], row[1])}" for row in outcomes.rows]
-    measure = f"{_KNOWN[study.headline].title} over {outcomes.rows[0][3]}"
-    return f"{start}. In {measure}, against `{study.baseline}`: {_listed(said, 'variants')}."
+    measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
+    said = (f"**`{row[0]}` is {row[5]}**, {changed(measure, row[1])}" for row in outcomes.rows)
+    return f"{start}. In {measure.title} over {over}, against `{study.baseline}`: {_listed(said, 'variant')}."
 
 
-def _listed(texts: Sequence[str], noun: str) -> str:
-    """Return texts as a sentence lists them; of many the first.
+def _listed(texts: Iterable[str], noun: str) -> str:
+    """Return different texts as a sentence lists them, of many the first; empty without any.
 
-    >>> _listed(["a", "b", "c", "d", "e"], "things"), _listed([], "things")
-    ('a, b, c and 2 more things', 'No things')
+    >>> _listed(["a", "b", "c", "d", "e", "a"], "thing"), _listed(["", ""], "thing")
+    ('a, b, c and 2 more things', '')
     """
-    if len(texts) > _MAX_NAMED + 1:
-        return listed([*texts[:_MAX_NAMED], f"{len(texts) - _MAX_NAMED} more {noun}"])
-    return listed(texts or [f"No {noun}"])
+    names = [*dict.fromkeys(filter(None, texts))]
+    if len(names) > _MAX_NAMED + 1:
+        names[_MAX_NAMED:] = [f"{len(names) - _MAX_NAMED} more {noun}s"]
+    return listed(names) if names else ""
 
 
 def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
@@ -175,54 +180,50 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     text = f"The line is no difference{band}. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
     for name, value, p, over, same, words, note in outcomes.rows:
-        said = [f"Over {over}, {p_words(p if isinstance(p, float) else None)}."]
-        said += [f"Over problems of the same runs {changed(measure, same)}."] if same else []
-        said += [f"Note: {note}."] if note else []
-        yield Verdict(title=f"`{name}` is {words}, {changed(measure, value)}", text=" ".join(said))
+        said = f"Over {over}, {p_words(p if isinstance(p, float) else None)}."
+        said += f" Over problems of the same runs {changed(measure, same)}." if same else ""
+        said += f" Note: {note}." if note else ""
+        yield Verdict(title=f"`{name}` is {words}, {changed(measure, value)}", text=said)
 
     # Every other measure, what was expected, and what the seeds suffice for.
-    others = [
-        (p, f"{_KNOWN[each.measure].title} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}")
-        for each in study.differences
-        if each.measure != study.headline and (p := each.p_seeds_adjusted) is not None
+    others = [each for each in study.differences if each.measure != study.headline]
+    shown = [
+        f"{_title(each.measure)} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}"
+        for each in others
+        if each.p_seeds_adjusted is not None and each.p_seeds_adjusted < level
     ]
-    if others:
-        said = [text for p, text in sorted(others) if p < level]
-        yield Verdict(
-            title=f"{len(said)} of {_num(len(others), 'difference')} in other measures are shown",
-            text=f"{sentence_case('; '.join(said[:_MAX_SHOWN])) or 'None'}. Over seeds, by Holm over the variants of "
-            f"each measure; where nothing differs, about {100 * level:.0f}% of measures show something.",
-        )
-    if study.trends:
-        said = [f"{row[0]}: {row[1]}" for row in trends_rows(study).rows if row[2] == "yes"]
-        title = f"{len(said)} of {_num(len(study.trends), 'finding')} from elsewhere are shown"
-        yield Verdict(title=title, text=f"{'; '.join(said) or 'All stand below, with their numbers'}.")
+    expected = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
+    chance = f" Over seeds, by Holm over the variants of each measure; by chance about {100 * level:.0f}% are shown."
+    for parts, num, things, note in (
+        (shown, len(others), "differences in other measures", chance),
+        (expected, len(study.trends), "findings from elsewhere", ""),
+    ):
+        if num:
+            text = f"{'; '.join(parts[:_MAX_SHOWN]) or 'All stand below, with their numbers'}.{note}"
+            yield Verdict(title=f"{len(parts)} of {num} {things} are shown", text=text)
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
 
 def design_words(study: Study) -> list[str]:
     """Return what was decided before the runs, and which difference they can find."""
-    # The rule, how settings are tuned, and what can be found.
-    design, lines = study.design, []
-    if design is None:
-        lines.append("No rule was named before these runs, so differences are described and nothing is decided.")
-    else:
-        seeds = ", ".join(map(str, study.seeds))
+    lines = ["No rule was named before these runs, so differences are described and nothing is decided."]
+    if (design := study.design) is not None:
         gain = f" {100 * design.min_gain:g} points and more" if design.min_gain else ""
-        lines.append(
-            f"Judged by {MEASURES[design.measure].title} over seeds {seeds}; the smallest difference that matters is "
-            f"{100 * design.margin:g} points. Nothing is said where {study.baseline} does not gain{gain} over seeds, "
-            f"or where it or the variant is above {percent(design.ceiling)}."
-        )
-    if design is not None and design.tuning_seeds:
+        lines = [
+            f"Judged by {MEASURES[design.measure].title} over seeds {_joined(study.seeds)}; the smallest difference "
+            f"that matters is {100 * design.margin:g} points. Nothing is said where {study.baseline} does not "
+            f"gain{gain} over seeds, or where it or the variant is above {percent(design.ceiling)}."
+        ]
+        # How settings were tuned, and what that costs.
         pairs = zip(design.num_by_seed, design.tuning_seeds, strict=True)
-        rounds = ", then ".join(f"{num} with seed {seed}" for num, seed in pairs)
-        lines.append(
-            f"Settings of each variant are chosen before, on {count(design.num_problems)} other held-out problems: "
-            f"{rounds}, always the better ones; the highest mean over these seeds is taken. Intervals of verdicts are "
-            f"{design.widening:.2g} times as wide as over seeds alone, for what another tuning would choose."
-        )
+        if rounds := ", then ".join(f"{num} with seed {seed}" for num, seed in pairs):
+            lines.append(
+                f"Settings of each variant are chosen before, on {count(design.num_problems)} other held-out "
+                f"problems: {rounds}, always the better ones; the highest mean over these seeds is taken. Intervals of "
+                f"verdicts are {design.widening:.2g} times as wide as over seeds alone, for what another tuning would "
+                "choose."
+            )
     if study.gain is not None:
         lines.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
     if len(study.variants) > 1 and study.detectable:
@@ -234,118 +235,114 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
     """Return which difference a comparison of a study finds, with what that rests on."""
     parts = []
     for each in effects:
-        text = f"none over {count(each.num)} {each.unit}".removesuffix("s" if each.num == 1 else "")
-        if each.difference is not None:
-            source = "assumed" if each.is_assumed else "measured"
-            text = f"{100 * each.difference:.1f} points over {count(each.num)} {each.unit} (pairs vary by "
-            text += f"{100 * each.sd:.1f} points, {source})"
-        parts.append(text)
+        text = f"over {counted(each.num, each.unit.removesuffix('s'))}"
+        source = f"pairs vary by {100 * each.sd:.1f} points, {'assumed' if each.is_assumed else 'measured'}"
+        found = each.difference
+        parts.append(f"none {text}" if found is None else f"{100 * found:.1f} points {text} ({source})")
     num, title = effects[0].num_comparisons, MEASURES[effects[0].measure].title
-    of = "one comparison" if num == 1 else f"the first of {count(num)} comparisons by Holm"
+    of = "one comparison" if num == 1 else f"the first of {num} comparisons by Holm"
     return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
+
+
+class _Compared(NamedTuple):
+    """A variant with a measure of it."""
+
+    variant: StudyVariant
+    mean: StudyMean | None
+    less: StudyDifference | None
 
 
 def difference_rows(study: Study, measure: str) -> Rows:
     """Return a measure of every variant, and its difference from the baseline."""
-    rows: list[tuple[Cell, ...]] = []
-    for variant in study.variants:
-        # What does not apply to the baseline is empty, what was not measured of another is None.
-        mean, each = study.mean_of(measure, variant.name), study.difference_of(measure, variant.name)
-        own: tuple[Cell, ...] = (mean.num_seeds, mean.over_seeds or mean.mean) if mean else (0, None)
-        cells: tuple[Cell, ...] = ("" if variant.name == study.baseline else None,) * 5
-        if each is not None:
-            cells = (each.over_seeds or each.mean, each.p_seeds_adjusted, each.effect_size)
-            cells += (each.over_problems, each.p_problems_adjusted)
-        rows.append((variant.name, *own, *cells, variant.num_collapsed or ""))
-    change = difference_unit(_KNOWN[measure])
-    columns = {
-        "Seeds": COUNT,
-        _title(measure): measure_unit(_KNOWN[measure]),
-        "Over seeds": change,
-        "p, seeds": P_VALUE,
-    }
-    columns |= {"d": SIGNED, "Over problems": change, "p, problems": P_VALUE, "Collapsed": COUNT}
-    return Rows(
+    change, title = difference_unit(_KNOWN[measure]), _title(measure)
+    return rows_of(
+        [
+            _Compared(each, study.mean_of(measure, each.name), study.difference_of(measure, each.name))
+            for each in study.variants
+        ],
+        {
+            "Seeds": (COUNT, lambda each: each.mean.num_seeds if each.mean else 0),
+            title: (measure_unit(_KNOWN[measure]), lambda each: _over_seeds(each.mean)),
+            "Over seeds": (change, lambda each: _over_seeds(each.less)),
+            "p, seeds": (P_VALUE, "less.p_seeds_adjusted"),
+            "d": (SIGNED, "less.effect_size"),
+            "Over problems": (change, "less.over_problems"),
+            "p, problems": (P_VALUE, "less.p_problems_adjusted"),
+            "Collapsed": (COUNT, lambda each: each.variant.num_collapsed or None),
+        },
+        name="variant.name",
         id=f"study-{measure}-differences",
-        title=f"{_title(measure)}, and less that of {study.baseline}",
+        title=f"{title}, and less that of {study.baseline}",
         first="Variant",
-        columns=columns,
-        rows=tuple(rows),
         plots=(Dots(column="Over seeds", at=0.0),),
     )
 
 
-def means_rows(id: str, title: str, means: Sequence[StudyMean | StudyKind]) -> Rows:
+def _means_rows(id: str, title: str, means: Sequence[StudyMean | StudyKind]) -> Rows:
     """Return means over seeds, of measures or of greedy accuracy by kind of problem."""
     columns: dict[str, Unit] = {}
     cells: dict[str, dict[str, Cell]] = {}
     for mean in means:
-        name = mean.kind if isinstance(mean, StudyKind) else _title(mean.measure)
-        columns[name] = SHARE if isinstance(mean, StudyKind) else measure_unit(_KNOWN[mean.measure])
-        cells.setdefault(mean.variant, {})[name] = mean.over_seeds or mean.mean
+        if isinstance(mean, StudyKind):
+            name, unit = mean.kind, SHARE
+        else:
+            name, unit = _title(mean.measure), measure_unit(_KNOWN[mean.measure])
+        columns[name] = unit
+        cells.setdefault(mean.variant, {})[name] = _over_seeds(mean)
     rows = tuple((variant, *map(own.get, columns)) for variant, own in cells.items())
     return Rows(id=id, title=title, first="Variant", columns=columns, rows=rows)
 
 
 def measures_rows(study: Study) -> Rows:
     """Return the means of all measures."""
-    return means_rows("study_means", "Means over seeds", study.means)
+    return _means_rows("study_means", "Means over seeds", study.means)
 
 
 def kinds_rows(study: Study) -> Rows:
     """Return the greedy accuracy by kind of problem, of the start first."""
-    return means_rows("study_kinds", "Greedy accuracy by kind of problem, means over seeds", study.kinds)
+    return _means_rows("study_kinds", "Greedy accuracy by kind of problem, means over seeds", study.kinds)
+
+
+def _expected(trend: StudyTrend) -> str:
+    return f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}"
 
 
 def trends_rows(study: Study) -> Rows:
     """Return what the study expects, and whether its runs show it."""
-    rows = []
-    for trend in study.trends:
-        unit = measure_unit(_KNOWN[trend.measure])
-        levels = [unit.text(level) for level in trend.levels or ()]
-        if trend.turn is not None:
-            levels[1] += f" (step {count(round(trend.turn))})"
-        shown = "" if trend.num_shown is None else f"{count(trend.num_shown)} of "
-        rows.append(
-            (
-                trend.variant,
-                f"{_title(trend.measure)} {TREND_WORDS[trend.expected]}",
-                {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown],
-                shown + count(trend.num_runs),
-                ", ".join(levels),
-                difference_unit(_KNOWN[trend.measure]).text(trend.change),
-            )
-        )
-    columns = ("Expected", "Shown", "Runs", "First, extreme and last level", "Change or difference")
-    return Rows(
+    return rows_of(
+        study.trends,
+        {
+            "Expected": (TEXT, _expected),
+            "Shown": (TEXT, lambda trend: {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown]),
+            "Runs": (COUNT, "num_runs"),
+            "That show it": (COUNT, "num_shown"),
+            "First, extreme and last level": (
+                TEXT,
+                lambda trend: ", ".join(map(measure_unit(_KNOWN[trend.measure]).text, trend.levels or ())),
+            ),
+            "Step of the extreme": (COUNT, "turn"),
+            "Change or difference": (TEXT, lambda trend: difference_unit(_KNOWN[trend.measure]).text(trend.change)),
+        },
+        name="variant",
         id="study_trends",
         title="Expected trends",
         first="Variant",
-        columns=dict.fromkeys(columns, TEXT),
-        rows=tuple(rows),
         note=_EXPECTED,
     )
 
 
 def trials_rows(study: Study) -> Rows:
     """Return the settings that were tried."""
-    judged = () if study.design is None else (study.design.measure,)
-    names = tuple(dict.fromkeys((*judged, *_OF_TRIALS)))
+    names = dict.fromkeys([_judged(study), *_OF_TRIALS])
+    columns = {_title(name): measure_unit(_KNOWN[name]) for name in names}
     return Rows(
         id="study_trials",
         title="Settings that were tried, means over their seeds",
         first="Variant",
-        columns={
-            "Setting": TEXT,
-            "Seeds": TEXT,
-            **{_title(name): measure_unit(_KNOWN[name]) for name in names},
-            "Choice": TEXT,
-        },
+        columns={"Setting": TEXT, "Seeds": TEXT, **columns, "Choice": TEXT},
         rows=tuple(
             (
-                trial.variant,
-                ", ".join(_changes(trial.changes)) or "-",
-                ", ".join(map(str, trial.seeds)),
+                *(trial.variant, _changes(trial.changes), _joined(trial.seeds)),
                 *map(trial.values.get, names),
                 "chosen" if trial.is_chosen else "",
             )
@@ -359,32 +356,38 @@ def trials_rows(study: Study) -> Rows:
 _OF_TRIALS = ("accuracy", "sampled_accuracy", "entropy", "distinct_right", "similarity", "kl")
 
 
-def _changes(changes: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+def _judged(study: Study) -> str:
+    """Return the measure that settings are chosen by."""
+    return study.design.measure if study.design else "accuracy"
+
+
+def _changes(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in changes.items()) or "as the recipe"
+
+
+def variants_rows(study: Study) -> Rows:
+    """Return what each variant changes."""
+    rows = tuple((variant.name, _changes(variant.changes)) for variant in study.variants)
+    return Rows(id="study_variants", title="Variants", first="Variant", columns={"Changes": TEXT}, rows=rows)
 
 
 def runs_rows(study: Study, links: Mapping[str, str] = {}) -> Rows:
     """Return what became of each run."""
     headline = study.headline or "accuracy"
-    columns = {"State": TEXT, "Evaluated": TEXT, _title(headline): measure_unit(_KNOWN[headline]), "Collapse": TEXT}
-    return Rows(
+    return rows_of(
+        study.runs,
+        {
+            "State": (TEXT, lambda run: ": ".join(filter(None, (run.state, run.reason)))),
+            "Evaluated": (TEXT, "checkpoint"),
+            _title(headline): (measure_unit(_KNOWN[headline]), lambda run: run.values.get(headline)),
+            "Collapse": (TEXT, "collapse"),
+            "Step of the collapse": (COUNT, "collapse_step"),
+            "Directory": (TEXT, "path"),
+        },
+        name=partial(run_name, study),
         id="study_runs",
         title="Runs",
         first="Run",
-        columns={**columns, "Directory": TEXT, "Configuration": TEXT, "Weights": TEXT},
-        rows=tuple(
-            (
-                run_name(study, run),
-                run.state if run.reason is None else f"{run.state}: {run.reason}",
-                run.checkpoint or "",
-                run.values.get(headline, ""),
-                f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
-                run.path,
-                run.config_hash or "",
-                (run.weights_sha256 or "")[:16],
-            )
-            for run in study.runs
-        ),
         note="A name that is a link leads to the page of its run, which swerve report RUN writes." if links else "",
         links=links,
     )
@@ -399,69 +402,51 @@ def study_tables(study: Study) -> Iterator[list[list[str]]]:
 
 
 def curves_rows(study: Study) -> Iterator[Rows]:
-    """Yield means over seeds: each metric over training, and greedy accuracy against the length of answers.
+    """Yield means over seeds of each metric over training, from the lowest to the highest seed.
 
     The last are settings that were tried, the measure that chose them against entropy: compare at equal entropy.
     """
     # What is drawn: variant -> place -> value.
-    cells = {metric: {curve.variant: _cells(curve) for curve in study.curves_of(metric)} for metric in CURVES}
-    by_length: dict[str, dict[float, Cell]] = {}
-    for curve in study.curves_of("length"):
-        lengths, own = zip(curve.steps, curve.mean, strict=True), cells["accuracy"].get(curve.variant, {})
-        by_length[curve.variant] = {round(length): own[step] for step, length in lengths if step in own}
-    judged = study.design.measure if study.design else "accuracy"
-    tried: dict[str, dict[float, Cell]] = {}
+    drawn: dict[str, dict[str, dict[float, Cell]]] = {metric: {} for metric in (*CURVES, _TRIED)}
+    for curve in study.curves:
+        own = drawn[curve.metric].setdefault(curve.variant, {})
+        for step, mean, low, high in zip(curve.steps, curve.mean, curve.low, curve.high, strict=True):
+            own[step] = Estimate(mean=mean, low=low, high=high)
+    judged = _judged(study)
     for trial in study.trials:
         if trial.values.keys() >= {"entropy", judged}:
-            tried.setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[judged]
+            drawn[_TRIED].setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[judged]
 
     # A curve has two places or more.
-    plots = [(f"study-{metric.replace('_', '-')}", metric, "", "global step", cells[metric]) for metric in CURVES]
-    plots.append(
-        ("study-accuracy-against-length", "accuracy", " against the mean length of answers", "tokens", by_length)
-    )
-    plots.append(("study_settings", judged, " of the settings tried, against token entropy", "nats", tried))
-    for id, metric, more, x_title, drawn in plots:
-        places = sorted(set().union(*drawn.values()))
-        variants = [variant.name for variant in study.variants if variant.name in drawn][:_MAX_CURVES]
+    for id, by_variant in drawn.items():
+        metric, x_title = (judged, "token entropy, nats") if id == _TRIED else (id, "global step")
+        places = sorted(set().union(*by_variant.values()))
+        variants = [variant.name for variant in study.variants if variant.name in by_variant][:_MAX_CURVES]
         if len(places) > 1:
             yield Rows(
-                id=id,
-                title=_title(metric) + more,
+                id=id if id == _TRIED else f"study-{id.replace('_', '-')}",
+                title=_title(metric) + (" of the settings tried" if id == _TRIED else ""),
                 first=x_title,
                 columns=dict.fromkeys(variants, measure_unit(_KNOWN[metric])),
-                rows=tuple((f"{place:,.6g}", *(drawn[variant].get(place) for variant in variants)) for place in places),
+                rows=tuple((f"{at:,.6g}", *(by_variant[variant].get(at) for variant in variants)) for at in places),
                 plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,)),),
                 has_table=False,
             )
 
 
-def _cells(curve: StudyCurve) -> dict[float, Cell]:
-    """Return the points of a curve by step, from the lowest to the highest seed where there are several."""
-    if curve.low == curve.high:
-        return dict(zip(curve.steps, curve.mean, strict=True))
-    points = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
-    return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in points}
-
-
 def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
     """Yield everything that was measured, by topic."""
     compared, *others = (difference_rows(study, measure) for measure in study.measures or ("accuracy",))
-    texts = [(each.name, _changes(each.changes) or ["as the recipe"]) for each in study.variants]
-    changes = Texts(texts=tuple((f"{name}: {', '.join(own)[:_MAX_CHANGES]}", "\n".join(own)) for name, own in texts))
-    words = design_words(study)
-    start = "The start is the model that the runs began with, where they were evaluated before the first update."
-    bands = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
-    folds: Sequence[tuple[str, str, str, Sequence[str], Sequence[Rows | Texts]]] = (
-        ("comparison", f"What is different from {study.baseline}?", "with all tests", (), (compared,)),
-        ("design", "How was it decided?", "rule, variants, settings", words, (changes, trials_rows(study))),
-        ("measures", "What else is different?", "every measure", (), (measures_rows(study), *others)),
-        ("kinds", "On which problems?", "accuracy by kind", (start,), (kinds_rows(study),)),
-        ("expected", "Is it as was found elsewhere?", "expected trends", (), (trends_rows(study),)),
-        ("training", "Over training", "each metric by step", (bands,), tuple(curves_rows(study))),
-        ("runs", "What became of the runs?", "state, collapse, weights", (), (runs_rows(study, links),)),
-    )
-    for id, title, note, sentences, parts in folds:
+    for id, title, note, parts in (
+        ("comparison", f"What is different from {study.baseline}?", "with all tests", [compared]),
+        ("design", "How was it decided?", "rule, variants, settings", [variants_rows(study), trials_rows(study)]),
+        ("measures", "What else is different?", "every measure", [measures_rows(study), *others]),
+        ("kinds", "On which problems?", "accuracy by kind", [kinds_rows(study)]),
+        ("expected", "Is it as was found elsewhere?", "expected trends", [trends_rows(study)]),
+        ("training", "Over training", "each metric by step", list(curves_rows(study))),
+        ("runs", "What became of the runs?", "state, collapse, directory", [runs_rows(study, links)]),
+    ):
+        sentences = design_words(study) if id == "design" else ()
         yield Fold(id=id, title=title, note=note, sentences=tuple(sentences), parts=tuple(parts))
 
 
@@ -472,6 +457,8 @@ _EXPECTED = (
     "A difference from the baseline is shown by its interval over seeds."
 )
 _TERMS = (
+    ("Start", "The model that the runs began with, where they were evaluated before the first update."),
+    ("Lines and bands", "Over training: means over seeds, and from the lowest to the highest seed."),
     ("Over seeds", "Paired runs of one seed, Student's t: what would another training run do?"),
     ("Over problems", "These same runs on other problems: nothing is said of another training run."),
     ("d", "The mean difference in standard deviations of the seeds' differences."),
@@ -501,7 +488,7 @@ def write_study_figures(
     """
     drawings = study_drawings(study)
     check_names("--figures", names, drawings)
-    return write_figures((drawing for name, drawing in drawings.items() if not names or name in names), folder, look)
+    return write_figures((drawings[name] for name in names or drawings), folder, look)
 
 
 def study_drawings(study: Study) -> dict[str, Drawing]:
