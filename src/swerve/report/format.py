@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean, rounded
 
 NOT_MEASURED = "not measured"
 SAME = "not distinguishable from"
+
+
+def _interval(value: Estimate | None, write: Callable[[float], str], sign: str = "") -> str:
+    """Return an estimate with its interval, a sign such as that of percent after the mean."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{write(value.mean)}{sign} ({write(value.low)} to {write(value.high)})"
 
 
 def _percent(fraction: float) -> str:
@@ -32,9 +39,7 @@ def percent_interval(value: Estimate | None) -> str:
     >>> percent_interval(Estimate(mean=0.465, low=-0.0, high=0.514))
     '46.5% (0.0 to 51.4)'
     """
-    if value is None:
-        return NOT_MEASURED
-    return f"{_percent(value.mean)}% ({_percent(value.low)} to {_percent(value.high)})"
+    return _interval(value, _percent, "%")
 
 
 def joined_digits(text: str | None, question: str | None) -> str | None:
@@ -64,7 +69,7 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:#.{digits}g}".removesuffix(".") if abs(value) < 10**digits else f"{value:,.0f}"
 
 
-def number_interval(value: Estimate | None, digits: int = 3) -> str:
+def number_interval(value: Estimate | None) -> str:
     """Return a number with its interval; of many small and few large values first what no rare tail can move.
 
     >>> number_interval(Estimate(mean=0.012, low=0.011, high=0.013))
@@ -73,44 +78,39 @@ def number_interval(value: Estimate | None, digits: int = 3) -> str:
     >>> number_interval(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median, above=above))
     'median 0.00100 (0 to 0.00200), above 0 in 10.0% (5.0 to 20.0) of problems, mean 0.200 (0.100 to 0.900), not...'
     """
-    if value is None:
-        return NOT_MEASURED
-    text = f"{_real(value.mean, digits)} ({_real(value.low, digits)} to {_real(value.high, digits)})"
+    text = _interval(value, _real)
     if not isinstance(value, SkewedMean) or (value.reliable and value.above is None):
         return text
     parts = [f"mean {text}", *([] if value.reliable else ["not reliable"])]
     if value.above is not None:
         parts.insert(0, f"above {number(value.threshold, 1)} in {percent_interval(value.above)} of problems")
     if value.median is not None:
-        parts.insert(0, f"median {number_interval(value.median, digits)}")
+        parts.insert(0, f"median {_interval(value.median, _real)}")
     return ", ".join(parts)
 
 
-def _real(value: float, digits: int, *, plus: bool = False) -> str:
+def _real(value: float, plus: str = "") -> str:
     """Return a number with a typographic minus sign, and with a plus sign where one is asked for."""
-    sign = "\N{MINUS SIGN}" if value < 0 else "+" if plus and value > 0 else ""
-    return f"{sign}{number(abs(value), digits)}"
+    sign = "\N{MINUS SIGN}" if value < 0 else plus if value > 0 else ""
+    return f"{sign}{number(abs(value))}"
 
 
-def signed(value: float | None, digits: int = 3) -> str:
+def signed(value: float | None) -> str:
     """Return a difference with its sign.
 
     >>> signed(0.012), signed(None)
     ('+0.0120', 'not measured')
     """
-    return NOT_MEASURED if value is None else _real(value, digits, plus=True)
+    return NOT_MEASURED if value is None else _real(value, "+")
 
 
-def signed_interval(value: Estimate | None, digits: int = 3) -> str:
+def signed_interval(value: Estimate | None) -> str:
     r"""Return a difference with its interval, signs included.
 
     >>> signed_interval(Estimate(mean=0.012, low=-0.011, high=0.035)).replace("\N{MINUS SIGN}", "-")
     '+0.0120 (-0.0110 to +0.0350)'
     """
-    if value is None:
-        return NOT_MEASURED
-    mean, low, high = (signed(number, digits) for number in (value.mean, value.low, value.high))
-    return f"{mean} ({low} to {high})"
+    return _interval(value, signed)
 
 
 def p_value(value: float | None) -> str:
@@ -134,14 +134,14 @@ def p_words(value: float | None) -> str:
     return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
-def points(fraction: float) -> str:
+def points(fraction: float | None) -> str:
     r"""Return a difference of fractions in percentage points, with its sign.
 
     >>> points(0.874), points(0.0), points(-0.004).replace("\N{MINUS SIGN}", "-")
     ('+87.4', '0.0', '-0.4')
     """
-    text = _percent(fraction)
-    return text if text == "0.0" or fraction < 0 else f"+{text}"
+    text = NOT_MEASURED if fraction is None else _percent(fraction)
+    return text if fraction is None or fraction < 0 or text == "0.0" else f"+{text}"
 
 
 def points_interval(value: Estimate | None) -> str:
@@ -150,7 +150,7 @@ def points_interval(value: Estimate | None) -> str:
     >>> points_interval(Estimate(mean=0.874, low=0.825, high=0.916))
     '+87.4 (+82.5 to +91.6)'
     """
-    return NOT_MEASURED if value is None else f"{points(value.mean)} ({points(value.low)} to {points(value.high)})"
+    return _interval(value, points)
 
 
 def claim_words(claim: DivergenceClaim) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from swerve.artifacts.comparison import Measure
 from swerve.estimates import Estimate, SkewedMean
 from swerve.report.format import (
-    NOT_MEASURED,
     count,
     number,
     number_interval,
@@ -66,7 +65,7 @@ class Unit:
 SHARE = Unit(axis="%", value=percent, interval=percent_interval, low=0, high=1, scale=100)
 POINTS = Unit(
     axis="percentage points",
-    value=lambda value: NOT_MEASURED if value is None else points(value),
+    value=points,
     interval=points_interval,
     low=-1,
     high=1,
