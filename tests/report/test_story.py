@@ -66,15 +66,16 @@ def test_a_cause_is_said_beside_a_token_of_neither_model(inputs_of: Any) -> None
     (title, text) = next(
         (verdict.title, verdict.text)
         for verdict in verdicts(inputs_of(summary=effects(GAIN, NONE)))
-        if "Forced" in verdict.title
+        if "Forcing" in verdict.title
     )
     assert title == (
-        "Forced at the spike, the token of `rl-80` changes the success of `dpo-8` by +52.8 points; a token of neither "
+        "Forcing the token of `rl-80` at the spike changes the success of `dpo-8` by +52.8 points; a token of neither "
         "model, by +20.0."
     )
-    assert "It is not distinguishable from the token of neither model: +1.0" in text
+    assert "dpo-8 ends right +1.0 (" in text
+    assert "the two are not distinguishable. Null: no difference." in text
     assert "100 rollouts of 16 continuations" in text
-    assert any("does more than" in verdict.text for verdict in verdicts(inputs_of(summary=effects(GAIN, GAIN))))
+    assert any("does more than another" in verdict.text for verdict in verdicts(inputs_of(summary=effects(GAIN, GAIN))))
     assert any("is not shown to change" in title for title in titles(inputs_of(summary=effects(NONE, None))))
 
 

@@ -75,17 +75,11 @@ class ReportInputs:
         """Return the evaluation of the checkpoint called `label`, if there is one."""
         return next((evaluation for evaluation in self.evaluations if evaluation.checkpoint == label), None)
 
-    def step(self, label: str) -> int | None:
-        """Return the global step of a checkpoint, as its evaluation has it."""
-        evaluation = self.evaluation(label)
-        return None if evaluation is None else evaluation.step
-
     @property
     def confidence(self) -> float | None:
         """Level of the intervals of evaluations and probe; None where they differ or do not say."""
-        levels = {evaluation.confidence for evaluation in self.evaluations}
-        if self.summary is not None:
-            levels.add(self.summary.confidence)
+        summaries = () if self.summary is None else (self.summary,)
+        levels = {each.confidence for each in (*self.evaluations, *summaries)}
         return levels.pop() if len(levels) == 1 else None
 
     @property
@@ -136,14 +130,8 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
             f"{run.path} has nothing to report: no metrics, no evaluation and no probe; "
             f"run swerve train, swerve eval {run.quoted} and swerve probe {run.quoted} first"
         )
-    # The page shows what the final checkpoint writes for a problem.
-    final_completions = {}
-    for evaluation in evaluations:
-        if with_tables and summary is not None and evaluation.checkpoint == summary.final:
-            responses = _responses(run, evaluation, "text", "extracted", "correct")
-            greedy = [response for response in responses if response.temperature == 0]
-            final_completions = {response.problem.id: response for response in greedy}
     config_text = run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None
+    final = [each for each in evaluations if with_tables and summary is not None and each.checkpoint == summary.final]
     inputs = ReportInputs(
         run_name=run.path.resolve().name,
         provenance=provenance,
@@ -154,7 +142,12 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         evaluations=evaluations,
         summary=summary,
         tables=_read_tables(run, summary) if summary is not None and with_tables else None,
-        final_completions=final_completions,
+        final_completions={
+            response.problem.id: response
+            for evaluation in final
+            for response in _responses(run, evaluation, "text", "extracted", "correct")
+            if response.temperature == 0
+        },
     )
     return _with_changes(run, inputs)
 
@@ -167,61 +160,52 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
         return inputs
     columns = ("question", "correct", "completion_ids", "entropy")
     groups = [_responses(run, evaluation, *columns) for evaluation in (first, last)]
-    greedy = [{one.problem.id: one for one in responses if one.temperature == 0} for responses in groups]
-    shared = [(one, greedy[1][name]) for name, one in greedy[0].items() if name in greedy[1]]
 
-    def mean_change(value: Callable[[Response], float | None], low: float) -> Estimate | None:
-        """Return the difference of a value of the greedy answers, over the problems where both are known."""
-        pairs = [(value(before), value(after)) for before, after in shared]
-        known = [(before, after) for before, after in pairs if before is not None and after is not None]
-        if len(known) < 2:
-            return None
-        return paired_difference(*map(list, zip(*known, strict=True)), confidence=confidence, bounds=(-low, low))[0]
+    def change(
+        value: Callable[[Sequence[Response]], float | None], bound: float, *, is_greedy: bool = True
+    ) -> Estimate | None:
+        """Return the difference of a value of a problem's answers, over the problems where both are known."""
+        before, after = (
+            {
+                problem: known
+                for problem, own in by_problem(each for each in group if (each.temperature == 0) == is_greedy).items()
+                if (known := value(own)) is not None
+            }
+            for group in groups
+        )
+        both = [problem for problem in before if problem in after]
+        pair = [before[problem] for problem in both], [after[problem] for problem in both]
+        return paired_difference(*pair, confidence=confidence, bounds=(-bound, bound))[0] if len(both) > 1 else None
 
-    def change(k: int, *, is_greedy: bool) -> Estimate | None:
-        """Return the difference of pass@k over the problems of which both have k answers; of one answer, accuracy's."""
-        rates = []
-        for responses in groups:
-            answers = by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
-            right = {name: sum(bool(answer.correct) for answer in own) for name, own in answers.items()}
-            rates.append({name: pass_at_k(len(own), right[name], k) for name, own in answers.items() if len(own) >= k})
-        # Paired: the problems of both.
-        both = [name for name in rates[0] if name in rates[1]]
-        pairs = [[rate[name] for name in both] for rate in rates]
-        return paired_difference(*pairs, confidence=confidence, bounds=(-1.0, 1.0))[0]
+    # Of k samples the chance of a right one; of the greedy answer itself accuracy, length and entropy.
+    def pass_at(own: Sequence[Response]) -> float | None:
+        return pass_at_k(len(own), sum(bool(answer.correct) for answer in own), k) if len(own) >= k else None
 
     return replace(
         inputs,
-        example=next((" ".join((one.problem.question or "").split()) for one, _ in shared), ""),
-        greedy_change=change(1, is_greedy=True),
-        pass_change=change(k, is_greedy=False) if k else None,
-        length_change=mean_change(lambda one: len(one.completion_ids or ()) or None, math.inf),
-        entropy_change=mean_change(lambda one: one.entropy, math.inf),
+        example=" ".join((groups[0][0].problem.question or "").split()) if groups[0] else "",
+        greedy_change=change(lambda own: float(bool(own[0].correct)), 1.0),
+        pass_change=change(pass_at, 1.0, is_greedy=False) if k else None,
+        length_change=change(lambda own: len(own[0].completion_ids or ()) or None, math.inf),
+        entropy_change=change(lambda own: own[0].entropy, math.inf),
     )
-
-
-_CLASSES = ("ForCausalLM", "LMHeadModel")
 
 
 def model_words(folder: Path) -> str:
     """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
+    num = 0
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        names = config.get("architectures") or [config.get("model_type") or ""]
-        num = sum(map(_num_parameters, folder.glob("*.safetensors")))
+        # The header of a file of weights has the shape of each.
+        for path in folder.glob("*.safetensors"):
+            with path.open("rb") as stream:
+                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+            num += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     except (OSError, ValueError):
         return ""
-    name = str(names[0])
-    for end in _CLASSES:
-        name = name.removesuffix(end)
+    names = config.get("architectures") or [config.get("model_type") or ""]
+    name = str(names[0]).removesuffix("ForCausalLM").removesuffix("LMHeadModel")
     return f"{name} model of {num:,} parameters" if num else f"{name} model"
-
-
-def _num_parameters(path: Path) -> int:
-    """Return how many numbers a file of weights has, from its header."""
-    with path.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
 def task_words(config_text: str) -> str:
@@ -260,17 +244,19 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
 
 def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
     """Return the tables that were written with the summary."""
-    directory = run.probe_path
+
+    def table(name: str, schema: pa.Schema) -> pa.Table:
+        return read_table(run.probe_path / f"{name}.parquet", schema)
 
     def optional(name: str, schema: pa.Schema) -> pa.Table | None:
-        return read_table(directory / name, schema) if name in summary.tables else None
+        return table(name, schema) if f"{name}.parquet" in summary.tables else None
 
     return ProbeTables(
-        sequences=read_table(directory / "sequences.parquet", SEQUENCES_SCHEMA),
-        tokens=read_table(directory / "tokens.parquet", TOKENS_SCHEMA),
-        topk=optional("topk.parquet", TOPK_SCHEMA),
-        spikes=optional("spikes.parquet", SPIKES_SCHEMA),
-        interventions=optional("interventions.parquet", INTERVENTIONS_SCHEMA),
+        sequences=table("sequences", SEQUENCES_SCHEMA),
+        tokens=table("tokens", TOKENS_SCHEMA),
+        topk=optional("topk", TOPK_SCHEMA),
+        spikes=optional("spikes", SPIKES_SCHEMA),
+        interventions=optional("interventions", INTERVENTIONS_SCHEMA),
     )
 
 

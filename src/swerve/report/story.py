@@ -16,22 +16,22 @@ from swerve.report.format import (
     count,
     joined_digits,
     number,
-    number_interval,
     percent,
     percent_interval,
     points,
     points_interval,
+    sentence_case,
     signed_interval,
 )
-from swerve.report.names import METHODS, divergence_name, named, population_title, selector_word
+from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, SHARE, Rows
-from swerve.report.topics.causes import spike_effect_rows
-from swerve.report.topics.dose import dose_rows, least_dose
+from swerve.report.rows import NATS, SHARE
+from swerve.report.topics.causes import headline, spike_effect_rows
+from swerve.report.topics.dose import dose_rows, dose_sentence, least_dose
 from swerve.report.topics.outcome import accuracies
-from swerve.report.topics.spikes import density_rows
-from swerve.report.topics.topic import along_training
+from swerve.report.topics.spikes import density_rows, null_sentence
+from swerve.report.topics.topic import by_checkpoint
 from swerve.report.topics.where import claim_rows
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
@@ -82,150 +82,132 @@ def lead(inputs: ReportInputs) -> str:
 
 def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
     """Yield what the run shows, each verdict with interval, n and null; what was not measured is left out."""
-    for write in (_accuracy, _place, _cause, _dose, _manner, _doubt):
-        verdict = write(inputs)
-        if verdict is not None:
-            yield verdict
+    yield from _accuracy(inputs)
+    if inputs.summary is not None:
+        yield from _place(inputs.summary)
+        yield from _cause(inputs.summary)
+        yield from _dose(inputs.summary)
+    yield from _manner(inputs)
+    yield from _doubt(inputs)
 
 
-def _accuracy(inputs: ReportInputs) -> Verdict | None:
+def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
     """Say whether it became better at the task."""
-    measured, summary = accuracies(inputs), inputs.summary
+    measured, test = accuracies(inputs), None if inputs.summary is None else inputs.summary.mcnemar
     if measured is None:
-        return None
-    first, last, word = percent(measured.first.mean), percent(measured.last.mean), "Not compared"
+        return
+    word = "Not compared"
     text = f"{percent_interval(measured.last)} after, on {measured.problems}; the difference was not measured."
     if measured.difference is not None:
         words = {"above": "Better at the task", "below": "Worse at the task", SAME: "No change of accuracy is shown"}
         word = words[compared(measured.difference, 0.0)]
         text = f"{points_interval(measured.difference)} points, on {measured.problems}, paired. Null: no change."
-    title = f"{word}: {first} to {last} right."
-    test = None if summary is None else summary.mcnemar
     if test is not None:
         text += (
             f" Of {count(test.num)} problems {count(test.num_second_only)} became right and "
             f"{count(test.num_first_only)} wrong."
         )
-    rows = Rows(
+    rows = by_checkpoint(
+        inputs,
+        inputs.of_last_stage,
+        {"greedy": (SHARE, "greedy.accuracy"), "sampled": (SHARE, "sampled.accuracy")},
         id="verdict-accuracy",
         title="Accuracy",
-        columns={"greedy": SHARE, "sampled": SHARE},
-        rows=tuple((each.checkpoint, each.greedy.accuracy, each.sampled.accuracy) for each in inputs.of_last_stage),
-        plots=(along_training(inputs, [each.checkpoint for each in inputs.of_last_stage]),),
     )
-    return Verdict(title=title, text=text, rows=rows.kept)
+    title = f"{word}: {percent(measured.first.mean)} to {percent(measured.last.mean)} right."
+    yield Verdict(title=title, text=text, rows=rows.kept)
 
 
-def _place(inputs: ReportInputs) -> Verdict | None:
+def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say where the divergence falls, against all nulls."""
-    summary = inputs.summary
-    claim = None if summary is None else summary.claim("top", "first_wrong") or summary.claim("share", "uncertain")
-    if summary is None or claim is None:
-        return None
-    what, where = f"{divergence_name(summary)} of `{summary.final}`", "is highest on the first wrong token"
-    of = f"of {count(summary.num_rollouts)} rollouts"
+    claim = summary.claim("top", "first_wrong") or summary.claim("share", "uncertain")
+    if claim is None:
+        return
+    where, of = "is highest on the first wrong token", f"of {count(summary.num_rollouts)} rollouts"
     if claim.figure == "share":
         where, of = "falls on the fifth of the tokens where the reference is least certain", "of the divergence"
     verdict = "that stands against every null" if claim.stands else "that alone says little of training"
-    return Verdict(
-        title=f"{what} {where} in {percent(claim.estimate.mean)} {of}: {verdict}.",
+    mean = summary.final_divergence
+    size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
+    yield Verdict(
+        title=f"{divergence_name(summary)} of `{summary.final}` {where} in {percent(claim.estimate.mean)} {of}: "
+        f"{verdict}.",
         text=f"{percent_interval(claim.estimate)}; {claim.verdict} (paired over problems). Noise is the reference with "
-        f"random changes of its weights that move it as far{_size(summary)}.",
+        f"random changes of its weights that move it as far{size}.",
         rows=claim_rows(claim, summary).kept,
     )
 
 
-def _size(summary: ProbeSummary) -> str:
-    mean = summary.final_divergence
-    return "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
-
-
-def _cause(inputs: ReportInputs) -> Verdict | None:
+def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say whether the token at the spike decides the answer, and whether another would, too."""
-    summary = inputs.summary
-    spike = None if summary is None or summary.causal is None else summary.causal.selection("spike")
-    if summary is None or summary.causal is None or spike is None or spike.effect is None:
-        return None
-    final, reference = f"`{summary.final}`", f"`{summary.reference}`"
-    other = spike.alternative_effect
-    by = points(spike.effect.mean)
-    title = f"Forced at the spike, the token of {final} changes the success of {reference} by {by} points"
-    if not spike.effect.excludes(0):
-        title = f"Forcing the token of {final} at the spike is not shown to change the success of {reference}"
-    elif other is not None:
-        title += f"; a token of neither model, by {points(other.mean)}"
-    text = (
-        f"From {percent(spike.reference.success)} to {percent(spike.checkpoint.success)} right, "
-        f"{points_interval(spike.effect)} points, {count(spike.num_rollouts)} rollouts of "
-        f"{count(summary.causal.num_continuations)} continuations. "
-    )
-    if spike.headline is None:
-        text += "Whether another token there does as much was not measured."
+    spike = None if summary.causal is None else summary.causal.selection("spike")
+    if summary.causal is None or spike is None or spike.effect is None:
+        return
+    title = f"Forcing the token of `{summary.final}` at the spike "
+    if spike.effect.excludes(0):
+        title += f"changes the success of `{summary.reference}` by {points(spike.effect.mean)} points"
+        if spike.alternative_effect is not None:
+            title += f"; a token of neither model, by {points(spike.alternative_effect.mean)}"
     else:
-        word = {"above": "does more than", "below": "does less than", SAME: f"is {SAME}"}
-        text += (
-            f"It {word[compared(spike.headline, 0.0)]} the token of neither model: "
-            f"{points_interval(spike.headline)} points between them, where the two models' tokens differ. "
-            "Null: no difference."
-        )
-    return Verdict(title=f"{title}.", text=text, rows=spike_effect_rows(summary).kept)
-
-
-def _dose(inputs: ReportInputs) -> Verdict | None:
-    """Say how few tokens carry the change."""
-    summary = inputs.summary
-    directions = () if summary is None or summary.cross_sampling is None else summary.cross_sampling.directions
-    entry = directions[0] if directions else None
-    dose = None if summary is None or entry is None else least_dose(entry, summary.divergence)
-    if summary is None or summary.cross_sampling is None or entry is None or dose is None:
-        return None
-    if entry.base is None or entry.other is None or entry.gap is None or not entry.gap.excludes(0):
-        return None
-    selector, point = dose
-    if point.recovered is None:
-        return None
-    into = entry.direction == "checkpoint_into_reference"
-    writer, giver = (summary.reference, summary.final) if into else (summary.final, summary.reference)
-    random = next((one.points for one in entry.selectors if one.selector == "random"), ())
-    same = next((one.accuracy for one in random if one.budget == point.budget), None)
-    null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
-    share, recovered = percent(point.share_swapped), percent(point.recovered.mean)
-    problems = f"{count(summary.cross_sampling.num_problems)} problems that were not selected"
-    return Verdict(
-        title=f"{share} of the tokens recover {recovered} of the difference.",
-        text=f"`{writer}` writes and takes the token of `{giver}` where {selector_word(selector.selector)} is highest: "
-        f"from {percent(entry.base.mean)} to {percent_interval(point.accuracy)} right on {problems}; `{giver}` alone "
-        f"{percent(entry.other.mean)}.{null}",
-        rows=dose_rows(entry, summary).kept,
+        title += f"is not shown to change the success of `{summary.reference}`"
+    yield Verdict(
+        title=f"{title}.",
+        text=f"From {percent(spike.reference.success)} to {percent(spike.checkpoint.success)} right, "
+        f"{points_interval(spike.effect)} points, {count(spike.num_rollouts)} rollouts of "
+        f"{count(summary.causal.num_continuations)} continuations. {headline(summary)} Null: no difference.",
+        rows=spike_effect_rows(summary).kept,
     )
 
 
-def _manner(inputs: ReportInputs) -> Verdict | None:
+def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
+    """Say how few tokens carry the change."""
+    crossing = summary.cross_sampling
+    if crossing is None:
+        return
+    for entry in crossing.directions[:1]:
+        dose = least_dose(entry, summary.divergence)
+        if dose is None or entry.gap is None or not entry.gap.excludes(0):
+            return
+        _, point = dose
+        random = (each for selector in entry.selectors if selector.selector == "random" for each in selector.points)
+        same = next((each.accuracy for each in random if each.budget == point.budget), None)
+        null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
+        yield Verdict(
+            title=f"{percent(point.share_swapped)} of the tokens recover {percent_interval(point.recovered)} of the "
+            "difference.",
+            text=f"{dose_sentence(entry, summary)} On {count(crossing.num_problems)} problems that were "
+            f"not selected.{null}",
+            rows=dose_rows(entry, summary).kept,
+        )
+
+
+def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
     """Say what else changed in its answers: certainty and length."""
     entropy, length, first, last = inputs.entropy_change, inputs.length_change, inputs.reference, inputs.final
     if entropy is None or length is None or first is None or last is None:
-        return None
-    before, after = first.greedy.entropy, last.greedy.entropy
-    if before is None or after is None:
-        return None
+        return
     sure = {"above": "Less sure", "below": "Surer", SAME: "As sure as before"}[compared(entropy, 0.0)]
     long = {"above": "longer", "below": "shorter", SAME: "not shown to be longer or shorter"}[compared(length, 0.0)]
     if length.mean == 0:
         long = "answers as long as before"
-    rows = Rows(
-        id="verdict-entropy",
-        title="Entropy of a token of its own answers",
-        columns={"Entropy": NATS},
-        rows=tuple((each.checkpoint, each.greedy.entropy) for each in inputs.of_last_stage),
-        plots=(along_training(inputs, [each.checkpoint for each in inputs.of_last_stage]),),
+
+    # Means without intervals: that of the paired difference stands before them.
+    before, after = (
+        NATS.text(None if each.greedy.entropy is None else each.greedy.entropy.mean) for each in (first, last)
     )
-    return Verdict(
+    unread, once = (percent(_unanswered(each)) for each in (last, first))
+    yield Verdict(
         title=f"{sure}, {long}.",
-        text=f"Entropy {signed_interval(entropy)} nats per token ({number(before.mean)} to {number(after.mean)}), "
-        f"length {signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. "
-        f"{percent(_unanswered(last))} of its answers could not be read, {percent(_unanswered(first))} before. "
-        "Null: no change.",
-        rows=rows,
+        text=f"Entropy {signed_interval(entropy)} nats per token ({before} to {after}), length "
+        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. {unread} of its "
+        f"answers could not be read, {once} before. Null: no change.",
+        rows=by_checkpoint(
+            inputs,
+            inputs.of_last_stage,
+            {"Entropy": (NATS, "greedy.entropy")},
+            id="verdict-entropy",
+            title="Entropy of a token of its own answers",
+        ),
     )
 
 
@@ -234,32 +216,21 @@ def _unanswered(evaluation: Evaluation) -> float | None:
     return evaluation.num_unanswered / total if total else None
 
 
-def _doubt(inputs: ReportInputs) -> Verdict | None:
+def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:
     """Say how much of all this chance would say too."""
-    summary = inputs.summary
-    chance = false_by_chance(
-        num_intervals(*inputs.evaluations, *([] if summary is None else [summary])), inputs.confidence
-    )
-    if not chance:
-        return None
-    rule = None if summary is None else summary.rule
-    null = None if summary is None or rule is None else summary.false_discoveries(summary.divergence, rule.method)
-    rate = None if summary is None or rule is None else summary.spikes_per_1000(rule)
-    if summary is None or rule is None or null is None or null.per_1000_tokens is None or rate is None:
-        return Verdict(title="How sure: some of these intervals miss.", text=chance)
-    name, itself = named(METHODS, rule.method), f"{summary.reference} against itself"
-    return Verdict(
-        title=f"Trust the height of a spike, not the number of spikes: {name} finds {number(rate)} in 1,000 tokens, "
-        f"and {number(null.per_1000_tokens.mean)} where nothing changed.",
-        text=f"Where nothing changed: {itself}, {number_interval(null.per_1000_tokens)} in "
-        f"{count(null.num_tokens)} tokens. {chance}",
-        rows=density_rows(summary).kept,
-    )
+    summaries = () if inputs.summary is None else (inputs.summary,)
+    chance = false_by_chance(num_intervals(*inputs.evaluations, *summaries), inputs.confidence)
+    spikes = [(said, density_rows(summary).kept) for summary in summaries if (said := null_sentence(summary))]
+    if chance and not spikes:
+        yield Verdict(title="How sure: some of these intervals miss.", text=chance)
+    for said, rows in spikes if chance else ():
+        title = "Trust the height of a spike, not the number of spikes."
+        yield Verdict(title=title, text=f"{said} {chance}", rows=rows)
 
 
 def notes(inputs: ReportInputs) -> tuple[str, ...]:
     """Return what limits all findings."""
-    return () if inputs.summary is None else tuple(f"{note[:1].upper()}{note[1:]}." for note in inputs.summary.notes)
+    return () if inputs.summary is None else tuple(f"{sentence_case(note)}." for note in inputs.summary.notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,16 +258,11 @@ def provenance(inputs: ReportInputs) -> Provenance:
         recorded |= {"reference": inputs.summary.reference, "compared": ", ".join(inputs.summary.checkpoints)}
 
     # The line has what people ask for first.
-    seconds = inputs.provenance.get("seconds")
-    parts = [
-        format_duration(seconds) if isinstance(seconds, int | float) and seconds else "",
-        recorded.get("machine", ""),
-        *(f"{name} {recorded[f'{name} version']}" for name in ("swerve", "torch") if f"{name} version" in recorded),
-        f"seed {recorded['seed']}" if "seed" in recorded else "",
-        recorded.get("command", ""),
-    ]
-    date = recorded.get("date", "")[:10]
-    return Provenance(date=date, line=", ".join(filter(None, [date, *parts])), rows=tuple(recorded.items()))
+    date, seconds = recorded.get("date", "")[:10], inputs.provenance.get("seconds")
+    took = format_duration(seconds) if isinstance(seconds, int | float) and seconds else ""
+    names = {"machine": "", "swerve version": "swerve ", "torch version": "torch ", "seed": "seed ", "command": ""}
+    parts = [date, took, *(f"{name}{recorded[key]}" for key, name in names.items() if key in recorded)]
+    return Provenance(date=date, line=", ".join(filter(None, parts)), rows=tuple(recorded.items()))
 
 
 TERMS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, Swaps, SwapSelection
+from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.format import SAME, compared, count, listed, points_interval, signed_interval
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
@@ -15,12 +15,12 @@ _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _headline(summary)
+    yield headline(summary)
     yield _effect(summary)
     yield from (_prediction(entry, rate=1 - summary.confidence) for entry in summary.prediction)
 
 
-def _headline(summary: ProbeSummary) -> str:
+def headline(summary: ProbeSummary) -> str:
     """Say what the checkpoint's token does that another at the same place does not."""
     spike, final = _at_spike(summary), summary.final
     if spike is None or spike.headline is None:
@@ -39,34 +39,36 @@ def _effect(summary: ProbeSummary) -> str:
     spike = _at_spike(summary)
     if summary.causal is None or spike is None or spike.effect is None:
         return ""
-    sentence = (
+    other = spike.alternative_effect
+    parts = [
         f"In place of the rollout's own token at the top spike, the token of {summary.final} changes how often "
         f"{summary.reference} ends right by {points_interval(spike.effect)} points"
-    )
-    if spike.alternative_effect is not None:
-        sentence += f", the third token by {points_interval(spike.alternative_effect)}"
-    return f"{sentence}; {'; '.join(_control(name, summary.causal) for name in _CONTROLS)}."
+        f"{'' if other is None else f', the third token by {points_interval(other)}'}"
+    ]
+
+    # The same swap at control positions, and by how much less it does there, paired over problems.
+    policies = summary.causal.by_policy[:1]
+    below = {entry.control: entry.difference for policy in policies for entry in policy.differences}
+    for name in _CONTROLS:
+        control, difference = summary.causal.selection(name), below.get(name)
+        if control is None:
+            parts.append(f"{name} positions were not measured")
+            continue
+        if control.effect is None:
+            parts.append(f"at {name} positions both models choose the same token, so nothing is swapped")
+            continue
+        same, said = control.num_positions - control.num_different, f"at {name} positions by "
+        said += points_interval(control.effect)
+        said += f" (the same token at {count(same)} of {count(control.num_positions)})" if same else ""
+        if difference is not None:
+            said += f", which is {points_interval(difference)} below the spike"
+            said += "" if difference.excludes(0) else ", so the spike is not distinguishable from them"
+        parts.append(said)
+    return f"{'; '.join(parts)}."
 
 
 def _at_spike(summary: ProbeSummary) -> SwapSelection | None:
     return None if summary.causal is None else summary.causal.selection("spike")
-
-
-def _control(name: SwapPositions, swaps: Swaps) -> str:
-    """Say what the same swap does at control positions, and by how much less, paired over problems."""
-    control = swaps.selection(name)
-    if control is None:
-        return f"{name} positions were not measured"
-    if control.effect is None:
-        return f"at {name} positions both models choose the same token, so nothing is swapped"
-    same = control.num_positions - control.num_different
-    trivial = f" (the same token at {count(same)} of {count(control.num_positions)})" if same else ""
-    said = f"at {name} positions by {points_interval(control.effect)}{trivial}"
-    pairs = [entry for policy in swaps.by_policy[:1] for entry in policy.differences if entry.control == name]
-    if not pairs or (difference := pairs[0].difference) is None:
-        return said
-    shown = "" if difference.excludes(0) else ", so the spike is not distinguishable from them"
-    return f"{said}, which is {points_interval(difference)} below the spike{shown}"
 
 
 _LEAST_POSITIONS = 15
@@ -75,23 +77,18 @@ _LEAST_POSITIONS = 15
 
 def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
-    measured = {selector_word(score.selector): score.spearman for score in entry.selectors if score.spearman}
+    measured = [score for score in entry.selectors if score.spearman is not None]
     if not measured or entry.num_positions < _LEAST_POSITIONS:
         return ""
-    shown = [
-        selector_word(score.selector)
-        for score in entry.selectors
-        if score.p_adjusted is not None and score.p_adjusted <= rate
-    ]
     where = f"At the {count(entry.num_positions)} swapped positions where the two models' tokens differ"
-    if entry.policy == "checkpoint":
-        where += ", continued by the checkpoint"
+    where += ", continued by the checkpoint" if entry.policy == "checkpoint" else ""
 
     # Scores whose interval is above or below zero; the best of several has no interval of its own.
-    sides = {
-        "larger": [name for name, rho in measured.items() if name in shown and rho.low > 0],
-        "smaller": [name for name, rho in measured.items() if name in shown and rho.high < 0],
-    }
+    sides: dict[str, list[str]] = {"larger": [], "smaller": []}
+    for score in measured:
+        rho, p = score.spearman, score.p_adjusted
+        if rho is not None and rho.excludes(0) and p is not None and p <= rate:
+            sides["larger" if rho.mean > 0 else "smaller"].append(selector_word(score.selector))
     said = [f"{listed(names)} with {side} effects" for side, names in sides.items() if names]
     if not said:
         return f"{where}, none of {count(len(measured))} scores is shown to go with the size of the effect."

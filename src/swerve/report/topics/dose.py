@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from swerve.artifacts.probe_causes import (
     CrossSamplingDirection,
@@ -14,70 +15,63 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.estimates import Estimate
 from swerve.report.format import count, number, percent, percent_interval, points_interval
 from swerve.report.names import SELECTORS, direction_title, named, selector_word
-from swerve.report.rows import COUNT, POINTS, SHARE, Cell, Curves, Dots, Rows
-from swerve.report.topics.topic import FigureSpec, Topic, of_probe
+from swerve.report.rows import COUNT, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
 
 _GAP = replace(SHARE, axis="% of the gap", low=-math.inf, high=math.inf)
 """A share of the gap between two models, which may be more than all of it."""
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield from _doses(summary)
-    yield _pivot_sentence(summary)
-
-
-def _pivot_sentence(summary: ProbeSummary) -> str:
-    """Say how many single tokens, or sentences, decide the outcome; empty where none were searched."""
+    """Yield what few tokens of the other model recover, and how many single tokens or sentences decide the outcome."""
+    for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
+        yield dose_sentence(entry, summary)
     pivots = summary.pivots
     if pivots is None:
-        return ""
-    units = "single tokens" if pivots.unit == "token" else "sentences"
-    spike, on = pivots.on_spike, ""
+        return
+    spike, breaks = pivots.on_spike, pivots.breaks
+    said = (
+        f"Along {count(pivots.num_rollouts)} rollouts a search found {count(pivots.num_pivots)} "
+        f"{'single tokens' if pivots.unit == 'token' else 'sentences'} that change the success by "
+        f"{percent(pivots.gap)} or more. Fresh continuations confirm {count(pivots.num_confirmed)} of them, at most "
+        f"{number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average."
+    )
     if spike is not None and spike.share is not None:
-        on = f" {percent_interval(spike.share)} of those found are on a spike (by chance {percent(spike.chance)})."
-    return (
-        f"Along {count(pivots.num_rollouts)} rollouts a search found {count(pivots.num_pivots)} {units} that change "
-        f"the success by {percent(pivots.gap)} or more. Fresh continuations confirm {count(pivots.num_confirmed)} of "
-        f"them, at most {number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average.{on}"
-        f"{_break_sentence(pivots)}"
-    )
+        said += f" {percent_interval(spike.share)} of those found are on a spike (by chance {percent(spike.chance)})."
+
+    # Whether the highest divergence is where the chance of a right answer falls for good.
+    if breaks.top_divergence is not None and breaks.top_entropy is not None:
+        said += (
+            f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pivots.unit}. It has "
+            f"the highest divergence in {percent_interval(breaks.top_divergence.share)} of them (by chance "
+            f"{percent(breaks.top_divergence.chance)}) and the reference's highest entropy in "
+            f"{percent_interval(breaks.top_entropy.share)}, a difference of {points_interval(breaks.above_entropy)} "
+            "points."
+        )
+    yield said
 
 
-def _break_sentence(pivots: Pivots) -> str:
-    """Say whether the highest divergence is where the chance of a right answer falls for good."""
-    breaks = pivots.breaks
-    divergence, entropy = breaks.top_divergence, breaks.top_entropy
-    if divergence is None or entropy is None:
+def dose_sentence(entry: CrossSamplingDirection, summary: ProbeSummary) -> str:
+    """Say what few tokens of the other model recover; empty where that was not measured."""
+    title, dose, gap = direction_title(entry.direction, summary), least_dose(entry, summary.divergence), entry.gap
+    if gap is not None and not gap.excludes(0):
+        return f"{title}: the two models alone are not distinguishable ({points_interval(gap)}): nothing to recover."
+    if gap is None or dose is None:
         return ""
-    return (
-        f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pivots.unit}. It has the "
-        f"highest divergence in {percent_interval(divergence.share)} of them (by chance {percent(divergence.chance)}) "
-        f"and the reference's highest entropy in {percent_interval(entropy.share)}, a difference of "
-        f"{points_interval(breaks.above_entropy)} points."
+    selector, point = dose
+    said = (
+        f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the tokens, "
+        f"accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, which is "
+        f"{percent_interval(point.recovered)} of the gap to {percent_interval(entry.other)}"
     )
-
-
-def _doses(summary: ProbeSummary) -> Iterator[str]:
-    """Yield what few tokens of the other model recover."""
-    for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
-        title, dose = direction_title(entry.direction, summary), least_dose(entry, summary.divergence)
-        if entry.gap is None or entry.base is None or entry.other is None:
-            continue
-        if not entry.gap.excludes(0):
-            yield (
-                f"{title}: the two models alone are not distinguishable ({points_interval(entry.gap)}), so nothing can "
-                "be recovered."
-            )
-        elif dose is not None:
-            selector, point = dose
-            yield (
-                f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the "
-                f"tokens, accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, "
-                f"which is {percent_interval(point.recovered)} of the gap to {percent_interval(entry.other)}"
-                f"{_against_random(selector)}."
-            )
+    more = selector.auc_over_random
+    if more is not None:
+        shown = "" if more.excludes(0) else ", so the two are not distinguishable"
+        said += f"; over all budgets it recovers {percent_interval(more)} of the gap more than random choice{shown}"
+    return f"{said}."
 
 
 def least_dose(
@@ -91,19 +85,10 @@ def least_dose(
     return None
 
 
-def _against_random(selector: CrossSamplingSelector) -> str:
-    more = selector.auc_over_random
-    if more is None:
-        return ""
-    shown = "" if more.excludes(0) else ", so the two are not distinguishable"
-    return f"; over all budgets it recovers {percent_interval(more)} of the gap more than random choice{shown}"
-
-
 def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
     """Return accuracy against the share of tokens that are the other model's, a column for each score that chooses."""
-    base, other = summary.reference, summary.final
-    if entry.direction != "checkpoint_into_reference":
-        base, other = other, base
+    into = entry.direction == "checkpoint_into_reference"
+    base, other = (summary.reference, summary.final) if into else (summary.final, summary.reference)
     points = {
         (named(SELECTORS, selector.selector), point.share_swapped): point.accuracy
         for selector in entry.selectors
@@ -113,7 +98,7 @@ def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
     shares = sorted({0.0, *(share for _, share in points)})
     levels = {f"{base} alone": entry.base, f"{other} alone": entry.other}
     return Rows(
-        id="dose_response" if entry.direction == "checkpoint_into_reference" else "dose_response_back",
+        id="dose_response" if into else "dose_response_back",
         title=f"Accuracy of {direction_title(entry.direction, summary)}",
         first="Tokens swapped",
         columns=dict.fromkeys(names, SHARE),
@@ -137,22 +122,26 @@ def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
 def _gap_rows(entry: CrossSamplingDirection, summary: ProbeSummary, *, num_problems: int) -> Rows:
     """Return how much of the gap between the two models each score recovers, over all budgets and at each."""
     budgets = sorted({point.budget for selector in entry.selectors for point in selector.points})
-    rows: list[tuple[Cell, ...]] = []
-    for selector in entry.selectors:
-        recovered = {point.budget: point.recovered for point in selector.points}
-        name = named(SELECTORS, selector.selector)
-        rows.append((name, selector.auc, selector.auc_over_random, *map(recovered.get, budgets)))
-    return Rows(
+    return rows_of(
+        entry.selectors,
+        {
+            "Over all budgets": (_GAP, "auc"),
+            "Over random": (_GAP, "auc_over_random"),
+            **{f"At {100 * budget:g}%": (_GAP, partial(_recovered, budget=budget)) for budget in budgets},
+        },
+        name=lambda selector: named(SELECTORS, selector.selector),
         id=f"gap_{entry.direction}",
         title=f"Share of the gap recovered: {direction_title(entry.direction, summary)}",
         first="Score",
-        columns=dict.fromkeys(("Over all budgets", "Over random", *(f"At {100 * each:g}%" for each in budgets)), _GAP),
-        rows=tuple(rows),
         note=f"The gap between the two models is {points_interval(entry.gap)} points, on "
         f"{count(num_problems)} problems that were not selected. "
         f"Over all budgets: the mean up to {percent(entry.largest_common_share)} of the tokens.",
         plots=(Dots(column="Over all budgets", at=0, greys=(SELECTORS["random"],)),),
     )
+
+
+def _recovered(selector: CrossSamplingSelector, *, budget: float) -> Estimate | None:
+    return next((point.recovered for point in selector.points if point.budget == budget), None)
 
 
 def _pivot_rows(pivots: Pivots) -> Rows:

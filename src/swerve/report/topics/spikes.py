@@ -22,7 +22,7 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _area(summary)
     yield _selectors(summary)
     yield _rule(summary)
-    yield _null(summary)
+    yield null_sentence(summary)
 
 
 def _top_spikes(summary: ProbeSummary) -> str:
@@ -77,7 +77,7 @@ def _rule(summary: ProbeSummary) -> str:
     )
 
 
-def _null(summary: ProbeSummary) -> str:
+def null_sentence(summary: ProbeSummary) -> str:
     """Say what the headline method finds between two runs of one model, where there is nothing to find."""
     null = summary.false_discoveries(summary.divergence, summary.spike_method)
     if null is None or null.per_1000_tokens is None:
@@ -86,7 +86,7 @@ def _null(summary: ProbeSummary) -> str:
     there = "" if density is None else f", and {number(density)} at {summary.final}"
     return (
         f"Of 1,000 tokens {named(METHODS, summary.spike_method)} calls {number_interval(null.per_1000_tokens)} spikes "
-        f"between two runs of one model, where every spike is false{there}."
+        f"between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false{there}."
     )
 
 

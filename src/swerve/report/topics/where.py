@@ -37,73 +37,59 @@ _MAX_CURVES = 4
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _null_note(summary)
-    for of in ("third", "style", "uncertain", "good"):
-        claim = summary.claim("share", of)
-        yield "" if claim is None else f"{claim.name}: {claim_words(claim)}."
-    yield _categories(summary)
-    yield _ranks(summary)
+    """Yield what the noise is, and what the divergence of thirds, categories and ranks is set against it."""
+    noise = summary.noise_models
+    if noise is not None and noise.scales:
+        norms, means = ((number(min(values)), number(max(values))) for values in (noise.scales, noise.means))
+        yield (
+            f"Matched noise is {count(len(noise.scales))} models that are as far from {summary.reference} as "
+            f"{summary.final} in random directions (mean {divergence_name(summary)} {' to '.join(means)}), for which "
+            f"they need {' to '.join(norms)} times the norm of what training changed."
+        )
+    elif noise is not None:
+        yield f"Noise of the same size was not measured: {noise.not_measured}."
+    claims = (summary.claim("share", of) for of in ("third", "style", "uncertain", "good"))
+    yield from (f"{claim.name}: {claim_words(claim)}." for claim in claims if claim is not None)
 
-
-def _categories(summary: ProbeSummary) -> str:
-    """Say which categories have more or less of the divergence than by any null."""
-    claims = [claim for claim in summary.claims if claim.of == "category"]
-    if not claims:
-        return ""
-    words = {1: "more", -1: "less"}
+    # Of many categories those that no null explains.
+    categories = [claim for claim in summary.claims if claim.of == "category"]
     beyond = [
-        f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)} ({words[claim.nulls[0].side]})"
-        for claim in claims
+        f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)} "
+        f"({'more' if claim.nulls[0].side > 0 else 'less'})"
+        for claim in categories
         if claim.stands
     ]
-    against = listed([NULL_NAMES[null.null] for null in claims[0].nulls])
-    said = f"{'these have' if beyond else 'none has'} more or less of the divergence than by {against}"
-    return f"Of {count(len(claims))} categories of tokens, {said}{f': {listed(beyond)}' if beyond else ''}."
-
-
-def _ranks(summary: ProbeSummary) -> str:
-    for entry in summary.rank_shift:
-        if entry.shift is not None and entry.writer == "checkpoint":
-            ranks = entry.rank if entry.shift == "rank" else entry.rank_ref
-            first, second, lower = (percent_interval(ranks[name].share) for name in _CLASSES)
-            return (
-                f"In its own text, {entry.checkpoint} writes the first choice of {summary.reference} at {first} of the "
-                f"tokens, its second or third at {second} and a lower one at {lower}."
-            )
-    return ""
-
-
-def _null_note(summary: ProbeSummary) -> str:
-    """Say what noise the figures are set against, or why it was not measured."""
-    noise = summary.noise_models
-    if noise is None:
-        return ""
-    if not noise.scales:
-        return f"Noise of the same size was not measured: {noise.not_measured}."
-    return (
-        f"Matched noise is {count(len(noise.scales))} models that are as far from {summary.reference} as "
-        f"{summary.final} in random directions (mean {divergence_name(summary)} {number(min(noise.means))} to "
-        f"{number(max(noise.means))}), for which they need {number(min(noise.scales))} to {number(max(noise.scales))} "
-        "times the norm of what training changed."
-    )
+    if categories:
+        against = listed([NULL_NAMES[null.null] for null in categories[0].nulls])
+        yield (
+            f"Of {count(len(categories))} categories of tokens, these have more or less of the divergence than by "
+            f"{against}: {listed(beyond or ['none'])}."
+        )
+    for shift in [shift for shift in summary.rank_shift if shift.shift is not None and shift.writer == "checkpoint"][
+        :1
+    ]:
+        ranks = shift.rank if shift.shift == "rank" else shift.rank_ref
+        first, second, lower = (percent_interval(ranks[name].share) for name in _CLASSES)
+        yield (
+            f"In its own text, {shift.checkpoint} writes the first choice of {summary.reference} at {first} of the "
+            f"tokens, its second or third at {second} and a lower one at {lower}."
+        )
 
 
 def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:
     """Return a figure about where the divergence falls and what chance, entropy and noise give, a row each."""
-    unit, change, of = {
+    unit, ahead, of = {
         "top": (SHARE, POINTS, "Share of rollouts"),
         "share": (SHARE, POINTS, "Share of the divergence"),
         "auc": (AUC, SIGNED, "AUC"),
     }[claim.figure]
+    nulls = ((_NULLS[null.null], _null_cell(null), null.difference) for null in claim.nulls)
     return Rows(
         id=f"{claim.figure}_{claim.of}",
         title=claim.name,
         first="Model or null",
-        columns={of: unit, f"{summary.final} ahead by": change},
-        rows=(
-            (summary.final, claim.estimate, None),
-            *((_NULLS[null.null], _null_cell(null), null.difference) for null in claim.nulls),
-        ),
+        columns={of: unit, f"{summary.final} ahead by": ahead},
+        rows=((summary.final, claim.estimate, None), *nulls),
         note=_nulls_note(summary),
         plots=(Dots(column=of, at=0.5 if claim.figure == "auc" else None, greys=tuple(_NULLS.values())),),
     )
