@@ -142,15 +142,16 @@ def false_by_chance(num: int, confidence: float | None) -> str:
     """Return what a number of intervals implies for how many of them miss what they are of; empty of none.
 
     >>> false_by_chance(212, 0.95)
-    'Of 212 different intervals at 95% about 11 may miss by chance; with planted truths 2.5 to 4.0% did, here 5 to 8.'
+    'Expect 5 to 8 of the 212 intervals to be wrong (2.5 to 4.0% are where the truth is planted; 11 by their level).'
     """
     if not num or confidence is None:
         return ""
     expected = round(num * (1 - confidence))
-    said = f"Of {num:,} different intervals at {100 * confidence:g}% about {expected} may miss by chance"
+    if confidence != _SIMULATED_AT:
+        return f"Expect about {expected} of the {num:,} intervals to be wrong."
     (low, high), (few, many) = (100 * rate for rate in _MISSED), (round(num * rate) for rate in _MISSED)
-    simulated = f"; with planted truths {low:.1f} to {high:.1f}% did, here {few} to {many}"
-    return f"{said}{simulated if confidence == _SIMULATED_AT else ''}."
+    where = f"{low:.1f} to {high:.1f}% are where the truth is planted; {expected} by their level"
+    return f"Expect {few} to {many} of the {num:,} intervals to be wrong ({where})."
 
 
 _SIMULATED_AT, _MISSED = 0.95, (0.025, 0.040)

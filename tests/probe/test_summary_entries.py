@@ -266,8 +266,8 @@ def test_notes_say_what_the_figures_call_for() -> None:
     ]
     control = Swaps.model_construct(selections=selections)
     assert notes(causal=control)[1] == (
-        "at 96% of the random positions rl-2 chose the reference's own token, so the control says that nothing changed "
-        "there, not what another token would do"
+        "at 96% of the random control positions rl-2 chooses the token of dpo-8, so the control says that nothing "
+        "changed there, not what another token would do"
     )
     assert notes(reselected=Estimate(mean=0.7, low=0.66, high=0.74))[-1].endswith(
         "of those selected, another draw of sampled completions would select 70% [66, 74] again"

@@ -69,7 +69,7 @@ def test_all_rows_of_a_plot_share_an_axis() -> None:
     lines = {kind: [line for line in plot.iter("line") if line.get("class") == kind] for kind in ("zero", "range own")}
     (zero,) = lines["zero"]
     texts = [text.text for text in plot.iter("text")]
-    assert texts[:4] == ["\N{MINUS SIGN}25", "0", "+25", "+75 percentage points"]
+    assert texts[:4] == ["\N{MINUS SIGN}25", "0", "+25", "+50"]
     assert {"rl-80 & co", "neither", "+50.0 (+25.0 to +75.0)"} <= set(texts)
     assert "unknown" not in texts
     # From -25 to +75 points on 98% of the width, from 1%.

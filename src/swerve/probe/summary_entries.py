@@ -250,8 +250,9 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
             said = "the control says that nothing changed there, not what another token would do"
             notes.append(
-                f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
-                f"reference's own token, so {said if entry.is_swapped else 'their effect is not measured'}"
+                f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} control positions {summary.final} "
+                f"chooses the token of {summary.reference}, so "
+                f"{said if entry.is_swapped else 'nothing was swapped there'}"
             )
 
     # What the way the rollouts were chosen does to intervals and accuracies.

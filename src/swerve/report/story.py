@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swerve.artifacts.evaluation import Evaluation
+from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
@@ -15,6 +16,7 @@ from swerve.report.format import (
     compared,
     count,
     joined_digits,
+    listed,
     number,
     percent,
     percent_interval,
@@ -64,7 +66,7 @@ def sentence(inputs: ReportInputs) -> str:
     model = f" a {inputs.model}" if inputs.model else " a model"
     return (
         f"{count(final.stage_step)} steps of {_STAGES.get(final.stage, final.stage)} took{model} "
-        f"**from {first} to {last} right** on {measured.problems}{task}{example}{shown}."
+        f"**from {first} to {last} right**, answering greedily, on {measured.problems}{task}{example}{shown}."
     )
 
 
@@ -74,9 +76,10 @@ def lead(inputs: ReportInputs) -> str:
     if summary is None or not summary.num_rollouts:
         return ""
     title = population_title(summary.population, summary)
+    start = "" if summary.is_imported else f"It started from `{summary.reference}`. "
     return (
-        f"Below is one rollout of “{title}”. The shade of a token is how far `{summary.final}` moved its prediction "
-        f"from that of `{summary.reference}`, given the same text before it."
+        f"{start}Below is one rollout of “{title}”. The shade of a token is how far `{summary.final}` moved its "
+        f"prediction from that of `{summary.reference}`, given the same text before it."
     )
 
 
@@ -123,17 +126,19 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     claim = summary.claim("top", "first_wrong") or summary.claim("share", "uncertain")
     if claim is None:
         return
-    where, of = "is highest on the first wrong token", f"of {count(summary.num_rollouts)} rollouts"
+    value, name = percent(claim.estimate.mean), divergence_name(summary)
+    where = f"In {value} of {count(summary.num_rollouts)} rollouts `{summary.final}` changed the first wrong token most"
     if claim.figure == "share":
-        where, of = "falls on the fifth of the tokens where the reference is least certain", "of the divergence"
-    verdict = "that stands against every null" if claim.stands else "that alone says little of training"
+        where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
+    verdict = f"{'more' if claim.nulls[0].side == 1 else 'less'} than every null"
+    if not claim.stands:
+        verdict = f"no more than {listed([NULL_NAMES[null.null] for null in claim.nulls if null.side != 1])}"
     mean = summary.final_divergence
     size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
     yield Verdict(
-        title=f"{divergence_name(summary)} of `{summary.final}` {where} in {percent(claim.estimate.mean)} {of}: "
-        f"{verdict}.",
-        text=f"{percent_interval(claim.estimate)}; {claim.verdict} (paired over problems). Noise is the reference with "
-        f"random changes of its weights that move it as far{size}.",
+        title=f"{where}: {verdict}.",
+        text=f"{percent_interval(claim.estimate)} by {name}; {claim.verdict} (paired over problems). Noise is the "
+        f"reference with random changes of its weights that move it as far{size}.",
         rows=claim_rows(claim, summary).kept,
     )
 
@@ -142,6 +147,8 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say whether the token at the spike decides the answer, and whether another would, too."""
     spike = None if summary.causal is None else summary.causal.selection("spike")
     if summary.causal is None or spike is None or spike.effect is None:
+        how = "it needs gold answers, or a grader by --task KIND" if summary.is_imported else "run swerve probe"
+        yield Verdict(title="Not tested for cause.", text=f"No other token was forced at the spikes: {how}.")
         return
     title = f"Forcing the token of `{summary.final}` at the spike "
     if spike.effect.excludes(0):
@@ -222,10 +229,10 @@ def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:
     chance = false_by_chance(num_intervals(*inputs.evaluations, *summaries), inputs.confidence)
     spikes = [(said, density_rows(summary).kept) for summary in summaries if (said := null_sentence(summary))]
     if chance and not spikes:
-        yield Verdict(title="How sure: some of these intervals miss.", text=chance)
+        yield Verdict(title="How sure?", text=chance)
     for said, rows in spikes if chance else ():
-        title = "Trust the height of a spike, not the number of spikes."
-        yield Verdict(title=title, text=f"{said} {chance}", rows=rows)
+        title = "How sure? Trust the height of a spike, not the number of spikes."
+        yield Verdict(title=title, text=f"{chance} {said}", rows=rows)
 
 
 def notes(inputs: ReportInputs) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from swerve.estimates import Estimate
 from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
 
-_ROW = 34
+_ROW = 37
 """Height of a row of a dot plot, in pixels: its name above its line."""
 _CURVES = 150
 _LEFT, _RIGHT = 14.0, 78.0
@@ -18,8 +18,6 @@ _LEFT, _RIGHT = 14.0, 78.0
 _LINE = 13
 _CAPTION = 24
 """Height of what stands over a plot of dots beside another: the name of its column."""
-_SHORT = 4
-"""Characters of a unit that leaves the number before it its room."""
 MANY, MAX_POINTS = 24, 400
 """Curves of more places have no dots and round numbers along their axis; of more points some are left out."""
 _MAX_NAME, _MAX_END = 50, 15
@@ -117,7 +115,9 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
     ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=band)
     heading = [_text(0, 12, plot.column)] if len(rows.plots) > 1 else []
     top = _CAPTION * len(heading)
-    height = top + _ROW * len(drawn) + 20
+    is_short = len(unit.axis) < 2
+    below = 18 if is_short else 32
+    height = top + _ROW * len(drawn) + below + 2
 
     def place(value: float) -> float:
         inside = min(max(value, ticks[0]), ticks[-1])
@@ -127,17 +127,17 @@ def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
         yield from heading
         if plot.margin and band:
             x, width = place(band[0]), place(band[1]) - place(band[0])
-            yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{height - 18 - top}" class="margin"/>'
+            yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{height - below - top}" class="margin"/>'
         for tick in ticks:
             x = place(tick)
-            yield _line(x, top, x, height - 18, "ax")
+            yield _line(x, top, x, height - below, "ax")
             anchor = "start" if x < 3 else "end" if x > 97 else "middle"
-            if tick == ticks[-1]:
-                yield _text(x, height - 4, f"{tick_text(unit, tick)} {unit.axis}", anchor=anchor)
-            elif tick != ticks[-2] or len(unit.axis) < _SHORT:
-                yield _text(x, height - 4, tick_text(unit, tick), anchor=anchor)
+            suffix = unit.axis if is_short and tick == ticks[-1] else ""
+            yield _text(x, height - below + 14, f"{tick_text(unit, tick)}{suffix}", anchor=anchor)
+        if not is_short:
+            yield _text(100, height - 2, unit.axis, anchor="end")
         for value in at:
-            yield _line(place(value), top, place(value), height - 18, "zero")
+            yield _line(place(value), top, place(value), height - below, "zero")
 
         # The name of a row, its value, and below them its interval, that of its null first.
         for index, (name, cell, null) in enumerate(drawn):
@@ -236,7 +236,8 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
         if place - last >= 1.6 * len(text) + 2:
             yield _text(place, _CURVES - 8, text, anchor="middle")
             last = place
-    yield _text(_RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4), _CURVES - 8, plot.x_title)
+    place = _RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4)
+    yield _text(place, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}")
     last = -math.inf
     for at, name in plot.inner_ends:
         place = _LEFT + (_RIGHT - _LEFT) * at
