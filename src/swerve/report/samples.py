@@ -7,10 +7,12 @@ from pathlib import Path
 
 from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
+from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import SampleFile
 from swerve.config import ReportConfig
 from swerve.formats.comparison_table import notes
-from swerve.report.format import count, listed, p_words, percent_interval, quoted, sentence_case
+from swerve.notebook import counted
+from swerve.report.format import listed, p_words, percent_interval, quoted, sentence_case
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
@@ -64,11 +66,10 @@ def samples_page(comparison: Comparison, files: Sequence[SampleFile], *, options
 
 def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
     """Return how often each model is right, and what that differs by."""
-    right = [f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines]
-    num = max(row.num_problems for row in headlines)
-    text = f"On {count(num)} problems, {listed(right)} of its samples"
+    right = listed([f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines])
+    text = f"On {counted(max(row.num_problems for row in headlines), 'problem')}, {right} of its samples"
     for row in headlines:
-        if (each := row.differences.get("accuracy")) is not None:
+        if each := row.differences.get("accuracy"):
             text += f"; `{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
             text += "" if each.estimate.excludes(0) else "; no difference is shown"
     return f"{text}."
@@ -78,46 +79,40 @@ def _lead(files: Sequence[SampleFile]) -> str:
     """Return what was asked of the models, with an example."""
     if not files:
         return ""
-    info, problem = files[0].info, files[0].samples[0].problem
-    task = str(info.task.get("kind")).replace("_", " ")
-    question = quoted(" ".join((problem.question or "").split())[:_MAX_QUESTION])
-    per = "one sample" if info.num_samples == 1 else f"{count(info.num_samples)} samples"
-    decoding = listed([decoding_name(temperature) for temperature in info.temperatures])
+    info, question = files[0].info, quoted(_question(files[0].samples[0]))
+    task, per = str(info.task.get("kind")).replace("_", " "), counted(info.num_samples, "sample")
+    decoding = listed(list(map(decoding_name, info.temperatures)))
     return f"Task {task} ({info.split}), {per} of each problem, {decoding}. One problem is {question}."
+
+
+def _question(sample: Response) -> str:
+    return " ".join(sample.problem.question.split())[:_MAX_QUESTION]
 
 
 def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Iterator[Verdict]:
     """Yield the accuracies as a plot, then what each model does otherwise than the baseline."""
     text = f"Fraction of the samples that are right; {100 * comparison.confidence:g}% intervals over problems."
-    yield Verdict(title="How often they are right", text=text, rows=_measure_rows(headlines, "accuracy"))
-    for row in headlines:
-        others = []
+    yield Verdict(title="How often they are right", text=text, rows=_measure_rows(headlines, "accuracy").kept)
+    for row in (row for row in headlines if row.differences):
+        # Accuracy whatever it is, of all else what is shown to differ.
+        said = []
         for name, each in row.differences.items():
-            change, p = changed(MEASURES[name], each.estimate), each.p_adjusted
-            tested = f"over {count(each.num_problems)} problems, {p_words(p)}"
-            if name == "accuracy":
-                shown = "" if each.estimate.excludes(0) else " The interval holds 0, so no difference is shown."
-                title = f"`{row.model}` less `{comparison.baseline}`: {change}"
-                yield Verdict(title=title, text=f"Accuracy, paired {tested}.{shown}")
-            elif each.estimate.excludes(0) and p is not None and p <= 1 - comparison.confidence:
-                others.append(f"{MEASURES[name].title} {change} {tested}")
-        if row.differences:
-            title = f"`{row.model}` differs from `{comparison.baseline}` in {len(others)} other measures"
-            yield Verdict(title=title, text=f"{sentence_case('; '.join(others)) or 'No difference is shown'}.")
+            p, is_shown = each.p_adjusted, each.estimate.excludes(0)
+            if name == "accuracy" or (is_shown and p is not None and p <= 1 - comparison.confidence):
+                change, over = changed(MEASURES[name], each.estimate), counted(each.num_problems, "problem")
+                said.append(f"{MEASURES[name].title} {change} over {over}, {p_words(p)}")
+        text = f"In other measures: {'; '.join(said[1:]) or 'no difference is shown'}."
+        yield Verdict(title=f"`{row.model}` less `{comparison.baseline}`: {said[0]}", text=text)
 
 
 def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:
     """Return a measure of models, and its paired differences from the baseline."""
-    measure, title, rows = MEASURES[name], sentence_case(MEASURES[name].title), []
+    measure, title, rows = MEASURES[name], sentence_case(MEASURES[name].title), list[tuple[Cell, ...]]()
     for row in scores:
         each, mean = row.differences.get(name), getattr(row, name)
-        num = None if mean is None else row.num_measured.get(name, row.num_problems)
-        cells: tuple[Cell, ...] = ("", "", "", "")
-        if each is not None:
-            other = "" if each.compared_with.endswith(f" {row.decoding}") else each.compared_with
-            cells = (each.estimate, each.p_adjusted, each.num_problems, other)
-        rows.append((_name(row), mean, num, *cells))
-    plots = (Dots(column=title), Dots(column="Difference", at=0.0))
+        num = row.num_measured.get(name, row.num_problems) if mean else None
+        less = (each.estimate, each.p_adjusted, each.num_problems, each.compared_with) if each else (None,) * 4
+        rows.append((_name(row), mean, num, *less))
     columns = {title: measure_unit(measure), "Problems": COUNT, "Difference": difference_unit(measure)}
     return Rows(
         id=name,
@@ -125,7 +120,7 @@ def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:
         first="Model",
         columns={**columns, "p, adjusted": P_VALUE, "Problems of both": COUNT, "Compared with": TEXT},
         rows=tuple(rows),
-        plots=plots if any(row.differences for row in scores) else plots[:1],
+        plots=(Dots(column=title), Dots(column="Difference", at=0.0)),
     )
 
 
@@ -137,49 +132,41 @@ def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold
     """Yield everything that was measured, and examples."""
     rows = comparison.rows
     accuracy, *others = (_measure_rows(rows, name) for name in MEASURES)
-    points = {(_name(row), point.k): point.pass_at_k for row in rows for point in row.curve}
-    ks = sorted({k for _, k in points})
-    names = [_name(row) for row in rows if row.curve]
+    curved = [row for row in rows if row.curve]
+    ks = sorted({point.k for row in curved for point in row.curve})
     several = Rows(
         id="pass_at_k",
         title="Right in one of several samples",
         first="Samples",
-        columns=dict.fromkeys(names, SHARE),
-        rows=tuple((str(k), *(points.get((name, k)) for name in names)) for k in ks),
+        columns=dict.fromkeys(map(_name, curved), SHARE),
+        rows=tuple((str(k), *(row.of_samples(k).pass_at_k for row in curved)) for k in ks),
         plots=(Curves(x=tuple(ks), x_title="samples", is_log=True),),
-    )
-    yield Fold(
-        id="accuracy",
-        title="How often are they right?",
-        note="each model at each temperature",
-        sentences=tuple(notes(comparison)[:1]),
-        parts=(accuracy, several),
     )
 
     # Kinds of problems, where there are several.
-    kinds = rows[0].by_kind
+    kinds = {kind: f"{kind} [{own.num_problems}]" for kind, own in rows[0].by_kind.items()}
     by_kind = Rows(
         id="kinds",
         title="Accuracy by kind of problem; the number of problems is in brackets",
         first="Model",
-        columns=dict.fromkeys((*(f"{kind} [{own.num_problems}]" for kind, own in kinds.items()), "All kinds"), SHARE),
+        columns=dict.fromkeys((*kinds.values(), "All kinds"), SHARE),
         rows=tuple(
-            (
-                _name(row),
-                *(own.accuracy if (own := row.by_kind.get(kind)) else None for kind in kinds),
-                row.kind_average,
-            )
+            (_name(row), *(row.by_kind[kind].accuracy if kind in row.by_kind else None for kind in kinds), average)
             for row in rows
+            if (average := row.kind_average)
         ),
     )
-    parts = (by_kind,) if len(kinds) > 1 else ()
-    yield Fold(id="by-kind", title="Which kinds of problems?", note="accuracy of each", parts=parts)
-    note = "every measure, with paired differences"
-    yield Fold(id="measures", title="In what else do they differ?", note=note, parts=tuple(others))
-    texts = Texts(texts=tuple(_examples(files)))
-    yield Fold(id="examples", title="What do they write?", note="an example of each outcome", parts=(texts,))
+    examples = Texts(texts=tuple(_examples(files)))
     sources = Texts(texts=tuple((file.info.model.label, file.info.model_dump_json(indent=2)) for file in files))
-    yield Fold(id="sources", title="Provenance", note="models, problems, seeds", parts=(sources,))
+    folds: tuple[tuple[str, str, str, Sequence[Rows | Texts]], ...] = (
+        ("accuracy", "How often are they right?", "each model at each temperature", (accuracy, several)),
+        ("by-kind", "Which kinds of problems?", "accuracy of each", (by_kind,)),
+        ("measures", "In what else do they differ?", "every measure, with paired differences", others),
+        ("examples", "What do they write?", "an example of each outcome", (examples,)),
+        ("sources", "Provenance", "models, problems, seeds", (sources,)),
+    )
+    for id, title, note, parts in folds:
+        yield Fold(id=id, title=title, note=note, parts=tuple(parts))
 
 
 def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
@@ -191,6 +178,5 @@ def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
         outcome += ", cut off" if sample.finish_reason == "length" else ""
         if (sample.label, outcome) not in seen:
             seen.add((sample.label, outcome))
-            question, gold = " ".join((sample.problem.question or "").split()), sample.problem.answer
             start = f"{sample.label}, {decoding_name(sample.temperature)}, {outcome}"
-            yield f"{start}: {question[:_MAX_QUESTION]} (gold: {gold})", sample.text or ""
+            yield f"{start}: {_question(sample)} (gold: {sample.problem.answer})", sample.text or ""
