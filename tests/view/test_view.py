@@ -152,11 +152,11 @@ def test_the_list_has_a_line_for_everything_and_says_what_is_wrong(client: Clien
     }
     assert entries["link"]["page"] is None
     assert entries["samples.parquet"]["cells"][2] == "2 problems x 2"
-    assert entries["samples.parquet"]["cells"][4:] == ["-", "50.0%", "1.000", "-"]
-    assert entries["studies/s"]["cells"][5] == "50.0%"
+    assert entries["samples.parquet"]["cells"][4:] == ["-", "50.0% (dpo)", "-", "-"]
+    assert entries["studies/s"]["cells"][5] == "50.0% (none)"
     state = client.ask("list.json").json
     assert state["title"] == f"10 items in {client.server.catalogue.folder}"
-    assert state["lead"] == "0 in training, 5 with something wrong, 0 yet to be read."
+    assert state["lead"] == "5 with something wrong"
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
     with serve(tmp_path) as client:
         assert list(client.entries()) == ["new", "old", "older"]
         new = client.entries()["new"]
-        assert (new["cells"][3], new["numbers"]["3"]) == ("2026-09-01 00:00", "202609010000")
+        assert (new["cells"][3], new["numbers"]["3"]) == ("2026-09-01 00:00 UTC", "202609010000")
 
 
 def test_a_run_is_opened_and_made_again_when_its_files_change(folder: Path, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,12 +33,9 @@ _MARKS: Mapping[str, Kind] = {
 """Files by which a folder is told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(NamedTuple):
     """Something below the folder that has a line in the list."""
 
-    key: str
-    """Names it in addresses: no text of an address is ever used as a path."""
     name: str
     """Its path below the folder."""
     path: Path
@@ -47,22 +44,18 @@ class Item:
     """Why a folder of an unknown kind is in the list."""
 
     @property
+    def key(self) -> str:
+        """Names it in addresses: no text of an address is ever used as a path."""
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+
+    @property
     def stamp(self) -> tuple[object, ...]:
-        """What changes when one of its files is written or its training ends."""
-        files = [self.path, *self.path.glob("*" if self.kind == "run" else "study.*")]
-        with suppress(OSError):
-            if self.kind == "run" and RunDirectory(self.path).is_held():
-                return (True, *map(_stamp, sorted(files)))
-        return tuple(map(_stamp, sorted(files)))
-
-
-def _stamp(file: Path) -> tuple[str, int, int]:
-    """Return a file's name, time and size; of a folder the time at which a file in it was made, replaced or removed."""
-    try:
-        state = file.stat()
-    except OSError:  # removed a moment ago
-        return file.name, 0, 0
-    return file.name, state.st_mtime_ns, state.st_size
+        """What changes when one of its files is written or its training ends; of folders in it the time of change."""
+        with suppress(OSError):  # removed a moment ago
+            states = [(path, path.lstat()) for path in (self.path, *sorted(self.path.glob("*")))]
+            files = [(path, state.st_mtime_ns, state.st_size) for path, state in states]
+            return RunDirectory(self.path).is_held(), *files
+        return ()
 
 
 def find_items(folder: Path) -> Iterator[Item]:
@@ -74,9 +67,7 @@ def find_items(folder: Path) -> Iterator[Item]:
     unreadable: list[OSError] = []
 
     def item(path: Path, kind: Kind, error: str = "") -> Item:
-        name = str(path.relative_to(folder))
-        key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-        return Item(key=key, name=root.name if name == "." else name, path=path, kind=kind, error=error)
+        return Item(root.name if path == folder else os.path.relpath(path, folder), path, kind, error)
 
     for place, folders, files in os.walk(folder, onerror=unreadable.append):
         # A run is one item; a study, and a folder of samples, may hold more.
@@ -88,14 +79,13 @@ def find_items(folder: Path) -> Iterator[Item]:
         if kind == "run":
             folders.clear()
             continue
-        for name in sorted(files):
-            if name.endswith(".parquet") and not (path / name).is_symlink():
-                yield item(path / name, "samples")
+        for file in (path / name for name in sorted(files) if name.endswith(".parquet")):
+            if not file.is_symlink():
+                yield item(file, "samples")
         # Links are not followed; those to elsewhere are named.
-        for name in folders:
-            target = (path / name).resolve()
-            if (path / name).is_symlink() and not target.is_relative_to(root):
-                yield item(path / name, "folder", f"a link out of this folder: swerve view {target} shows it")
+        for link in (path / name for name in folders):
+            if link.is_symlink() and not (target := link.resolve()).is_relative_to(root):
+                yield item(link, "folder", f"a link out of this folder: swerve view {target} shows it")
     for error in unreadable:
         yield item(Path(error.filename), "folder", error.strerror or "cannot be read")
 
@@ -105,20 +95,16 @@ class Catalogue:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.items: dict[str, Item] = {}
+        """By their keys."""
         self._known: dict[str, tuple[object, Entry | None]] = {}
-        self._items: dict[str, Item] = {}
         self._lock = threading.Lock()
 
     def find(self, key: str) -> Item | None:
         """Return the item that an address names; None: there is none."""
-        if key not in self._items:
-            self._items = {item.key: item for item in find_items(self.folder)}
-        return self._items.get(key)
-
-    @property
-    def keys(self) -> dict[Path, str]:
-        """The keys of all items by their paths."""
-        return {item.path: item.key for item in self._items.values()}
+        if key not in self.items:
+            self._look()
+        return self.items.get(key)
 
     def list(self, *, seconds: float) -> tuple[list[Entry], int]:
         """Return a line about each item, and how many of them are not read yet.
@@ -127,17 +113,18 @@ class Catalogue:
             seconds: after so long those that are not known are left for the next call.
         """
         with self._lock:
-            self._items = {item.key: item for item in find_items(self.folder)}
-            entries, num_left, end = [], 0, time.monotonic() + seconds
-            for item in self._items.values():
-                stamp, known = item.stamp, self._known.get(item.key)
-                if (known is None or known[0] != stamp) and time.monotonic() < end:
-                    known = self._known[item.key] = stamp, describe(item)
-                if known is None:
-                    num_left += 1
-                elif known[1] is not None:
-                    entries.append(known[1])
-            return entries, num_left
+            self._look()
+            end, known = time.monotonic() + seconds, {}
+            for key, item in self.items.items():
+                stamp = item.stamp
+                if self._known.get(key, (None, None))[0] != stamp and time.monotonic() < end:
+                    self._known[key] = stamp, describe(item)
+                if key in self._known:
+                    known[key] = self._known[key][1]
+            return list(filter(None, known.values())), len(self.items) - len(known)
+
+    def _look(self) -> None:
+        self.items = {item.key: item for item in find_items(self.folder)}
 
 
 def describe(item: Item) -> Entry | None:
@@ -147,22 +134,19 @@ def describe(item: Item) -> Entry | None:
     )
     entry |= {"key": item.key, "kind": item.kind, "error": item.error or None}
     try:
-        more = _DESCRIBE[item.kind](item.path)
+        if item.kind == "samples" and not is_samples_file(item.path):
+            return None
+        entry |= _DESCRIBE[item.kind](item.path)
     except Exception as error:  # of any folder, also one that another program wrote
-        more = {"error": str(error) or type(error).__name__}
-    if more is None:
-        return None
-    entry |= {**more, "name": one_line(item.name)}
+        entry["error"] = str(error) or type(error).__name__
     if entry["error"]:
         entry["error"] = one_line(entry["error"].replace(f"{item.path}/", "").removeprefix(f"{item.path} "))
-    entry["date"] = entry["date"] or _date(item)
-    return entry
 
-
-def _date(item: Item) -> str | None:
-    """Return when an item was last written, as the date of a run is told."""
-    _, nanoseconds, _ = _stamp(item.path)
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M") if nanoseconds else None
+    # What has no date of its own was last written at the file system's.
+    with suppress(OSError):
+        written = datetime.fromtimestamp(item.path.lstat().st_mtime, UTC)
+        entry["date"] = entry["date"] or written.strftime("%Y-%m-%d %H:%M")
+    return {**entry, "name": one_line(item.name)}
 
 
 def _run(path: Path) -> Entry:
@@ -173,28 +157,19 @@ def _run(path: Path) -> Entry:
 def _study(path: Path) -> Entry:
     """Return how many of a study's runs are done, and its best variant."""
     study = read_study(find_study(path) or path)
-    means = {mean.variant: mean.mean for mean in study.means if mean.measure == "accuracy"}
-    best = max(means, key=means.__getitem__, default=None)
-    return {
-        "status": f"{sum(run.measured for run in study.runs)} of {len(study.runs)} runs",
-        "accuracy": None if best is None else {"value": means[best], "at": best},
-    }
+    means = [{"value": mean.mean, "at": mean.variant} for mean in study.means if mean.measure == "accuracy"]
+    done = sum(run.measured for run in study.runs)
+    best = max(means, key=itemgetter("value"), default=None)
+    return {"status": f"{done} of {len(study.runs)} runs", "accuracy": best}
 
 
-def _samples(path: Path) -> Entry | None:
+def _samples(path: Path) -> Entry:
     """Return what a file of samples is of, and how many of them are right."""
-    if not is_samples_file(path):
-        return None
-    info, rows = read_samples_info(path), pq.read_table(path, columns=["correct", "reward"])
-    right, reward = (pc.mean(column).as_py() for column in (rows["correct"].fill_null(False), rows["reward"]))
-    label = info.model.label
-    return {
-        "status": f"{info.num_problems} problems x {info.num_samples}",
-        "accuracy": None if right is None else {"value": right, "at": label},
-        "reward": None if reward is None else {"value": reward, "at": label},
-    }
+    info, correct = read_samples_info(path), pq.read_table(path, columns=["correct"])["correct"]
+    best = {"value": pc.mean(correct.fill_null(False)).as_py() or 0.0, "at": info.model.label}
+    return {"status": f"{info.num_problems} problems x {info.num_samples}", "accuracy": best}
 
 
-_DESCRIBE: Mapping[Kind, Callable[[Path], Entry | None]] = {
+_DESCRIBE: Mapping[Kind, Callable[[Path], Entry]] = {
     "run": _run, "study": _study, "samples": _samples, "folder": lambda path: {},
 }  # fmt: skip

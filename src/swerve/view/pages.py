@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,11 @@ from swerve.view.catalogue import Entry, Item, describe
 _MAX_SAMPLES = 8
 _LIVE = ("created", "training")
 """Statuses of runs that are shown as they train."""
-_COLUMNS = ("Name", "What", "Status", "Date (UTC)", "Steps", "Accuracy", "Reward", "Duration")
+_COLUMNS: Mapping[str, str] = {
+    "Name": "run", "What": "kind", "Status": "status", "Date": "began", "Steps": "steps", "Accuracy": "best accuracy",
+    "Reward": "best reward", "Duration": "trained for",
+}  # fmt: skip
+"""What the list shows of `entry_texts`, by its headings."""
 
 
 def list_state(folder: Path, entries: Sequence[Entry], num_unread: int) -> dict[str, Any]:
@@ -44,30 +47,30 @@ def list_state(folder: Path, entries: Sequence[Entry], num_unread: int) -> dict[
         entries: what is known of them.
         num_unread: how many more there are.
     """
-    num_live = sum(entry["status"] == "training" for entry in entries)
-    num_wrong = sum(entry["error"] is not None for entry in entries)
-    ordered = sorted(entries, key=lambda entry: entry["date"] or "", reverse=True)
+    facts = {
+        "in training": sum(entry["status"] == "training" for entry in entries),
+        "with something wrong": sum(entry["error"] is not None for entry in entries),
+        "yet to be read": num_unread,
+    }
     return {
         "title": f"{counted(len(entries) + num_unread, 'item')} in {one_line(str(folder))}",
-        "lead": f"{num_live} in training, {num_wrong} with something wrong, {num_unread} yet to be read.",
-        "columns": _COLUMNS,
-        "entries": list(map(_listed, ordered)),
+        "lead": ", ".join(f"{num} {words}" for words, num in facts.items() if num),
+        "columns": tuple(_COLUMNS),
+        "entries": list(map(_listed, sorted(entries, key=lambda entry: entry["date"] or "", reverse=True))),
         "num_unread": num_unread,
     }
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
     """Return an item as its line shows it: for each column a text, and a number where it is not sorted by its text."""
-    texts, is_live = entry_texts(entry), entry["status"] in _LIVE
+    texts, is_live = {**entry_texts(entry), "kind": entry["kind"]}, entry["status"] in _LIVE
     date = "".join(filter(str.isdigit, entry["date"] or ""))
-    best = [texts[name].partition(" ")[0] for name in ("best accuracy", "best reward")]
-    cells = (texts["run"], entry["kind"], texts["status"], entry["date"] or "-", texts["steps"], *best)
     return {
         "key": entry["key"],
         "page": None if entry["kind"] == "folder" else f"{entry['key']}/{'live' if is_live else ''}",
         "is_live": is_live,
         "error": entry["error"],
-        "cells": (*cells, texts["trained for"]),
+        "cells": [texts[name] for name in _COLUMNS.values()],
         "numbers": {3: date, 7: entry["seconds"]},
     }
 
@@ -91,25 +94,12 @@ def view_page(kind: str, name: str, state: Mapping[str, Any]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The page of an item, and what is too much to be in it."""
-
-    page: str
-    rollouts: Payload | None = None
-
-    def rollout(self, number: str) -> bytes | None:
-        """Return the block of a rollout, named as addresses do; None: there is none."""
-        num = 0 if self.rollouts is None else len(self.rollouts.index["rollouts"])
-        return self.rollouts.encode(int(number)) if number in map(str, range(num)) and self.rollouts else None
-
-
-def make_report(item: Item, keys: Mapping[Path, str]) -> Report:
-    """Return the report of a run, a probe, a study or a file of samples, from what is there now.
+def make_report(item: Item, items: Iterable[Item]) -> tuple[str, Payload | None]:
+    """Return the page of a run, a probe, a study or a file of samples, from what is there now, and its rollouts.
 
     Args:
         item: whose report.
-        keys: of all items by their paths: a study links to its runs.
+        items: all that have one: a study links to its runs.
 
     Raises:
         SwerveError: there is nothing to report, or an artifact is damaged.
@@ -120,13 +110,13 @@ def make_report(item: Item, keys: Mapping[Path, str]) -> Report:
     elif item.kind == "study":
         # Its runs are pages beside its own.
         study = read_study(find_study(item.path) or item.path)
-        places = {run_name(study, run): item.path / run.path for run in study.runs}
-        links = {name: f"../{keys[path]}/" for name, path in places.items() if path in keys}
+        names = {item.path / run.path: run_name(study, run) for run in study.runs}
+        links = {names[other.path]: f"../{other.key}/" for other in items if other.path in names}
         page = study_page(study, options=ReportConfig(), links=links)
     else:
         file = read_samples(item.path)
         page = samples_page(compare([file.samples], pooled=True), [file], options=ReportConfig())
-    return Report(page=render(page), rollouts=page.rollouts)
+    return render(page), page.rollouts
 
 
 def _options(run: RunDirectory) -> ReportConfig:
@@ -141,27 +131,21 @@ def live_state(item: Item) -> dict[str, Any]:
     """Return what a run's page shows while it trains: what is known of it, its curves and its last samples."""
     run, entry = RunDirectory(item.path), describe(item)
     assert entry is not None, "only files may be nothing"
-    texts, errors = entry_texts(entry), list[str]()
-    state: dict[str, Any] = {"plots": [], "note": "", "samples": None}
-
-    # What is damaged, or being replaced at this moment, takes nothing else with it.
-    with _told(errors):
+    texts = entry_texts(entry)
+    facts = (f"{name} {texts[name]}" for name in ("steps", "best accuracy", "best reward", "trained for"))
+    state = {
+        "title": f"{texts['run']}: {texts['status']}",
+        "lead": ", ".join(fact for fact in facts if not fact.endswith(" -")) or "Nothing is measured yet",
+        **{"plots": [], "note": "", "samples": None, "error": entry["error"]},
+    }
+    # What is damaged, or being replaced at this moment, is told beside what was read before.
+    try:
+        state["samples"] = _last_samples(run)
         rows = training_rows(list(read_step_metrics(run.metrics_path))).kept
         state |= {"plots": list(plots_svg(rows)), "note": rows.note}
-    with _told(errors):
-        state["samples"] = _last_samples(run)
-    facts = [f"{name} {texts[name]}" for name in ("steps", "best accuracy", "best reward", "trained for")]
-    state["lead"] = ", ".join(fact for fact in facts if not fact.endswith(" -")) or "Nothing is measured yet"
-    return {**state, "title": f"{texts['run']}: {texts['status']}", "error": " ".join(errors) or entry["error"]}
-
-
-@contextmanager
-def _told(errors: list[str]) -> Iterator[None]:
-    """Note what is wrong with an artifact, and go on."""
-    try:
-        yield
     except SwerveError as error:
-        errors.append(one_line(str(error)))
+        state["error"] = one_line(str(error))
+    return state
 
 
 def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
@@ -170,10 +154,12 @@ def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
     if path is None:
         return None
     responses = read_responses(path, response_schema("group", "problem_id", "text", "reward", "correct"))
-    by_group = {response.group: response for response in reversed(responses)}
     num_right = sum(response.correct is True for response in responses)
-    rows = [
-        (response.problem.id, response.correct, response.reward, response.text or "")
-        for _, response in sorted(by_group.items(), key=lambda pair: pair[0] or 0)[:_MAX_SAMPLES]
-    ]
-    return {"title": f"Step {path.stem[5:].lstrip('0')}: {num_right} of {len(responses)} samples right", "rows": rows}
+    firsts = {response.group: response for response in reversed(responses)}
+    return {
+        "title": f"Step {int(path.stem[5:])}: {num_right} of {len(responses)} samples right",
+        "rows": [
+            (response.problem.id, response.correct, response.reward, response.text or "")
+            for response in [*reversed(firsts.values())][:_MAX_SAMPLES]
+        ],
+    }

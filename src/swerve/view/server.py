@@ -15,8 +15,9 @@ from typing import Any
 
 from swerve.errors import ConfigError, SwerveError
 from swerve.progress import one_line
+from swerve.report.rollouts import Payload
 from swerve.view.catalogue import Catalogue, Item
-from swerve.view.pages import Report, list_state, live_state, make_report, view_page
+from swerve.view.pages import list_state, live_state, make_report, view_page
 
 _HOST = "127.0.0.1"
 _NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
@@ -58,7 +59,7 @@ class ViewServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.catalogue = Catalogue(folder)
         self._making = threading.Lock()
-        self._report = lru_cache(_NUM_KEPT)(lambda item, stamp: make_report(item, self.catalogue.keys))
+        self._report = lru_cache(_NUM_KEPT)(lambda item, stamp: make_report(item, self.catalogue.items.values()))
 
     @property
     def url(self) -> str:
@@ -78,12 +79,11 @@ class ViewServer(ThreadingHTTPServer):
             origin: its header `Origin`, if there is one.
             path: its path, without what follows a question mark.
         """
-        if not _NAMES.fullmatch(host or "") or origin not in (None, f"http://{host}"):
-            return _message(HTTPStatus.FORBIDDEN, "Not from here", "This address is for this machine's own browser.")
         token, _, place = path.removeprefix("/").partition("/")
-        if not secrets.compare_digest(token.encode(), self.token.encode()):
-            said = "Open the whole address that swerve view printed."
-            return _message(HTTPStatus.FORBIDDEN, "The address lacks its token", said)
+        is_named = _NAMES.fullmatch(host or "") and origin in (None, f"http://{host}")
+        if not is_named or not secrets.compare_digest(token.encode(), self.token.encode()):
+            said = "Open the whole address that swerve view printed, in a browser of this machine."
+            return _message(HTTPStatus.FORBIDDEN, "This address is not known", said)
         try:
             return self._answer(place)
         except SwerveError as error:
@@ -94,25 +94,27 @@ class ViewServer(ThreadingHTTPServer):
 
     def _answer(self, place: str) -> Answer:
         """Return what is at a place below the token: the list, or something of an item of the list."""
-        folder = self.catalogue.folder
         if place in ("", "list.json"):
+            folder = self.catalogue.folder
             state = list_state(folder, *self.catalogue.list(seconds=_LISTING_SECONDS))
             return _json(state) if place else _html(view_page("list", folder.resolve().name, state))
         key, _, wanted = place.partition("/")
         item = self.catalogue.find(key)
-        if item is not None and item.kind == "run" and wanted in ("live", "live.json"):
+        if item and item.kind == "run" and wanted in ("live", "live.json"):
             state = live_state(item)
             return _json(state) if wanted == "live.json" else _html(view_page("live", item.name, state))
-        if item is not None and item.kind != "folder":
-            report = self._made(item)
-            if wanted == "":
-                return _html(report.page)
-            block = report.rollout(wanted.removeprefix("rollouts/"))
-            if wanted.startswith("rollouts/") and block is not None:
-                return HTTPStatus.OK, "application/octet-stream", block
+
+        # Rollouts that are too many for the page have addresses of their own.
+        if item and item.kind != "folder":
+            page, rollouts = self._made(item)
+            if not wanted:
+                return _html(page)
+            for number in range(len(rollouts.index["rollouts"]) if rollouts else 0):
+                if rollouts and wanted == f"rollouts/{number}":
+                    return HTTPStatus.OK, "application/octet-stream", rollouts.encode(number)
         return _message(HTTPStatus.NOT_FOUND, "Not here", "It may have been moved or removed.")
 
-    def _made(self, item: Item) -> Report:
+    def _made(self, item: Item) -> tuple[str, Payload | None]:
         """Return an item's report, made again where one of its files changed; one at a time."""
         with self._making:
             return self._report(item, item.stamp)
