@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from swerve.artifacts.comparison import Measure
 from swerve.estimates import Estimate, SkewedMean
@@ -26,6 +27,12 @@ NOTHING = "\N{EN DASH}"
 """In a cell of a table that has none of the numbers of its column."""
 Cell = Estimate | float | int | str | None
 """A measured number, with its interval or without; a text; None where nothing was measured."""
+Plain = TypeVar("Plain")
+
+
+def mean_of(cell: Estimate | Plain) -> float | Plain:
+    """Return a number without its interval; anything else as it is."""
+    return cell.mean if isinstance(cell, Estimate) else cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +102,15 @@ def divergence_unit(name: str) -> Unit:
 def measure_unit(measure: Measure) -> Unit:
     """Return how a measure of responses or of a run is written."""
     low, high = measure.bounds
-    unit, axis = (SHARE, "%") if measure.unit == "share" else (NUMBER, _AXES.get(measure.unit, ""))
-    return replace(unit, axis=axis, low=low, high=high)
+    axis = "" if measure.unit in ("count", "cosine") else measure.unit
+    return replace(SHARE if measure.unit == "share" else replace(NUMBER, axis=axis), low=low, high=high)
 
 
 def difference_unit(measure: Measure) -> Unit:
     """Return how a difference of two values of a measure is written."""
     low, high = measure.difference_bounds
-    unit, axis = (POINTS, POINTS.axis) if measure.unit == "share" else (SIGNED, _AXES.get(measure.unit, ""))
-    return replace(unit, axis=axis, low=low, high=high)
+    axis = measure_unit(measure).axis
+    return replace(POINTS if measure.unit == "share" else replace(SIGNED, axis=axis), low=low, high=high)
 
 
 def changed(measure: Measure, value: Cell) -> str:
@@ -118,9 +125,6 @@ def changed(measure: Measure, value: Cell) -> str:
     number, bracket, ends = unit.text(value).partition(" (")
     name = "" if unit.axis in measure.title else f" {unit.axis.removeprefix('percentage ')}"
     return f"{number}{name}{bracket}{ends}"
-
-
-_AXES: Mapping[str, str] = {"nats": "nats", "tokens": "tokens", "words": "words"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +239,12 @@ class Rows:
         >>> kept.note, kept.texts[0]
         ('Throughout: length 59; traces right as right.', ('a', '10.0%'))
         """
-        places = [at for at, row in enumerate(self.rows) if any(cell is not None for cell in row[1:])]
-        cells: dict[str, tuple[Cell, ...]] = {}
-        for name, unit in self.columns.items():
-            column = self.column(name)
-            cells[name] = tuple(unit.bounded(column[at]) for at in places)
+        measured = [any(cell is not None for cell in row[1:]) for row in self.rows]
+        places = [at for at, is_measured in enumerate(measured) if is_measured]
+        cells = {
+            name: tuple(unit.bounded(self.rows[at][index]) for at in places)
+            for index, (name, unit) in enumerate(self.columns.items(), start=1)
+        }
         cells = {name: column for name, column in cells.items() if any(cell not in (None, "") for cell in column)}
         same = self._same(cells) if len(places) > 1 else {}
         cells = {name: column for name, column in cells.items() if name not in same}
@@ -256,32 +261,35 @@ class Rows:
     def _same(self, cells: Mapping[str, Sequence[Cell]]) -> Mapping[str, str]:
         """Return what is said of the curves along which nothing changes, and of those that are as another one."""
         said: dict[str, str] = {}
-        others: dict[Sequence[Cell], str] = {}
+        twins: dict[Sequence[Cell], str] = {}
         for plot in self.plots:
             # A flat curve beside a level, or a null that changes, does say something.
             if not isinstance(plot, Curves) or plot.levels:
                 continue
             names = [name for name in plot.columns or self.columns if name in cells]
-            means = {
-                name: tuple(cell.mean if isinstance(cell, Estimate) else cell for cell in cells[name]) for name in names
-            }
+            known = {name: {cell for cell in cells[name] if cell is not None} for name in names}
             # What reads the same everywhere is the same to a reader.
-            read = {name: {self.columns[name].text(mean) for mean in means[name] if mean is not None} for name in names}
-            is_flat = {name: len(read[name]) == 1 for name in names}
+            read = {name: {self.columns[name].text(mean_of(cell)) for cell in known[name]} for name in names}
+            is_all_flat = all(len(texts) == 1 for texts in read.values())
             for name in names:
-                known = {cell for cell in cells[name] if cell is not None}
                 lower = name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
-                if is_flat[name] and (not plot.greys or all(is_flat.values())):
-                    text = self.columns[name].text(known.pop())
-                    said[name] = f"{lower} {text.split(' (')[0] if known else text}"
-                elif name not in plot.greys and others.setdefault(means[name], lower) != lower:
-                    said[name] = f"{lower} as {others[means[name]]}"
+                if len(read[name]) == 1 and (is_all_flat or not plot.greys):
+                    (text,) = read[name] if len(known[name]) > 1 else map(self.columns[name].text, known[name])
+                    said[name] = f"{lower} {text}"
+                elif name not in plot.greys:
+                    twin = twins.setdefault(tuple(map(mean_of, cells[name])), lower)
+                    if twin != lower:
+                        said[name] = f"{lower} as {twin}"
         return said
 
     def column(self, name: str) -> tuple[Cell, ...]:
         """Return the cells of a column."""
         index = 1 + list(self.columns).index(name)
         return tuple(row[index] for row in self.rows)
+
+    def numbers(self, name: str) -> dict[int, Estimate | float]:
+        """Return what was measured of a column, by the place of the row."""
+        return {at: cell for at, cell in enumerate(self.column(name)) if isinstance(cell, Estimate | float | int)}
 
     def along(self, plot: Curves) -> tuple[Rows, Curves]:
         """Return the rows from the first to the last at which a curve of a plot was measured, and the plot of them.
@@ -290,21 +298,20 @@ class Rows:
         >>> rows.along(Curves(x=(-1, 1, 2)))[1].x
         (1, 2)
         """
-        columns = [self.column(name) for name in plot.columns or self.columns]
-        known = [at for at, cells in enumerate(zip(*columns, strict=True)) if any(cell is not None for cell in cells)]
+        known = [at for name in plot.columns or self.columns for at in self.numbers(name)]
         places = slice(min(known, default=0), max(known, default=0) + 1)
         return replace(self, rows=self.rows[places]), replace(plot, x=plot.x[places])
 
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:
         """The rows as a table shows them."""
-        units = tuple(self.columns.values())
+        units = self.columns.values()
         return tuple(
             (
-                str(row[0]),
-                *(NOTHING if cell is None else unit.text(cell) for unit, cell in zip(units, row[1:], strict=True)),
+                str(name),
+                *(NOTHING if cell is None else unit.text(cell) for unit, cell in zip(units, cells, strict=True)),
             )
-            for row in self.rows
+            for name, *cells in self.rows
         )
 
     @property
@@ -322,30 +329,23 @@ class Rows:
     @property
     def records(self) -> tuple[Mapping[str, float | str | None], ...]:
         """The rows as a CSV file has them, an estimate with the ends of its interval."""
-        # Differences of shares are in points, as everywhere.
-        scales = [unit.scale if unit.axis == POINTS.axis else 1 for unit in self.columns.values()]
-        slugs = [
-            _slug(name if scale == 1 else f"{name} points") for name, scale in zip(self.columns, scales, strict=True)
-        ]
-        with_ends = {
-            slug
-            for slug, name in zip(slugs, self.columns, strict=True)
-            if any(isinstance(cell, Estimate) for cell in self.column(name))
+        table: dict[str, Sequence[float | str | None]] = {
+            _slug(self.first) or "name": [str(row[0]) for row in self.rows]
         }
         axes = {(_slug(plot.x_title), plot.x) for plot in self.plots if isinstance(plot, Curves)}
-        records = []
-        for index, row in enumerate(self.rows):
-            record: dict[str, float | str | None] = {_slug(self.first) or "name": str(row[0])}
-            if len(axes) == 1:
-                record |= {title: x[index] for title, x in axes}
-            for slug, cell, scale in zip(slugs, row[1:], scales, strict=True):
-                mean = cell.mean if isinstance(cell, Estimate) else cell
-                record[slug] = mean * scale if isinstance(mean, float) else mean
-                for end in ("low", "high") if slug in with_ends else ():
-                    value = getattr(cell, end, None)
-                    record[f"{slug}_{end}"] = None if value is None else value * scale
-            records.append(record)
-        return tuple(records)
+        table |= axes if len(axes) == 1 else ()
+        for name, unit in self.columns.items():
+            # Differences of shares are in points, as everywhere.
+            scale, slug = (unit.scale, _slug(f"{name} points")) if unit.axis == POINTS.axis else (1, _slug(name))
+            cells = self.column(name)
+            means = map(mean_of, cells)
+            table[slug] = [mean * scale if isinstance(mean, float) else mean for mean in means]
+            if any(isinstance(cell, Estimate) for cell in cells):
+                for end in ("low", "high"):
+                    table[f"{slug}_{end}"] = [
+                        getattr(cell, end) * scale if isinstance(cell, Estimate) else None for cell in cells
+                    ]
+        return tuple(dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
 
 
 def _slug(name: str) -> str:

@@ -8,11 +8,12 @@ from html import escape
 from operator import itemgetter
 
 from swerve.estimates import Estimate
-from swerve.report.rows import Cell, Curves, Dots, Rows, Unit
+from swerve.report.rows import Cell, Curves, Dots, Rows, Unit, mean_of
 
 _ROW = 37
 """Height of a row of a dot plot, in pixels: its name above its line."""
 _CURVES = 150
+_TOP, _BOTTOM = 12, _CURVES - 24
 _LEFT, _RIGHT = 14.0, 78.0
 """Where the axes of curves begin and end, in percent of the width; names stand to the right."""
 _LINE = 13
@@ -32,9 +33,17 @@ def plots_svg(rows: Rows) -> Iterator[str]:
 
     Places across are in percent of the width, so a plot fits any width without its text changing size.
     """
+    label = escape(rows.title, quote=True)
     for plot in rows.plots if rows.measured else ():
-        height, parts = _dots(rows, plot) if isinstance(plot, Dots) else _curves(rows, plot)
-        label = escape(rows.title, quote=True)
+        if isinstance(plot, Dots):
+            # A plot beside another has the name of its column over it.
+            top = _CAPTION if len(rows.plots) > 1 else 0
+            bottom = top + _ROW * len(rows.numbers(plot.column)) + 2
+            # Below stand the numbers of the axis, and on a line of its own a unit that is a word.
+            height = bottom + (18 if len(rows.columns[plot.column].axis) < 2 else 32)
+            parts = _dots(rows, plot, top, bottom)
+        else:
+            height, parts = _CURVES, _curves(rows, plot)
         yield f'<svg class="plot" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(parts)}</svg>'
 
 
@@ -60,15 +69,14 @@ def axis_ticks(unit: Unit, cells: Sequence[Cell], *, at: Sequence[float] = ()) -
     >>> axis_ticks(JS, [0.68])
     [0.0, 0.2, 0.4, 0.6, 0.693...]
     """
-    ends: list[float] = []
+    ends = list(at) or ([0.0] if unit.low == 0 else [])
     for cell in cells:
-        if isinstance(cell, Estimate):
-            is_any = (cell.low, cell.high) == (unit.low, unit.high)
-            ends += [cell.mean] if is_any else [cell.low, cell.high, cell.mean]
-        elif isinstance(cell, int | float):
-            ends.append(cell)
+        if isinstance(cell, Estimate) and (cell.low, cell.high) != (unit.low, unit.high):
+            ends += [cell.low, cell.high]
+        mean = mean_of(cell)
+        if isinstance(mean, int | float):
+            ends.append(mean)
     ends = [end for end in ends if math.isfinite(end)]
-    ends += at or ([0.0] if unit.low == 0 else [])
     if not ends:
         return [0.0, 1.0]
     scaled = nice_ticks(min(ends) * unit.scale, max(ends) * unit.scale)
@@ -94,145 +102,114 @@ def place_text(value: float) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
+    return f'<text x="{x:.2f}%" y="{y:.4g}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
 
 
 def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
-    return f'<line x1="{x:.2f}%" y1="{y:g}" x2="{to_x:.2f}%" y2="{to_y:g}" class="{kind}"/>'
+    return f'<line x1="{x:.2f}%" y1="{y:.4g}" x2="{to_x:.2f}%" y2="{to_y:.4g}" class="{kind}"/>'
 
 
-def _dots(rows: Rows, plot: Dots) -> tuple[int, Iterator[str]]:
-    """Return the height and the parts of a plot with a row for each name."""
-    unit = rows.columns[plot.column]
-    nulls = rows.column(plot.null) if plot.null else (None,) * len(rows.rows)
-    drawn = [
-        (str(row[0]), cell, null)
-        for row, cell, null in zip(rows.rows, rows.column(plot.column), nulls, strict=True)
-        if isinstance(cell, Estimate | float | int)
-    ]
-    at: tuple[float, ...] = () if plot.at is None else (plot.at,)
-    band = tuple(value + end for value in at for end in (-plot.margin, plot.margin))
-    ticks = axis_ticks(unit, [cell for _, *pair in drawn for cell in pair], at=band)
-    heading = [_text(0, 12, plot.column)] if len(rows.plots) > 1 else []
-    top = _CAPTION * len(heading)
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _scale(ticks: Sequence[float], start: float, end: float) -> Place:
+    """Return where numbers lie on an axis; what is beyond its ends lies at them."""
+    low, high = ticks[0], ticks[-1]
+    return lambda value: start + (end - start) * (min(max(value, low), high) - low) / (high - low)
+
+
+def _dots(rows: Rows, plot: Dots, top: int, bottom: int) -> Iterator[str]:
+    """Yield a plot with a row for each name, between two heights."""
+    unit, cells = rows.columns[plot.column], rows.numbers(plot.column)
+    nulls = rows.numbers(plot.null) if plot.null else {}
+    zero = [] if plot.at is None else [plot.at]
+    band = [value + end for value in zero for end in (-plot.margin, plot.margin)]
+    ticks = axis_ticks(unit, [*cells.values(), *nulls.values()], at=band)
+    place = _scale(ticks, 1, 99)
+    if top:
+        yield _text(0, 12, plot.column)
+    if plot.margin and band:
+        x, width = place(band[0]), place(band[1]) - place(band[0])
+        yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{bottom - top}" class="margin"/>'
+
     is_short = len(unit.axis) < 2
-    below = 18 if is_short else 32
-    height = top + _ROW * len(drawn) + below + 2
+    for index, tick in enumerate(ticks, start=1 - len(ticks)):
+        yield _line(place(tick), top, place(tick), bottom, "ax")
+        text = f"{tick_text(unit, tick)}{'' if index else unit.axis * is_short}"
+        anchor = "middle" if 1 - len(ticks) < index < 0 else "start" if index else "end"
+        yield _text(place(tick), bottom + 14, text, anchor=anchor)
+    if not is_short:
+        yield _text(100, bottom + 30, unit.axis, anchor="end")
+    for value in zero:
+        yield _line(place(value), top, place(value), bottom, "zero")
 
-    def place(value: float) -> float:
-        inside = min(max(value, ticks[0]), ticks[-1])
-        return 1 + 98 * (inside - ticks[0]) / (ticks[-1] - ticks[0])
-
-    def parts() -> Iterator[str]:
-        yield from heading
-        if plot.margin and band:
-            x, width = place(band[0]), place(band[1]) - place(band[0])
-            yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{height - below - top}" class="margin"/>'
-        for tick in ticks:
-            x = place(tick)
-            yield _line(x, top, x, height - below, "ax")
-            anchor = "start" if x < 3 else "end" if x > 97 else "middle"
-            suffix = unit.axis if is_short and tick == ticks[-1] else ""
-            yield _text(x, height - below + 14, f"{tick_text(unit, tick)}{suffix}", anchor=anchor)
-        if not is_short:
-            yield _text(100, height - 2, unit.axis, anchor="end")
-        for value in at:
-            yield _line(place(value), top, place(value), height - below, "zero")
-
-        # The name of a row, its value, and below them its interval, that of its null first.
-        for index, (name, cell, null) in enumerate(drawn):
-            y, kind = top + _ROW * index + 26, "null" if name in plot.greys else "own"
-            yield f'<g class="{kind}">'
-            yield _text(0, y - 12, name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…", "name")
-            yield _text(100, y - 12, unit.text(cell), "value", "end")
-            yield f"<title>{escape(name)}: {escape(unit.text(cell))}</title>"
-            if isinstance(null, Estimate | float | int):
-                yield from _mark(null, y, place, "null")
-            yield from _mark(cell, y, place, kind)
-            yield "</g>"
-
-    return height, parts()
+    # The name of a row, its value, and below them its interval, that of its null first.
+    for y, (row, cell) in enumerate(cells.items()):
+        name, text, y = str(rows.rows[row][0]), unit.text(cell), top + _ROW * y + 26
+        kind = "null" if name in plot.greys else "own"
+        yield f'<g class="{kind}">{_text(0, y - 12, _shortened(name, _MAX_NAME), "name")}'
+        yield f"{_text(100, y - 12, text, 'value', 'end')}<title>{escape(name)}: {escape(text)}</title>"
+        for mark, mark_kind in ((nulls.get(row), "null"), (cell, kind)):
+            if isinstance(mark, Estimate):
+                yield _line(place(mark.low), y, place(mark.high), y, f"range {mark_kind}")
+            if mark is not None:
+                yield f'<circle cx="{place(mean_of(mark)):.2f}%" cy="{y}" r="4" class="dot {mark_kind}"/>'
+        yield "</g>"
 
 
-def _mark(cell: Estimate | float, y: float, place: Place, kind: str) -> Iterator[str]:
-    if isinstance(cell, Estimate):
-        yield _line(place(cell.low), y, place(cell.high), y, f"range {kind}")
-    yield f'<circle cx="{place(_mean(cell)):.2f}%" cy="{y}" r="4" class="dot {kind}"/>'
-
-
-def _curves(rows: Rows, plot: Curves) -> tuple[int, Iterator[str]]:
-    """Return the height and the parts of a plot of columns along the rows."""
+def _curves(rows: Rows, plot: Curves) -> Iterator[str]:
+    """Yield a plot of columns along the rows."""
     has_others = len(rows.plots) > 1  # whose lines the title does not name either
     rows, plot = rows.along(plot)
-    names = plot.columns or tuple(rows.columns)
-    unit = rows.columns[names[0]]
-    cells = [cell for name in names for cell in rows.column(name)]
-    ticks = axis_ticks(unit, [*cells, *plot.levels.values()])
-    top, bottom = 12, _CURVES - 24
+    curves = {name: rows.numbers(name) for name in plot.columns or rows.columns}
+    unit = rows.columns[next(iter(curves))]
+    ticks = axis_ticks(unit, [*(cell for cells in curves.values() for cell in cells.values()), *plot.levels.values()])
+    y, x = _scale(ticks, _BOTTOM, _TOP), [_LEFT + (_RIGHT - _LEFT) * place for place in plot.places]
+    for tick in ticks:
+        yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
+        suffix = unit.axis if unit.axis == "%" and tick == ticks[-1] else ""
+        yield _text(_LEFT - 1, y(tick) + 4, f"{tick_text(unit, tick)}{suffix}", anchor="end")
+    yield from _x_axis(plot, x)
+    ends = [(y(level.mean), name, "null") for name, level in plot.levels.items()]
+    yield from (_line(_LEFT, end, _RIGHT, end, "level") for end, _, _ in ends)
 
-    def y(value: float) -> float:
-        inside = min(max(value, ticks[0]), ticks[-1])
-        return round(bottom - (bottom - top) * (inside - ticks[0]) / (ticks[-1] - ticks[0]), 1)
-
-    x = [_LEFT + (_RIGHT - _LEFT) * place for place in plot.places]
-
-    def parts() -> Iterator[str]:
-        for tick in ticks:
-            yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
-            suffix = unit.axis if unit.axis == "%" and tick == ticks[-1] else ""
-            yield _text(_LEFT - 1, y(tick) + 4, f"{tick_text(unit, tick)}{suffix}", anchor="end")
-        yield from _x_axis(plot, x)
-        ends = []
-        for name, level in plot.levels.items():
-            yield _line(_LEFT, y(level.mean), _RIGHT, y(level.mean), "level")
-            ends.append((y(level.mean), name, "null"))
-
-        # Lines are stretched to the width; dots and texts are not.
-        for index, name in enumerate(names):
-            kind = "null" if name in plot.greys else f"own line{index % 4}"
-            known = [
-                (at, cell)
-                for at, cell in zip(x, rows.column(name), strict=True)
-                if isinstance(cell, Estimate | float | int)
-            ]
-            if not known:
-                continue
-            yield f'<g class="{kind}">'
-            yield from _curve(thinned(known), y)
-            for at, cell in known if len(known) <= MANY else ():
-                text = escape(f"{name}, {rows.rows[x.index(at)][0]}: {unit.text(cell)}")
-                dot = f'<circle cx="{at:.2f}%" cy="{y(_mean(cell)):g}" r="3" class="dot">'
-                yield f"{dot}<title>{text}</title></circle>"
-            yield "</g>"
-            ends.append((y(_mean(known[-1][1])), name, kind))
-        if len(ends) > 1 or has_others:
-            yield from _end_names(ends, bottom)
-
-    return _CURVES, parts()
+    # Lines are stretched to the width; dots and texts are not.
+    for index, (name, cells) in enumerate(curves.items()):
+        if not cells:
+            continue
+        kind = "null" if name in plot.greys else f"own line{index % 4}"
+        known = [(x[at], cell) for at, cell in cells.items()]
+        yield f'<g class="{kind}">{_curve(thinned(known), y)}'
+        for at, cell in cells.items() if len(cells) <= MANY else ():
+            text = escape(f"{name}, {rows.rows[at][0]}: {unit.text(cell)}")
+            dot = f'<circle cx="{x[at]:.2f}%" cy="{y(mean_of(cell)):.4g}" r="3" class="dot">'
+            yield f"{dot}<title>{text}</title></circle>"
+        yield "</g>"
+        ends.append((y(mean_of(known[-1][1])), name, kind))
+    if len(ends) > 1 or has_others:
+        yield from _end_names(ends)
 
 
-def _end_names(ends: Sequence[tuple[float, str, str]], bottom: float) -> Iterator[str]:
+def _end_names(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
     """Yield the name of each line beside its end, from the lowest up, each with a line of its own."""
-    places, free = [], bottom - 2  # above the title of the axis
+    places, free = [], _BOTTOM - 2.0  # above the title of the axis
     ordered = sorted(ends, reverse=True)
     for end, _, _ in ordered:
         places.append(min(end + 4, free))
         free = places[-1] - _LINE
     down = max(0.0, _LINE - places[-1])
     for y, (_, name, kind) in zip(places, ordered, strict=True):
-        shown = name if len(name) <= _MAX_END else f"{name[: _MAX_END - 1]}…"
-        yield f'<g class="{kind}"><title>{escape(name)}</title>{_text(_RIGHT + 1.5, y + down, shown, "name")}</g>'
-
-
-def _mean(cell: Estimate | float) -> float:
-    return cell.mean if isinstance(cell, Estimate) else cell
+        text = _text(_RIGHT + 1.5, y + down, _shortened(name, _MAX_END), "name")
+        yield f'<g class="{kind}"><title>{escape(name)}</title>{text}</g>'
 
 
 def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
     """Yield numbers below the axis, as many as there is room for, its title, and where stages end."""
     last = -math.inf
+    across = _scale((0, 1), _LEFT, _RIGHT)
     for at, value in axis_steps(plot):
-        place, text = _LEFT + (_RIGHT - _LEFT) * at, place_text(value)
+        place, text = across(at), place_text(value)
         if place - last >= 1.6 * len(text) + 2:
             yield _text(place, _CURVES - 8, text, anchor="middle")
             last = place
@@ -240,8 +217,8 @@ def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
     yield _text(place, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}")
     last = -math.inf
     for at, name in plot.inner_ends:
-        place = _LEFT + (_RIGHT - _LEFT) * at
-        yield _line(place, 12, place, _CURVES - 24, "end")
+        place = across(at)
+        yield _line(place, _TOP, place, _BOTTOM, "end")
         if place - last > len(name) + 10:
             yield _text(place, 10, f"{name} ends", "null", "middle")
             last = place
@@ -264,18 +241,19 @@ def thinned(points: Sequence[tuple[float, Estimate | float]]) -> list[tuple[floa
     size = -(-2 * len(points) // MAX_POINTS) if len(points) > MAX_POINTS else 1
     kept: list[tuple[float, Estimate | float]] = []
     for start in range(0, len(points), size):
-        stretch = sorted(points[start : start + size], key=lambda point: _mean(point[1]))
+        stretch = sorted(points[start : start + size], key=lambda point: mean_of(point[1]))
         kept += sorted(dict([stretch[0], stretch[-1]]).items(), key=itemgetter(0))
     return kept
 
 
-def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> Iterator[str]:
-    """Yield a line and the band of its intervals, stretched from a plot 100 wide."""
-    line = "L".join(f"{at:.2f} {y(_mean(cell)):g}" for at, cell in known)
-    upper = [f"{at:.2f} {y(cell.high):g}" for at, cell in known if isinstance(cell, Estimate)]
-    lower = [f"{at:.2f} {y(cell.low):g}" for at, cell in known if isinstance(cell, Estimate)]
-    band = f'<path d="M{"L".join([*upper, *reversed(lower)])}Z" class="band"/>' if len(upper) > 1 else ""
-    yield (
+def _curve(known: Sequence[tuple[float, Estimate | float]], y: Place) -> str:
+    """Return a line and the band of its intervals, stretched from a plot 100 wide."""
+    line = "L".join(f"{at:.2f} {y(mean_of(cell)):.4g}" for at, cell in known)
+    intervals = [(at, cell) for at, cell in known if isinstance(cell, Estimate)]
+    edge = [(at, cell.high) for at, cell in intervals] + [(at, cell.low) for at, cell in reversed(intervals)]
+    outline = "L".join(f"{at:.2f} {y(value):.4g}" for at, value in edge)
+    band = f'<path d="M{outline}Z" class="band"/>' if len(intervals) > 1 else ""
+    return (
         f'<svg width="100%" height="{_CURVES}" viewBox="0 0 100 {_CURVES}" preserveAspectRatio="none">{band}'
         f'<path d="M{line}" class="line"/></svg>'
     )
