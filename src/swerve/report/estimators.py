@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 _LOOK = Look(formats=("png", "pdf"))
 _COSINE = "Cosine with the KL's gradient"
-_TICKS = (0.0, *(float(sign * 10**power) for power in range(12) for sign in (-1, 1)))
 
 Record = Mapping[str, Any]
 
@@ -88,17 +86,11 @@ def _panel(rows: Rows) -> Panel:
     (plot,) = rows.plots
     assert isinstance(plot, Curves)
     panel = curves_panel(rows, plot)
-    return replace(panel, draw=partial(_draw, panel=panel, is_log=not rows.title.startswith(_COSINE)))
 
-
-def _draw(axes: Axes, width: float, *, panel: Panel, is_log: bool) -> Sequence[Any]:
-    handles = panel.draw(axes, width)
-    if is_log:
+    def draw(axes: Axes, width: float) -> Sequence[Any]:
+        handles = panel.draw(axes, width)
         axes.set_yscale("symlog", linthresh=1, linscale=0.6)
-        axes.relim()
         axes.autoscale(axis="y")
-        low, high = axes.get_ylim()
-        ticks = [tick for tick in _TICKS if low <= tick <= high]
-        axes.set_yticks(ticks, [f"{tick:,.0f}" if abs(tick) < 1e6 else f"{tick:.0e}" for tick in ticks])
-        axes.minorticks_off()
-    return handles
+        return handles
+
+    return panel if rows.title.startswith(_COSINE) else replace(panel, draw=draw)

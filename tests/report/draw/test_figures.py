@@ -68,8 +68,14 @@ def check_readable(figure: Figure) -> None:
         lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text() == "x"
     )
     width, height = figure.bbox.width, figure.bbox.height
+    # matplotlib keeps ticks just beyond the ends of an axis, which it does not draw.
+    beyond = set()
+    for axes in figure.axes:
+        for axis, ends in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim()))):
+            beyond |= {tick.label1 for tick in axis.get_major_ticks() if not ends[0] <= tick.get_loc() <= ends[1]}
+            beyond |= {tick.label2 for tick in axis.get_major_ticks() if not ends[0] <= tick.get_loc() <= ends[1]}
     boxes = {}
-    for text in texts_of(figure):
+    for text in {*texts_of(figure)} - beyond:
         assert text.get_fontsize() >= 7, text
         box = text.get_window_extent()
         inside = box.x0 > -SMALL and box.y0 > -SMALL and box.x1 < width + SMALL and box.y1 < height + SMALL

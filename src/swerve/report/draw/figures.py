@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import groupby
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
 
 from swerve.artifacts.files import atomic_path, write_text
 from swerve.errors import ConfigError, nearest
@@ -42,8 +44,8 @@ _TEXT = 7.0
 """Size of all text, in points."""
 _LETTER = 0.062
 """Width of a letter of that size, in inches."""
-_LINE = 0.145
-_MAX_LABEL = 60
+_BOLD = 1.15
+"""How much wider bold letters are."""
 _STYLE: dict[Any, Any] = {
     "font.size": _TEXT,
     "font.family": FONT,
@@ -122,10 +124,8 @@ class Panel:
     title: str = ""
     is_wide: bool = False
     """Whether it takes the whole width of a figure."""
-    is_aligned: bool = True
-    """Whether its left end is that of the panels above and below."""
     names: tuple[str, ...] = ()
-    """Of its rows, which panels beside each other share."""
+    """Of its rows; panels beside each other share them, those below each other with the same are aligned."""
     key: tuple[str, ...] = ()
     """What its legend names."""
 
@@ -157,13 +157,10 @@ def rows_panels(rows: Rows) -> Iterator[Panel]:
     for plot in rows.plots if len(kept.rows) == 1 else ():
         names = [name for name in kept.columns if isinstance(plot, Curves) and name in (plot.columns or kept.columns)]
         if names:
-            turned = Rows(
-                id=rows.id,
-                title=rows.title,
-                columns={str(kept.rows[0][0]): kept.columns[names[0]]},
-                rows=tuple((name, *kept.column(name)) for name in names),
-            )
-            yield _dots_panel(turned, Dots(column=str(kept.rows[0][0]), greys=plot.greys))
+            label = str(kept.rows[0][0])
+            cells = tuple((name, *kept.column(name)) for name in names)
+            turned = Rows(id=rows.id, title=rows.title, columns={label: kept.columns[names[0]]}, rows=cells)
+            yield _dots_panel(turned, Dots(column=label, greys=plot.greys))
 
 
 def draw(panel: Panel, axes: Axes, width: float) -> None:
@@ -172,16 +169,13 @@ def draw(panel: Panel, axes: Axes, width: float) -> None:
 
     with rc_context(_STYLE):
         handles, room = panel.draw(axes, width), _room(panel, width)
-        title = _wrapped(panel.title, room, is_bold=True)
-        if not panel.key:
-            axes.set_title(title)
-            return
-        labels = [label_text(name, limit=int((room - 0.3) / _LETTER)) for name in panel.key]
-        axes.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, room),
-            title=title or None, title_fontproperties={"weight": "bold", "size": _TEXT}, alignment="left",
-            borderaxespad=0.2, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
-        )  # fmt: skip
+        if panel.title or panel.key:
+            axes.legend(
+                handles[: len(panel.key)], [label_text(name, limit=int((room - 0.3) / _LETTER)) for name in panel.key],
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_key_columns(panel.key, room), alignment="left",
+                title=wrapped(panel.title, room / _BOLD), title_fontproperties={"weight": "bold", "size": _TEXT},
+                borderaxespad=0.2, columnspacing=1.2, borderpad=0.1, labelspacing=0.3,
+            )  # fmt: skip
 
 
 def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
@@ -191,18 +185,21 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
     # Panels stand below each other in a column, else side by side; neighbouring lines of one kind are aligned.
     inches = WIDTHS[look.width]
     lines = _lines(drawing.panels, is_narrow=look.width == "column")
-    blocks = [list(block) for _, block in groupby(lines, _kind)]
+    blocks = [list(block) for _, block in groupby(lines, lambda line: [panel.names for panel in line])]
     heights = [[max(_height(panel, inches / len(line)) for panel in line) for line in block] for block in blocks]
-    title = _wrapped(drawing.title, inches, is_bold=True) if look.has_titles else ""
-    room = 0.17 * (1 + title.count("\n")) if title else 0.0
+    totals = list(map(sum, heights))
+    title = wrapped(drawing.title if look.has_titles else "", inches / _BOLD)
+    room = 0.17 * len(title.splitlines())
+
+    # matplotlib finds the places of the panels in their blocks.
     panels: list[Axes] = []
     with rc_context(_STYLE):
-        figure = make(figsize=(inches, sum(map(sum, heights)) + room), dpi=_DPI, layout="constrained")
+        figure = make(figsize=(inches, sum(totals) + room), dpi=_DPI, layout="constrained")
         if title:
             figure.suptitle(title, x=0.008, ha="left")
-        outer = figure.add_gridspec(len(blocks), 1, height_ratios=list(map(sum, heights)))
-        for place, (block, sizes) in enumerate(zip(blocks, heights, strict=True)):
-            inner = outer[place].subgridspec(len(block), len(block[0]), height_ratios=sizes)
+        grid = figure.add_gridspec(len(blocks), 1, height_ratios=totals)
+        for place, block in enumerate(blocks):
+            inner = grid[place].subgridspec(len(block), len(block[0]), height_ratios=heights[place])
             for line, own in zip(block, inner.subplots(squeeze=False), strict=True):
                 for panel, axes in zip(line, own, strict=True):
                     draw(panel, axes, inches / len(line))
@@ -212,22 +209,14 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
     return tuple(panels)
 
 
-def _kind(line: Sequence[Panel]) -> tuple[int, bool, list[tuple[str, ...]]]:
-    """Return what lines of panels have in common that are aligned with each other."""
-    return len(line), line[0].is_aligned, [panel.names for panel in line]
-
-
 def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
-    """Return a figure whose panels and labels have their places."""
-    # The object interface with its own canvas: pyplot would keep state and may look for a display.
+    """Return a figure whose panels and labels have their places, once for all formats."""
+    # The object interface: pyplot would keep state and may look for a display.
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = figure_of(draw_figure(drawing, Figure, look)[0])
-    FigureCanvasAgg(figure)
     with rc_context(_STYLE):
-        # Placed once; `savefig` would do so for each format, and draw each twice.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return figure
@@ -240,21 +229,14 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEF
         DiskFullError: no room.
     """
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    canvases = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
     paths = []
     for drawing in drawings:
         figure = lay_out(drawing, look)
         for suffix in look.formats:
-            path = directory / f"{drawing.name}.{suffix}"
-            figure.dpi = _DPI  # which writing PDF and SVG changes
-            with atomic_path(path) as temporary, rc_context(_STYLE):
-                write = getattr(canvases[suffix](figure), f"print_{suffix}")
-                write(temporary, metadata=FORMATS[suffix])
-            paths.append(path)
+            paths.append(directory / f"{drawing.name}.{suffix}")
+            with atomic_path(paths[-1]) as temporary, rc_context(_STYLE):
+                figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
         paths.append(directory / f"{drawing.name}.csv")
         write_text(paths[-1], csv_text(drawing.records))
     return tuple(paths)
@@ -267,43 +249,39 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
-def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
-    r"""Return `text` as matplotlib can draw it on one line: not read as a formula, its middle left out if it is long.
+def label_text(text: str, *, limit: int = 60, letters: int = 1000, font: str = FONT) -> str:
+    r"""Return `text` as matplotlib can draw it: not read as a formula, its middle left out if it is long.
 
     Control characters are escaped as Python does, and a character that the font lacks (Chinese, most emoji) is a box.
+
+    Args:
+        text: what to draw.
+        limit: its characters.
+        letters: characters of a line.
+        font: in which it is drawn.
 
     >>> label_text("$x$\n"), label_text("na\u00efve \u6570"), label_text("abcdef", limit=4)
     ('\\$x\\$\\n', 'naïve □', 'ab…f')
     """
-    shown = []
-    for character in _cut(text, 4 * limit):
-        if not character.isprintable():
-            shown.append(repr(character)[1:-1])
-        else:
-            shown.append(character if ord(character) in _glyphs(font) else "\N{WHITE SQUARE}")
-    return _cut("".join(shown), limit).replace("$", r"\$")
+    shown = "".join(
+        repr(character)[1:-1] if not character.isprintable()
+        else character if ord(character) in _glyphs(font) else "\N{WHITE SQUARE}"
+        for character in text
+    )  # fmt: skip
+    if len(shown) > limit:
+        tail = (limit - 1) // 2
+        shown = f"{shown[: limit - 1 - tail]}…{shown[len(shown) - tail :]}"
+    return "\n".join(textwrap.wrap(shown, letters, break_on_hyphens=False)).replace("$", r"\$")
 
 
-def set_labels(axes: Axes, width: float, *, x: str = "", y: str = "") -> None:
-    """Name the axes of a panel, on several lines where a name is long."""
-    axes.set_xlabel(_wrapped(x, 0.75 * width))
-    axes.set_ylabel(_wrapped(y, 1.5))
+def wrapped(text: str, width: float) -> str:
+    """Return a text on lines that are at most so many inches wide, about three at most."""
+    letters = max(8, int(width / _LETTER))
+    return label_text(text, limit=3 * letters - 12, letters=letters)
 
 
 def _name_width(width: float) -> float:
     return min(0.48 * width, 2.2)
-
-
-def _cut(text: str, limit: int) -> str:
-    tail = (limit - 1) // 2
-    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def _wrapped(text: str, width: float, *, is_bold: bool = False) -> str:
-    """Return a text on lines that are at most so many inches wide, three at most."""
-    letters = max(8, int(width / (_LETTER * (1.15 if is_bold else 1))))
-    lines = textwrap.wrap(_cut(text, 3 * letters - 12), letters, break_on_hyphens=False)
-    return "\n".join(label_text(line, limit=2 * letters) for line in lines)
 
 
 def colour_map() -> Colormap:
@@ -322,34 +300,32 @@ def _glyphs(font: str) -> frozenset[int]:
 
 def _lines(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
     """Return the panels by line: one in a column, else two, or three that share the names of their rows."""
+    num = 1 if is_narrow else 3 if panels[0].names and len({panel.names for panel in panels}) == 1 else 2
     lines: list[list[Panel]] = []
     for panel in panels:
-        line = lines[-1] if lines else []
-        shares = bool(panel.names) and all(other.names == panel.names for other in line)
-        has_room = len(line) < (3 if shares else 2) and not any(other.is_wide for other in (*line, panel))
-        if line and has_room and not is_narrow:
-            line.append(panel)
-        else:
-            lines.append([panel])
+        if not lines or len(lines[-1]) == num or panel.is_wide or lines[-1][0].is_wide:
+            lines.append([])
+        lines[-1].append(panel)
     return lines
 
 
 def _room(panel: Panel, width: float) -> float:
     """Return how wide title and legend above a panel may be, which begin right of what stands at its y axis."""
-    names = (_LETTER * len(name) for name in panel.names)
-    return width - 0.1 - (min(_name_width(width), max(names)) if panel.names else 0.5)
+    longest = _LETTER * max(map(len, panel.names), default=0)
+    return width - 0.1 - (min(_name_width(width), longest) or 0.5)
 
 
 def _height(panel: Panel, width: float) -> float:
     room = _room(panel, width)
-    num_lines = math.ceil(len(panel.key) / _key_columns(panel.key, room)) if panel.key else 0
-    num_lines += 1 + _wrapped(panel.title, room, is_bold=True).count("\n") if panel.title else 0
-    return panel.height(width) + _LINE * num_lines
+    num_lines = len(wrapped(panel.title, room / _BOLD).splitlines())
+    num_lines += math.ceil(len(panel.key) / _key_columns(panel.key, room))
+    return panel.height(width) + 0.145 * num_lines
 
 
 def _key_columns(names: Sequence[str], room: float) -> int:
-    each = _LETTER * min(room / _LETTER, max(len(label_text(name)) for name in names)) + 0.38
-    return max(1, min(len(names), int((room + 0.11) / each)))
+    """Return how many names a line of a legend has, each behind its sign."""
+    longest = _LETTER * max(map(len, map(label_text, names)), default=0)
+    return max(1, min(len(names), int((room + 0.11) / (min(room, longest) + 0.38))))
 
 
 def _spaced(ticks: Iterable[tuple[float, str]], inches: float) -> dict[float, str]:
@@ -369,6 +345,12 @@ def _is_number(cell: Cell) -> TypeGuard[Estimate | float]:
     return isinstance(cell, Estimate | float | int)
 
 
+def _scaled(cell: Estimate | float, unit: Unit) -> list[float]:
+    """Return a number as an axis has it, then the ends of its interval."""
+    ends = (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell, cell)
+    return [unit.scale * end for end in ends]
+
+
 def _axis_title(rows: Rows, columns: Sequence[str], unit: Unit) -> str:
     """Return what an axis counts; where there is a legend, that names the columns."""
     if len(columns) > 1:
@@ -376,68 +358,55 @@ def _axis_title(rows: Rows, columns: Sequence[str], unit: Unit) -> str:
     return f"{columns[0]} ({unit.axis})" if unit.axis else columns[0]
 
 
-def _limits(ticks: Sequence[float], unit: Unit) -> tuple[float, float]:
-    """Return the ends of an axis: those of its ticks with room for a dot."""
-    low, high = ticks[0] * unit.scale, ticks[-1] * unit.scale
-    return low - 0.03 * (high - low), high + 0.03 * (high - low)
+def _set_axis(axes: Axes, which: str, unit: Unit, cells: Sequence[Cell], at: Sequence[float] = ()) -> None:
+    """Give an axis the range of some cells, with room for a dot; matplotlib chooses its ticks."""
+    ticks = axis_ticks(unit, cells, at=at)
+    low, high = unit.scale * ticks[0], unit.scale * ticks[-1]
+    room = 0.03 * (high - low)
+    axes.set(**{f"{which}lim": (low - room, high + room)})
+    getattr(axes, f"{which}axis").set_major_formatter(lambda value, _: tick_text(unit, value / unit.scale))
 
 
 def _dots_panel(rows: Rows, plot: Dots) -> Panel:
     """Return the panel of a column: a named row for each number, what it is to be read against in grey below it."""
-    columns = [plot.column, plot.null] if plot.null else [plot.column]
-    places = [place for place, cell in enumerate(rows.column(plot.column)) if _is_number(cell)]
-    names = tuple(str(rows.rows[place][0]) for place in places)
+    cells = zip(rows.rows, rows.column(plot.column), strict=True)
+    rows = replace(rows, rows=tuple(row for row, cell in cells if _is_number(cell)))
+    names = tuple(str(row[0]) for row in rows.rows)
 
     def height(width: float) -> float:
-        num_lines = max(_wrapped(name, _name_width(width)).count("\n") + 1 for name in names)
+        num_lines = max(len(wrapped(name, _name_width(width)).splitlines()) for name in names)
         return 0.45 + (0.08 + 0.13 * num_lines) * len(names)
 
-    draw = partial(_draw_dots, rows=replace(rows, rows=tuple(rows.rows[place] for place in places)), plot=plot)
-    return Panel(draw=draw, height=height, names=names, key=tuple(columns) if plot.null else ())
+    key = (plot.column, plot.null) if plot.null else ()
+    return Panel(draw=partial(_draw_dots, rows=rows, plot=plot), height=height, names=names, key=key)
 
 
 def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[Any]:
     """Draw the dots of a column with their intervals, the first row on top."""
-    names, unit = [str(row[0]) for row in rows.rows], rows.columns[plot.column]
-    columns = {plot.column: -0.14, plot.null: 0.14} if plot.null else {plot.column: 0.0}
-    handles = []
-    for column, shift in columns.items():
-        bars = []
-        for place, (name, cell) in enumerate(zip(names, rows.column(column), strict=True)):
+    unit, handles = rows.columns[plot.column], {}
+    shifts = {plot.column: -0.14, plot.null: 0.14} if plot.null else {plot.column: 0.0}
+    for column, shift in shifts.items():
+        for place, cell in enumerate(rows.column(column)):
             if _is_number(cell):
-                look = {"color": GREY, "marker": "s"} if column == plot.null or name in plot.greys else {}
-                bars.append(_draw_bar(axes, place + shift, cell, unit, **look))
-        handles.append(bars[0])
-    axes.set_yticks(range(len(names)), [_wrapped(name, _name_width(width)) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+                mean, low, high = _scaled(cell, unit)
+                is_null = column == plot.null or rows.rows[place][0] in plot.greys
+                handles[column] = axes.errorbar(
+                    mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
+                    fmt="s" if is_null else "o", color=GREY if is_null else HUE, markersize=3.5, elinewidth=1.2,
+                )  # fmt: skip
+    axes.set_yticks(range(len(rows.rows)), [wrapped(str(row[0]), _name_width(width)) for row in rows.rows])
+    axes.set_ylim(len(rows.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
 
     # All rows have one axis, with a line where no effect, or chance, is.
     band = [] if plot.at is None else [plot.at - plot.margin, plot.at + plot.margin]
-    ticks = axis_ticks(unit, [cell for column in columns for cell in rows.column(column)], at=band)
-    span, low = ticks[-1] - ticks[0], ticks[0]
-    texts = [((tick - low) / span, tick_text(unit, tick)) for tick in ticks]
-    shown = _spaced(texts, _room(_dots_panel(rows, plot), width))
-    axes.set_xticks([unit.scale * (low + span * place) for place in shown], list(shown.values()))
-    axes.set_xlim(*_limits(ticks, unit))
+    _set_axis(axes, "x", unit, [cell for column in shifts for cell in rows.column(column)], band)
     if plot.at is not None:
         axes.axvline(plot.at * unit.scale, color=GREY, linewidth=0.8, zorder=0)
-        axes.axvspan(band[0] * unit.scale, band[1] * unit.scale, color=GREY, alpha=0.15, linewidth=0, zorder=0)
-    set_labels(axes, width, x=_axis_title(rows, list(columns), unit))
-    return handles
-
-
-def _draw_bar(axes: Axes, place: float, cell: Estimate | float, unit: Unit, **look: Any) -> Any:
-    """Draw a number with its interval, and return it."""
-    mean, low, high = (unit.scale * end for end in _ends(cell))
-    style: dict[str, Any] = {"color": HUE, "marker": "o", "markersize": 3.5, "elinewidth": 1.2, "linestyle": "none"}
-    errors = [[max(0.0, mean - low)], [max(0.0, high - mean)]]
-    return axes.errorbar(mean, place, xerr=errors, **{**style, **look})
-
-
-def _ends(cell: Estimate | float) -> tuple[float, float, float]:
-    return (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, cell, cell)
+        axes.axvspan(*(end * unit.scale for end in band), color=GREY, alpha=0.15, linewidth=0, zorder=0)
+    axes.set_xlabel(wrapped(_axis_title(rows, list(shifts), unit), 0.75 * width))
+    return list(handles.values())
 
 
 def curves_panel(rows: Rows, plot: Curves) -> Panel:
@@ -453,36 +422,31 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
     columns = plot.columns or tuple(rows.columns)
     unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
     handles: list[Any] = []
-    for index, name in enumerate(columns):
+    for name, line, marker in zip(columns, cycle(LINES), cycle(MARKERS), strict=False):
         cells = zip(plot.places, rows.column(name), strict=True)
-        known = [(x, _ends(y)) for x, y in thinned([(x, y) for x, y in cells if _is_number(y)])]
-        x, (mean, low, high) = [x for x, _ in known], ([unit.scale * y[end] for _, y in known] for end in range(3))
-        colour = GREY if name in plot.greys else next(colours)
-        look: dict[str, Any] = {"color": colour, "linestyle": LINES[index % len(LINES)]}
-        marker = MARKERS[index % len(MARKERS)] if len(known) <= MANY else None
-        handles += axes.plot(x, mean, marker=marker, **look)
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    for index, level in enumerate(plot.levels.values()):
-        dashes = (0, ((2, 3), (6, 2))[index % 2])
-        handles.append(axes.axhline(level.mean * unit.scale, color=GREY, linewidth=0.9, linestyle=dashes))
-        axes.axhspan(level.low * unit.scale, level.high * unit.scale, color=GREY, alpha=0.1, linewidth=0)
+        known = thinned([(x, cell) for x, cell in cells if _is_number(cell)])
+        x, ends = [x for x, _ in known], np.array([_scaled(cell, unit) for _, cell in known]).reshape(-1, 3)
+        colour, dots = GREY if name in plot.greys else next(colours), marker if len(known) <= MANY else None
+        handles += axes.plot(x, ends[:, 0], color=colour, linestyle=line, marker=dots)
+        axes.fill_between(x, ends[:, 1], ends[:, 2], color=colour, alpha=0.15, linewidth=0)
+    for level, dashes in zip(plot.levels.values(), cycle(((0, (2, 3)), (0, (6, 2)))), strict=False):
+        mean, low, high = _scaled(level, unit)
+        handles.append(axes.axhline(mean, color=GREY, linewidth=0.9, linestyle=dashes))
+        axes.axhspan(low, high, color=GREY, alpha=0.1, linewidth=0)
 
-    ticks = axis_ticks(unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
-    axes.set_yticks([tick * unit.scale for tick in ticks], [tick_text(unit, tick) for tick in ticks])
-    axes.set_ylim(*_limits(ticks, unit))
+    # Steps stand along the axis where there is room; a stage's end is named inside of the panel.
+    _set_axis(axes, "y", unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
     steps = _spaced([(place, place_text(x)) for place, x in axis_steps(plot)], 0.75 * width)
     axes.set_xticks(list(steps), list(steps.values()))
     axes.set_xlim(-0.03, 1.03)
-    ends: dict[float, list[str]] = {}
-    for place, name in plot.inner_ends:
+    ends_of = [(place, f" {label_text(name, limit=16)} ends ") for place, name in plot.inner_ends]
+    for place, _ in ends_of:
         axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
-        near = next((other for other in ends if abs(place - other) < 1.0 / width), place)
-        ends.setdefault(near, []).append(label_text(name, limit=16))
-    for place, names in ends.items():
+    for place, text in _spaced(ends_of, 0.75 * width).items():
         axes.text(
-            place, 0.99, f" {', '.join(names)} {'ends' if len(names) == 1 else 'end'} ", color=GREY, va="top",
-            ha="left" if place < 0.5 else "right", transform=axes.get_xaxis_transform(),
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            place, 0.99, text, color=GREY, va="top", ha="left" if place < 0.5 else "right",
+            transform=axes.get_xaxis_transform(), bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
-    set_labels(axes, width, x=plot.x_title, y=_axis_title(rows, columns, unit))
+    axes.set_xlabel(wrapped(plot.x_title, 0.75 * width))
+    axes.set_ylabel(wrapped(_axis_title(rows, columns, unit), 1.5))
     return handles
