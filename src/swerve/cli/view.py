@@ -35,7 +35,8 @@ def view(
     with ViewServer(folder, port=port or 0) as server:
         print_text(server.url)
         sys.stderr.write("swerve: Ctrl-C stops it\n")
-        if not no_browser and _has_display():
+        has_window = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+        if has_window and not no_browser:
             import webbrowser
 
             webbrowser.open(server.url)
@@ -43,8 +44,3 @@ def view(
             server.serve_forever()
         except KeyboardInterrupt:
             sys.stderr.write("\n")
-
-
-def _has_display() -> bool:
-    """Whether a browser has a window to open in."""
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -94,15 +94,14 @@ def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Itera
     text = f"Fraction of the samples that are right; {100 * comparison.confidence:g}% intervals over problems."
     yield Verdict(title="How often they are right", text=text, rows=_measure_rows(headlines, "accuracy").kept)
     for row in (row for row in headlines if row.differences):
-        # Accuracy whatever it is, of all else what is shown to differ.
-        said = []
-        for name, each in row.differences.items():
-            p, is_shown = each.p_adjusted, each.estimate.excludes(0)
-            if name == "accuracy" or (is_shown and p is not None and p <= 1 - comparison.confidence):
-                change, over = changed(MEASURES[name], each.estimate), counted(each.num_problems, "problem")
-                said.append(f"{MEASURES[name].title} {change} over {over}, {p_words(p)}")
-        text = f"In other measures: {'; '.join(said[1:]) or 'no difference is shown'}."
-        yield Verdict(title=f"`{row.model}` less `{comparison.baseline}`: {said[0]}", text=text)
+        shown = [
+            f"{MEASURES[name].title} {changed(MEASURES[name], each.estimate)} over "
+            f"{counted(each.num_problems, 'problem')}, {p_words(p)}"
+            for name, each in row.differences.items()
+            if (p := each.p_adjusted) is not None and p <= 1 - comparison.confidence and each.estimate.excludes(0)
+        ]
+        title = f"`{row.model}` differs from `{comparison.baseline}` in {counted(len(shown), 'measure')}"
+        yield Verdict(title=title, text=f"{sentence_case('; '.join(shown)) or 'No difference is shown'}.")
 
 
 def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:

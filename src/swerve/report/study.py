@@ -116,36 +116,33 @@ def _over_seeds(each: StudyMean | StudyKind | StudyDifference | None) -> Cell:
 def outcome_rows(study: Study) -> Rows:
     """Return what came out of each variant in the measure that the study is about.
 
-    The study's rule says it; without one the difference over seeds, and without several seeds that over problems.
+    The study's rule says it; without one the difference over seeds, and where seeds say nothing that over problems.
     """
-    headline = study.headline or "accuracy"
-    unit, texts = difference_unit(_KNOWN[headline]), dict.fromkeys(("Verdict", "Note"), TEXT)
+    headline, rows = study.headline or "accuracy", list[tuple[Cell, ...]]()
     verdicts = {verdict.variant: verdict for verdict in study.verdicts}
-    rows: list[tuple[Cell, ...]] = []
     for each in (each for each in study.differences if each.measure == headline):
-        # Over seeds, or over problems where seeds say nothing.
-        value, p, over, note = each.over_seeds, each.p_seeds_adjusted, counted(each.num_seeds, "seed"), ""
+        value, p, over, words = each.over_seeds, each.p_seeds_adjusted, counted(each.num_seeds, "seed"), ""
         if value is None and each.over_problems and each.num_problems:
-            value, p, over = each.over_problems, each.p_problems_adjusted, counted(each.num_problems, "problem")
-            note = "this is about these runs alone: one seed, or seeds all alike, say nothing of another training run"
-
-        # A rule that was named before has the last word.
-        words = "not shown to differ"
-        if value and p is not None and p < 1 - study.confidence:
-            words = "higher" if value.mean > 0 else "lower"
+            value, p = each.over_problems, each.p_problems_adjusted
+            over = f"{counted(each.num_problems, 'problem')} of these runs alone"
         if verdict := verdicts.get(each.variant):
-            value, p = verdict.over_seeds, verdict.p
-            words, _, note = verdict.words.partition("; ")
-        same = None if value == each.over_problems else each.over_problems
-        rows.append((each.variant, value or each.mean, p, over, same, words, note))
+            value, p, words = verdict.over_seeds, verdict.p, verdict.words
+        elif value and p is not None and p < 1 - study.confidence:
+            words = "higher" if value.mean > 0 else "lower"
+        rows.append((each.variant, value or each.mean, p, over, words or "not shown to differ"))
     return Rows(
         id="study_comparison",
         title=f"{_title(headline)}, less that of {study.baseline}",
         first="Variant",
-        columns={"Difference": unit, "p, Holm": P_VALUE, "Over": TEXT, "Over problems": unit, **texts},
+        columns={"Difference": difference_unit(_KNOWN[headline]), "p, Holm": P_VALUE, "Over": TEXT, "Verdict": TEXT},
         rows=tuple(rows),
         plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
     )
+
+
+def _short(words: Cell) -> str:
+    """Return a verdict without its reason."""
+    return str(words).split(";")[0]
 
 
 def _sentence(study: Study, outcomes: Rows) -> str:
@@ -157,7 +154,7 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
     measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
-    said = (f"**`{row[0]}` is {row[5]}**, {changed(measure, row[1])}" for row in outcomes.rows)
+    said = (f"**`{name}` is {_short(words)}**, {changed(measure, value)}" for name, value, *_, words in outcomes.rows)
     return f"{start}. In {measure.title} over {over}, against `{study.baseline}`: {_listed(said, 'variant')}."
 
 
@@ -179,11 +176,9 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     band = f", the band less than the {100 * study.design.margin:g} points that matter" if study.design else ""
     text = f"The line is no difference{band}. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
-    for name, value, p, over, same, words, note in outcomes.rows:
-        said = f"Over {over}, {p_words(p if isinstance(p, float) else None)}."
-        said += f" Over problems of the same runs {changed(measure, same)}." if same else ""
-        said += f" Note: {note}." if note else ""
-        yield Verdict(title=f"`{name}` is {words}, {changed(measure, value)}", text=said)
+    for name, value, p, over, words in outcomes.rows:
+        said = f"Over {over}, {p_words(p if isinstance(p, float) else None)}: {words}."
+        yield Verdict(title=f"`{name}` is {_short(words)}, {changed(measure, value)}", text=said)
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [each for each in study.differences if each.measure != study.headline]
