@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -81,21 +80,6 @@ def answers_inputs(answers_only: RunDirectory) -> ReportInputs:
 def report(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `run`."""
     return _page(inputs, tmp_path_factory.mktemp("page") / "index.html")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Headless Chromium; a test that asks for it is skipped where there is none."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield launched
-        launched.close()
 
 
 def _page(inputs: ReportInputs, path: Path) -> Path:

@@ -28,19 +28,16 @@ def client(filled: Any, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def page(client: Client) -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        page.complaints = []
-        page.on("console", lambda message: page.complaints.append(message.text))
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.goto(client.server.url)
-        page.wait_for_selector("#items tr:nth-child(3)")
-        yield page
-        assert page.complaints == []
-        browser.close()
+def page(client: Client, browser: Any) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.goto(client.server.url)
+    page.wait_for_selector("text=0 yet to be read")
+    yield page
+    assert page.complaints == []
+    page.close()
 
 
 def names(page: Any) -> list[str]:
