@@ -45,8 +45,8 @@ def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
     assert rows["forking"].texts == (
         ("rl-80", "98.4% (97.9 to 98.9)", "20.0%", "99.0% (98.0 to 100.0)", "98.0% (97.0 to 99.0)"),
     )
-    lost = "+0.0110 (+0.00900 to +0.0130)"
-    assert rows["entropy_reduction"].texts == (("rl-80", lost, lost, "0.0110 (0.0100 to 0.0120)", "2.2% (2.1 to 2.3)"),)
+    less = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+    assert rows["entropy_reduction"].texts == (("rl-80", less, less, "0.0110 (0.0100 to 0.0120)", "2.2% (2.1 to 2.3)"),)
     assert rows["ranks"].texts[0] == (
         "rl-80 on text of dpo-8", "93.0% (92.0 to 94.0)", "5.0% (4.0 to 6.0)", "2.0% (1.0 to 3.0)", "5,900",
     )  # fmt: skip

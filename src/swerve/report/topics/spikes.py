@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
@@ -10,7 +11,16 @@ from swerve.report.format import claim_words, count, number, number_interval, pe
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
-from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
+from swerve.report.topics.topic import (
+    KNOWN_STEPS,
+    FigureSpec,
+    Topic,
+    along_training,
+    by_checkpoint,
+    crossed,
+    of_probe,
+    rows_of,
+)
 from swerve.report.topics.where import claim_rows
 
 _TWICE = "Null pair"
@@ -18,63 +28,47 @@ _TWICE = "Null pair"
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _top_spikes(summary)
-    yield _area(summary)
-    yield _selectors(summary)
-    yield _rule(summary)
-    yield null_sentence(summary)
-
-
-def _top_spikes(summary: ProbeSummary) -> str:
+    """Yield where the highest divergence falls, which scores find wrong steps, and what a method finds by chance."""
+    name, first, wrong = divergence_name(summary), summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
     if summary.knows_no_wrong_step:
-        return "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
-    first, wrong = summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
-    if first is None or wrong is None:
-        return "Where the highest divergence of a rollout falls was not measured."
-    return (
-        f"The token of a rollout where {summary.final} differs most from {summary.reference} "
-        f"({divergence_name(summary)}) is the first wrong one in {claim_words(first)}; it is any wrong one in "
-        f"{claim_words(wrong)}."
-    )
+        yield "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
+    elif first is None or wrong is None:
+        yield "Where the highest divergence of a rollout falls was not measured."
+    else:
+        yield (
+            f"The token of a rollout where {summary.final} differs most from {summary.reference} ({name}) is the first "
+            f"wrong one in {claim_words(first)}; it is any wrong one in {claim_words(wrong)}."
+        )
+    area = summary.claim("auc", "first_wrong")
+    if area is not None:
+        yield (
+            f"As a score, {name} ranks first wrong tokens above those that are not wrong with an AUC of "
+            f"{claim_words(area)}."
+        )
 
-
-def _area(summary: ProbeSummary) -> str:
-    claim = summary.claim("auc", "first_wrong")
-    if claim is None:
-        return ""
-    return (
-        f"As a score, {divergence_name(summary)} ranks first wrong tokens above those that are not wrong with an AUC "
-        f"of {claim_words(claim)}."
-    )
-
-
-def _selectors(summary: ProbeSummary) -> str:
+    # Of several scores the best has no interval of its own.
     selectors = () if summary.recovery is None else summary.recovery.selectors
-    areas = [(selector.selector, selector.auc) for selector in selectors if selector.auc is not None]
-    if not areas:
-        return ""
-    above = [auc for _, auc in areas if auc.low > 0.5]
-    if not above:
-        return "No score ranks the known wrong steps above chance."
-    # The best of several has no interval of its own.
-    ranked = sorted(areas, key=lambda area: area[1].mean)
-    (least, low), (most, high) = ranked[0], ranked[-1]
-    return (
-        f"Each by an interval of its own, {count(len(above))} of {count(len(areas))} scores rank the known wrong steps "
-        f"above chance; AUCs are {number(low.mean)} ({selector_word(least)}) to {number(high.mean)} "
-        f"({selector_word(most)})."
-    )
+    areas = [(score.auc, selector_word(score.selector)) for score in selectors if score.auc is not None]
+    num = sum(auc.low > 0.5 for auc, _ in areas)
+    if num:
+        ranked = sorted((auc.mean, word) for auc, word in areas)
+        (low, least), (high, most) = ranked[0], ranked[-1]
+        yield (
+            f"Each by an interval of its own, {count(num)} of {count(len(areas))} scores rank the known wrong steps "
+            f"above chance; AUCs are {number(low)} ({least}) to {number(high)} ({most})."
+        )
+    elif areas:
+        yield "No score ranks the known wrong steps above chance."
 
-
-def _rule(summary: ProbeSummary) -> str:
+    # The method of the headline, with what it finds where there is nothing to find.
     rule = summary.rule
-    if rule is None or rule.precision is None or rule.recall is None:
-        return ""
-    return (
-        f"Of the {count(rule.num_spikes)} {named(METHODS, rule.method)} spikes {percent_interval(rule.precision)} are "
-        f"on a wrong step (by chance {percent(rule.chance_precision)}), and {percent_interval(rule.recall)} of the "
-        f"wrong steps have one (by chance {percent(rule.chance_recall)})."
-    )
+    if rule is not None and rule.precision is not None and rule.recall is not None:
+        yield (
+            f"Of the {count(rule.num_spikes)} {named(METHODS, rule.method)} spikes {percent_interval(rule.precision)} "
+            f"are on a wrong step (by chance {percent(rule.chance_precision)}), and {percent_interval(rule.recall)} of "
+            f"the wrong steps have one (by chance {percent(rule.chance_recall)})."
+        )
+    yield null_sentence(summary)
 
 
 def null_sentence(summary: ProbeSummary) -> str:
@@ -142,33 +136,31 @@ def density_rows(summary: ProbeSummary, divergence: Divergence | None = None) ->
         divergence: whose spikes; the headline divergence by default.
     """
     divergence = divergence or summary.divergence
-    is_main = divergence == summary.divergence
+    is_main, final = divergence == summary.divergence, summary.final
     nulls = {} if summary.null is None else summary.null.false_discoveries.get(divergence, {})
-    found = {
-        each.method: (
-            summary.spikes_per_1000(each),
-            each.num_spikes,
-            each.precision,
-            each.chance_precision,
-            each.recall,
-            each.chance_recall,
-        )
-        for each in (() if summary.recovery is None else summary.recovery.spikes)
-        if each.divergence == divergence
-    }
-    right = dict.fromkeys(("Precision", "Precision by chance", "Recall", "Recall by chance"), SHARE)
-    return Rows(
+    recovered = () if summary.recovery is None else summary.recovery.spikes
+    known = {each.method: each for each in recovered if each.divergence == divergence}
+    methods = [
+        SimpleNamespace(name=name, null=nulls.get(method), spikes=known.get(method)) for method, name in METHODS.items()
+    ]
+    return rows_of(
+        methods,
+        {
+            _TWICE: (PER_1000, "null.per_1000_tokens"),
+            final: (PER_1000, lambda each: None if each.spikes is None else summary.spikes_per_1000(each.spikes)),
+            "Spikes": (COUNT, "spikes.num_spikes"),
+            "Precision": (SHARE, "spikes.precision"),
+            "Precision by chance": (SHARE, "spikes.chance_precision"),
+            "Recall": (SHARE, "spikes.recall"),
+            "Recall by chance": (SHARE, "spikes.chance_recall"),
+        },
+        name="name",
         id="null_spikes" if is_main else f"null_spikes_{divergence}",
         title=f"Spikes per 1,000 tokens by method ({DIVERGENCE_NAMES[divergence]})",
         first="Method",
-        columns={_TWICE: PER_1000, summary.final: PER_1000, "Spikes": COUNT, **right},
-        rows=tuple(
-            (name, nulls[method].per_1000_tokens if method in nulls else None, *found.get(method, (None,) * 6))
-            for method, name in METHODS.items()
-        ),
         note="The null pair is one model run twice, where every spike is false. Precision: share of spikes on a wrong "
         "token; recall: share of wrong tokens with a spike; by chance: a rollout's spikes lie anywhere in it.",
-        plots=(Dots(column=summary.final if found else _TWICE, null=_TWICE if found else ""),) if is_main else (),
+        plots=(Dots(column=final if known else _TWICE, null=_TWICE if known else ""),) if is_main else (),
     )
 
 
@@ -180,24 +172,16 @@ def _third_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     methods = {density.method for density in densities}
     method = next((name for name in (summary.spike_method, "absolute", "calibrated") if name in methods), "")
     shown = [density for density in densities if density.method == method]
-    rates = {(density.checkpoint, density.region): density.per_1000_tokens for density in shown}
-    labels = list(dict.fromkeys(density.checkpoint for density in shown))
+    rows = crossed(((each.checkpoint, each.region, each.per_1000_tokens) for each in shown), REGIONS)
     null = summary.false_discoveries(summary.divergence, method)
-    thirds = {f"{name.capitalize()} third": region for region, name in REGIONS.items()}
+    thirds = (f"{name.capitalize()} third" for name in REGIONS.values())
     return Rows(
         id="spike_density_comparison",
         title=f"{divergence_name(summary)} spikes per 1,000 tokens ({named(METHODS, method)}), by third of the rollout",
         first="Checkpoint",
         columns=dict.fromkeys((*thirds, _TWICE), PER_1000),
-        rows=tuple(
-            (
-                label,
-                *(rates.get((label, region)) for region in thirds.values()),
-                None if null is None else null.per_1000_tokens,
-            )
-            for label in labels
-        ),
-        plots=(along_training(inputs, labels, greys=(_TWICE,)),),
+        rows=tuple((*row, None if null is None else null.per_1000_tokens) for row in rows),
+        plots=(along_training(inputs, [str(row[0]) for row in rows], greys=(_TWICE,)),),
     )
 
 

@@ -124,6 +124,18 @@ def rows_of(
     )
 
 
+def crossed(entries: Iterable[tuple[str, str, Cell]], columns: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
+    """Return a row for each first name, with what stands there under each of the second names.
+
+    >>> crossed([("rl-1", "early", 0.5), ("rl-2", "late", 0.25)], ("early", "late"))
+    (('rl-1', 0.5, None), ('rl-2', None, 0.25))
+    """
+    table: dict[str, dict[str, Cell]] = {}
+    for row, column, cell in entries:
+        table.setdefault(row, {})[column] = cell
+    return tuple((row, *map(cells.get, columns)) for row, cells in table.items())
+
+
 def _cell(entry: Any, read: str | Callable[[Any], Cell]) -> Cell:
     """Return what a field says; None where it, or what it is within, was not measured."""
     if not isinstance(read, str):

@@ -10,7 +10,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigur
 from swerve.artifacts.probe_findings import CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.format import claim_words, count, listed, number, percent_interval
+from swerve.report.format import claim_words, count, listed, number, percent_interval, sentence_case
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import (
@@ -26,10 +26,19 @@ from swerve.report.rows import (
     Dots,
     Rows,
 )
-from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
+from swerve.report.topics.topic import (
+    Column,
+    FigureSpec,
+    Topic,
+    along_training,
+    by_checkpoint,
+    crossed,
+    of_probe,
+    rows_of,
+)
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
-_NULLS = {key: f"{name[:1].upper()}{name[1:]}" for key, name in NULL_NAMES.items()}
+_NULLS = {key: sentence_case(name) for key, name in NULL_NAMES.items()}
 _LEAST_SHARE = 0.02
 """Of the divergence: categories with less are not drawn."""
 _MAX_CURVES = 4
@@ -116,10 +125,9 @@ def _place_rows(summary: ProbeSummary) -> Rows:
     for claim in claims:
         nulls = {null.null: _null_cell(null) for null in claim.nulls}
         place = claim.name.removeprefix("Divergence on ").removeprefix("the ").removeprefix("category ")
-        verdict = "not more or less than all"
-        if claim.stands:
-            verdict = "more than all" if claim.nulls[0].side > 0 else "less than all"
-        rows.append((f"{place[0].upper()}{place[1:]}", claim.estimate, *map(nulls.get, _NULLS), verdict))
+        verdict = "more than all" if claim.nulls and claim.nulls[0].side > 0 else "less than all"
+        cells = *map(nulls.get, _NULLS), verdict if claim.stands else "not more or less than all"
+        rows.append((sentence_case(place), claim.estimate, *cells))
     has_noise = any(null.null == "noise" for claim in claims for null in claim.nulls)
     return Rows(
         id="places",
@@ -134,124 +142,114 @@ def _place_rows(summary: ProbeSummary) -> Rows:
 
 def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     """Return the mean forward KL of every category of tokens along training, the largest share at the end first."""
-    final = [category for category in summary.categories if category.checkpoint == summary.final]
-    final.sort(key=lambda category: -(category.share_divergence or 0.0))
-    names = dict.fromkeys(category.category for category in (*final, *summary.categories))
-    means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
-    labels = list(dict.fromkeys(category.checkpoint for category in summary.categories))
-    columns = {name: name.replace("_", " ").capitalize() for name in names}
-    num = sum((category.share_divergence or 0.0) > _LEAST_SHARE for category in final)
-    drawn = tuple(columns.values())[: min(max(num, 2), _MAX_CURVES)]
+    shares = {
+        category.category: category.share_divergence or 0.0
+        for category in summary.categories
+        if category.checkpoint == summary.final
+    }
+    known = dict.fromkeys(category.category for category in summary.categories)
+    names = sorted(known, key=lambda name: -shares.get(name, 0.0))
+    columns = [name.replace("_", " ").capitalize() for name in names]
+    num = sum(share > _LEAST_SHARE for share in shares.values())
+    rows = crossed(((each.checkpoint, each.category, each.forward_kl) for each in summary.categories), names)
+    labels = [str(row[0]) for row in rows]
     return Rows(
         id="category_kl_breakdown",
         title="Mean forward KL by category of the token",
         first="Checkpoint",
-        columns=dict.fromkeys(columns.values(), NATS),
-        rows=tuple((label, *(means.get((label, name)) for name in columns)) for label in labels),
-        plots=(along_training(inputs, labels, drawn),),
-    )
-
-
-def _certainty_rows(summary: ProbeSummary) -> Rows:
-    """Return the entropy of each category of tokens at the final checkpoint."""
-    final, change = None, f"Change from {summary.reference}"
-    if summary.entropy is not None:
-        final = summary.at_final(summary.entropy.means)
-    return rows_of(
-        () if final is None else final.categories,
-        {"Entropy": (NATS, "entropy"), change: (NATS_CHANGE, "change")},
-        name=lambda entry: entry.category.replace("_", " ").capitalize(),
-        id="certainty",
-        title=f"Entropy of {summary.final} by category of the token",
-        first="Category",
-        plots=(Dots(column=change, at=0),),
-    )
-
-
-def _style_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
-    return by_checkpoint(
-        inputs,
-        summary.style,
-        {
-            "Of the divergence": (SHARE, "share_divergence"),
-            "Of the tokens": (SHARE, "share_tokens"),
-            "More": (POINTS, "excess"),
-        },
-        drawn=(),
-        id="style",
-        title="What falls on style, by checkpoint",
-        note="Style is mark-up, punctuation, white space and discourse words.",
-    )
-
-
-def _forking_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
-    key = summary.divergence
-    return by_checkpoint(
-        inputs,
-        () if summary.entropy is None else summary.entropy.forking,
-        {
-            "Of the divergence": (SHARE, lambda forking: forking.share_divergence.get(key)),
-            "Of the tokens": (SHARE, "share_tokens"),
-            "Of the spikes": (SHARE, lambda forking: forking.spikes[key].share if key in forking.spikes else None),
-            "Of the wrong steps": (SHARE, "wrong_steps.share"),
-        },
-        drawn=(),
-        id="forking",
-        title="What falls on uncertain tokens, by checkpoint",
-        note=f"The fifth of the tokens at which {summary.reference} is least certain.",
+        columns=dict.fromkeys(columns, NATS),
+        rows=rows,
+        plots=(along_training(inputs, labels, columns[: min(max(num, 2), _MAX_CURVES)]),),
     )
 
 
 def _rank_rows(summary: ProbeSummary) -> Rows:
-    rows: list[tuple[Cell, ...]] = []
-    for shift in summary.rank_shift:
-        for model, ranks in ((shift.checkpoint, shift.rank), (summary.reference, shift.rank_ref)):
-            text = "its own text" if shift.source == model else f"text of {shift.source}"
-            shares = (ranks[name].share if name in ranks else None for name in _CLASSES)
-            rows.append((f"{model} on {text}", *shares, shift.num_tokens))
+    shifts = [
+        (model, ranks, shift)
+        for shift in summary.rank_shift
+        for model, ranks in ((shift.checkpoint, shift.rank), (summary.reference, shift.rank_ref))
+    ]
     return Rows(
         id="ranks",
         title="Would the other model have written the token?",
         first="Rank under",
         columns={"First choice": SHARE, "Second or third": SHARE, "Lower": SHARE, "Tokens": COUNT},
-        rows=tuple(rows),
+        rows=tuple(
+            (
+                f"{model} on {'its own text' if shift.source == model else f'text of {shift.source}'}",
+                *(ranks[name].share if name in ranks else None for name in _CLASSES),
+                shift.num_tokens,
+            )
+            for model, ranks, shift in shifts
+        ),
     )
 
 
-def _entropy_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
-    """Return how much entropy each checkpoint lost against the reference, on the same tokens, in all and by third."""
-    lost: dict[str, Column] = {"All tokens": (NATS_CHANGE, _lost)}
-    lost |= {
-        f"{name.capitalize()} third": (NATS_CHANGE, partial(_lost, region=region)) for region, name in REGIONS.items()
-    }
-    return by_checkpoint(
-        inputs,
-        () if summary.entropy is None else summary.entropy.means,
-        {**lost, "Entropy": (NATS, "entropy"), "Top token changed": (SHARE, "share_argmax_changed")},
-        drawn=tuple(lost),
-        id="entropy_reduction",
-        title=f"Entropy lost against {summary.reference}, on the same tokens",
-    )
-
-
-def _lost(entry: CheckpointEntropy, *, region: Region | None = None) -> Estimate | None:
-    """Return the reference's entropy minus the checkpoint's."""
-    parts = [part for part in entry.regions if part.region == region] if region else [entry]
-    changes = [part.change for part in parts if part.change is not None]
-    return Estimate(mean=-changes[0].mean, low=-changes[0].high, high=-changes[0].low) if changes else None
+def _change_in(entry: CheckpointEntropy, *, region: Region) -> Estimate | None:
+    return next((part.change for part in entry.regions if part.region == region), None)
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
         return
+    key, reference, entropy = summary.divergence, summary.reference, summary.entropy
+    means = () if entropy is None else entropy.means
     yield _place_rows(summary)
     yield _category_rows(inputs, summary)
-    yield _certainty_rows(summary)
-    yield _style_rows(inputs, summary)
-    yield _forking_rows(inputs, summary)
+    final = summary.at_final(means)
+    yield rows_of(
+        () if final is None else final.categories,
+        {"Entropy": (NATS, "entropy"), f"Change from {reference}": (NATS_CHANGE, "change")},
+        name=lambda entry: entry.category.replace("_", " ").capitalize(),
+        id="certainty",
+        title=f"Entropy of {summary.final} by category of the token",
+        first="Category",
+        plots=(Dots(column=f"Change from {reference}", at=0),),
+    )
+
+    # Style and uncertain tokens: what they have of the divergence, and of the tokens.
+    shares: dict[str, Column] = {
+        "Of the divergence": (SHARE, "share_divergence"),
+        "Of the tokens": (SHARE, "share_tokens"),
+    }
+    yield by_checkpoint(
+        inputs,
+        summary.style,
+        {**shares, "More": (POINTS, "excess")},
+        drawn=(),
+        id="style",
+        title="What falls on style, by checkpoint",
+        note="Style is mark-up, punctuation, white space and discourse words.",
+    )
+    forking: dict[str, Column] = {
+        "Of the divergence": (SHARE, lambda tokens: tokens.share_divergence.get(key)),
+        "Of the spikes": (SHARE, lambda tokens: tokens.spikes[key].share if key in tokens.spikes else None),
+        "Of the wrong steps": (SHARE, "wrong_steps.share"),
+    }
+    yield by_checkpoint(
+        inputs,
+        () if entropy is None else entropy.forking,
+        {**shares, **forking},
+        drawn=(),
+        id="forking",
+        title="What falls on uncertain tokens, by checkpoint",
+        note=f"The fifth of the tokens at which {reference} is least certain.",
+    )
     yield _rank_rows(summary)
-    yield _entropy_rows(inputs, summary)
+
+    # How certain each checkpoint became, on the same tokens.
+    changes: dict[str, Column] = {"All tokens": (NATS_CHANGE, "change")}
+    for region, name in REGIONS.items():
+        changes[f"{name.capitalize()} third"] = NATS_CHANGE, partial(_change_in, region=region)
+    yield by_checkpoint(
+        inputs,
+        means,
+        {**changes, "Entropy": (NATS, "entropy"), "Top token changed": (SHARE, "share_argmax_changed")},
+        drawn=tuple(changes),
+        id="entropy_reduction",
+        title=f"Change of entropy against {reference}, on the same tokens",
+    )
 
 
 TOPIC = Topic(
@@ -264,7 +262,7 @@ TOPIC = Topic(
             shows="Mean forward KL by category of the token, at every checkpoint.",
         ),
         "entropy_reduction": FigureSpec(
-            shows="Entropy that every checkpoint lost against the reference, in all and by third of the rollout.",
+            shows="Change of every checkpoint's entropy against the reference, in all and by third of the rollout.",
         ),
     },
 )
