@@ -34,7 +34,7 @@ def page(client: Client, browser: Any) -> Iterator[Any]:
     page.on("console", lambda message: page.complaints.append(message.text))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.goto(client.server.url)
-    page.wait_for_selector("text=0 yet to be read")
+    page.wait_for_selector("#items tr:nth-child(3)")
     yield page
     assert page.complaints == []
     page.close()
