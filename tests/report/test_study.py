@@ -118,7 +118,7 @@ def test_tables_say_what_the_record_says(study):
 def test_what_a_study_can_find_says_what_it_rests_on(study):
     assert detectable_words(study.detectable) == (
         "Detectable difference in greedy accuracy (80% power, 5% two-sided, one comparison): 9.8 points over 3 seeds "
-        "(pairs vary by 3.0 points, assumed), none over 1 problem."
+        "(pairs vary by 3.0 points, assumed), none over 1 problem (pairs vary by 40.0 points, measured)."
     )
 
 
@@ -144,7 +144,7 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
 
 def test_curves_have_a_point_for_each_step_and_the_seeds_that_are_furthest_apart(study):
     (accuracy,) = curves_rows(study)  # one step is no curve
-    assert accuracy.id == "study-accuracy"
+    assert accuracy.id == "study_accuracy"
     assert accuracy.rows == (
         ("1", Estimate(mean=0.4, low=0.3, high=0.5)),
         ("2", Estimate(mean=0.6, low=0.5, high=0.7)),
@@ -230,11 +230,10 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
     assert rows.rows == (("kl", Estimate(mean=0.1, low=-0.11, high=0.31), 0.3, "3 seeds", "not shown to differ"),)
     page = study_page(judged, options=ReportConfig())
     assert page.lead == rule
-    assert page.verdicts[0].text == (
-        "The line is no difference, the band less than the 5 points that matter. 95% intervals."
-    )
+    assert page.verdicts[0].text == "The line is no difference, a band what is too small to matter. 95% intervals."
+    assert page.verdicts[0].rows.plots[0].margin == 0.05
     written = write_study_figures(judged, tmp_path)
-    assert {path.name for path in written if path.suffix == ".csv"} == {"study-accuracy.csv", "study_comparison.csv"}
+    assert {path.name for path in written if path.suffix == ".csv"} == {"study_accuracy.csv", "study_comparison.csv"}
     comparison = (tmp_path / "study_comparison.csv").read_text().splitlines()
     assert comparison[:2] == [
         "variant,difference_points,difference_points_low,difference_points_high,p_holm,over,verdict",

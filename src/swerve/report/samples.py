@@ -131,29 +131,28 @@ def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold
     """Yield everything that was measured, and examples."""
     rows = comparison.rows
     accuracy, *others = (_measure_rows(rows, name) for name in MEASURES)
-    curved = [row for row in rows if row.curve]
-    ks = sorted({point.k for row in curved for point in row.curve})
+    columns = dict.fromkeys(map(_name, rows), SHARE)
+    ks = sorted({point.k for row in rows for point in row.curve})
     several = Rows(
         id="pass_at_k",
         title="Right in one of several samples",
         first="Samples",
-        columns=dict.fromkeys(map(_name, curved), SHARE),
-        rows=tuple((str(k), *(row.of_samples(k).pass_at_k for row in curved)) for k in ks),
+        columns=columns,
+        rows=tuple((str(k), *(row.of_samples(k).pass_at_k for row in rows)) for k in ks),
         plots=(Curves(x=tuple(ks), x_title="samples", is_log=True),),
     )
 
     # Kinds of problems, where there are several.
-    kinds = {kind: f"{kind} [{own.num_problems}]" for kind, own in rows[0].by_kind.items()}
+    kinds = [
+        (f"{kind} [{own.num_problems}]", *(getattr(row.by_kind.get(kind), "accuracy", None) for row in rows))
+        for kind, own in rows[0].by_kind.items()
+    ]
     by_kind = Rows(
         id="kinds",
         title="Accuracy by kind of problem; the number of problems is in brackets",
-        first="Model",
-        columns=dict.fromkeys((*kinds.values(), "All kinds"), SHARE),
-        rows=tuple(
-            (_name(row), *(row.by_kind[kind].accuracy if kind in row.by_kind else None for kind in kinds), average)
-            for row in rows
-            if (average := row.kind_average)
-        ),
+        first="Kind",
+        columns=columns,
+        rows=(*kinds, ("All kinds", *(row.kind_average for row in rows))) if len(kinds) > 1 else (),
     )
     examples = Texts(texts=tuple(_examples(files)))
     sources = Texts(texts=tuple((file.info.model.label, file.info.model_dump_json(indent=2)) for file in files))

@@ -54,8 +54,6 @@ _MAX_NAMED = 3
 """Variants and settings that a sentence names; of more it gives the number."""
 _MAX_SHOWN = 6
 """Differences in other measures that a verdict lists."""
-_TRIED = "study_settings"
-"""Figure of the settings that were tried."""
 _KNOWN: Mapping[str, Measure] = {**CURVES, **MEASURES, **PAIR_MEASURES}
 
 
@@ -173,8 +171,7 @@ def _listed(texts: Iterable[str], noun: str) -> str:
 def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     """Yield the comparison as a plot, each variant in words, what else differs, and what could have been found."""
     measure, level = _KNOWN[study.headline or "accuracy"], 1 - study.confidence
-    band = f", the band less than the {100 * study.design.margin:g} points that matter" if study.design else ""
-    text = f"The line is no difference{band}. {100 * study.confidence:g}% intervals."
+    text = f"The line is no difference, a band what is too small to matter. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
     for name, value, p, over, words in outcomes.rows:
         said = f"Over {over}, {p_words(p if isinstance(p, float) else None)}: {words}."
@@ -183,19 +180,20 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [each for each in study.differences if each.measure != study.headline]
     shown = [
-        f"{_title(each.measure)} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}"
+        f"{_KNOWN[each.measure].title} of `{each.variant}` {changed(_KNOWN[each.measure], each.over_seeds)}"
         for each in others
         if each.p_seeds_adjusted is not None and each.p_seeds_adjusted < level
     ]
-    expected = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
-    chance = f" Over seeds, by Holm over the variants of each measure; by chance about {100 * level:.0f}% are shown."
-    for parts, num, things, note in (
-        (shown, len(others), "differences in other measures", chance),
-        (expected, len(study.trends), "findings from elsewhere", ""),
-    ):
-        if num:
-            text = f"{'; '.join(parts[:_MAX_SHOWN]) or 'All stand below, with their numbers'}.{note}"
-            yield Verdict(title=f"{len(parts)} of {num} {things} are shown", text=text)
+    if others:
+        text = (
+            f"{sentence_case('; '.join(shown[:_MAX_SHOWN])) or 'None'}. Over seeds, by Holm over the variants of each "
+        )
+        text += f"measure; by chance about {100 * level:.0f}% are shown."
+        yield Verdict(title=f"{len(shown)} of {len(others)} differences in other measures are shown", text=text)
+    if study.trends:
+        said = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
+        title = f"{len(said)} of {len(study.trends)} findings from elsewhere are shown"
+        yield Verdict(title=title, text=f"{'; '.join(said) or 'None'}. All stand below, with their numbers.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
@@ -230,10 +228,10 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
     """Return which difference a comparison of a study finds, with what that rests on."""
     parts = []
     for each in effects:
-        text = f"over {counted(each.num, each.unit.removesuffix('s'))}"
-        source = f"pairs vary by {100 * each.sd:.1f} points, {'assumed' if each.is_assumed else 'measured'}"
-        found = each.difference
-        parts.append(f"none {text}" if found is None else f"{100 * found:.1f} points {text} ({source})")
+        found = "none" if each.difference is None else f"{100 * each.difference:.1f} points"
+        source = "assumed" if each.is_assumed else "measured"
+        over = counted(each.num, each.unit.removesuffix("s"))
+        parts.append(f"{found} over {over} (pairs vary by {100 * each.sd:.1f} points, {source})")
     num, title = effects[0].num_comparisons, MEASURES[effects[0].measure].title
     of = "one comparison" if num == 1 else f"the first of {num} comparisons by Holm"
     return f"Detectable difference in {title} (80% power, 5% two-sided, {of}): {', '.join(parts)}."
@@ -402,25 +400,25 @@ def curves_rows(study: Study) -> Iterator[Rows]:
     The last are settings that were tried, the measure that chose them against entropy: compare at equal entropy.
     """
     # What is drawn: variant -> place -> value.
-    drawn: dict[str, dict[str, dict[float, Cell]]] = {metric: {} for metric in (*CURVES, _TRIED)}
+    drawn: dict[str, dict[str, dict[float, Cell]]] = {name: {} for name in (*CURVES, "settings")}
     for curve in study.curves:
-        own = drawn[curve.metric].setdefault(curve.variant, {})
+        points = drawn[curve.metric].setdefault(curve.variant, {})
         for step, mean, low, high in zip(curve.steps, curve.mean, curve.low, curve.high, strict=True):
-            own[step] = Estimate(mean=mean, low=low, high=high)
-    judged = _judged(study)
+            points[step] = Estimate(mean=mean, low=low, high=high)
     for trial in study.trials:
-        if trial.values.keys() >= {"entropy", judged}:
-            drawn[_TRIED].setdefault(trial.variant, {})[trial.values["entropy"]] = trial.values[judged]
+        if trial.values.keys() >= {"entropy", _judged(study)}:
+            points = drawn["settings"].setdefault(trial.variant, {})
+            points[trial.values["entropy"]] = trial.values[_judged(study)]
 
     # A curve has two places or more.
-    for id, by_variant in drawn.items():
-        metric, x_title = (judged, "token entropy, nats") if id == _TRIED else (id, "global step")
+    for name, by_variant in drawn.items():
+        metric, x_title = (name, "global step") if name in CURVES else (_judged(study), "entropy of the settings tried")
         places = sorted(set().union(*by_variant.values()))
         variants = [variant.name for variant in study.variants if variant.name in by_variant][:_MAX_CURVES]
         if len(places) > 1:
             yield Rows(
-                id=id if id == _TRIED else f"study-{id.replace('_', '-')}",
-                title=_title(metric) + (" of the settings tried" if id == _TRIED else ""),
+                id=f"study_{name}",
+                title=_title(metric),
                 first=x_title,
                 columns=dict.fromkeys(variants, measure_unit(_KNOWN[metric])),
                 rows=tuple((f"{at:,.6g}", *(by_variant[variant].get(at) for variant in variants)) for at in places),
