@@ -200,7 +200,7 @@ def rates(baseline_means, arm_means, num, tuning=TUNING):
         shared = 0.03 * draws.standard_normal(8)
         baseline, arm = (shared + simulate(draws, means, tuning) for means in (baseline_means, arm_means))
         verdict = judge({"none": baseline, "arm": arm}, tuning=tuning).verdicts[0]
-        said["no loss" if verdict.words.startswith("refuted to lose") else verdict.verdict] += 1
+        said["no loss" if verdict.words.startswith("not worse") else verdict.verdict] += 1
     return Counter({name: num_said / num for name, num_said in said.items()})
 
 

@@ -104,7 +104,7 @@ def judge(
     elif interval.low > -margin and interval.high < margin:
         verdict, words = "equivalent", f"equivalent within {within}"
     elif interval.high < margin or interval.low > -margin:
-        verdict, words = "refuted", f"refuted to {'gain' if interval.high < margin else 'lose'} {within}"
+        verdict, words = "refuted", f"not {'better' if interval.high < margin else 'worse'} by {within} or more"
     else:
         verdict, words = "not shown", "not shown to differ"
     return StudyVerdict(variant=variant, verdict=verdict, words=words, over_seeds=interval, p=p)
