@@ -12,7 +12,6 @@ from swerve.artifacts.study import (
     StudyCurve,
     StudyDesign,
     StudyDifference,
-    StudyKind,
     StudyMean,
     StudyRun,
     StudyTrial,
@@ -69,10 +68,10 @@ def study() -> Study:
         ),
         differences=(difference,),
         kinds=(
-            StudyKind(kind="easy", variant="start", num_seeds=1, mean=0.25, over_seeds=None),
-            StudyKind(kind="easy", variant="kl", num_seeds=2, mean=0.5,
+            StudyMean(measure="accuracy", kind="easy", variant="start", num_seeds=1, mean=0.25, over_seeds=None),
+            StudyMean(measure="accuracy", kind="easy", variant="kl", num_seeds=2, mean=0.5,
                       over_seeds=Estimate(mean=0.5, low=0.4, high=0.6)),
-            StudyKind(kind="hard", variant="kl", num_seeds=1, mean=0.125, over_seeds=None),
+            StudyMean(measure="accuracy", kind="hard", variant="kl", num_seeds=1, mean=0.125, over_seeds=None),
         ),
         curves=tuple(curves),
         detectable=(

@@ -130,23 +130,14 @@ class StudyMean(Record):
     """A measure of a variant."""
 
     measure: str
+    kind: str = ""
+    """Kind of problem that it is of; empty: all problems."""
     variant: str
+    """`start`, by kind only: the models that the runs began with."""
     num_seeds: int
     mean: float
     over_seeds: Estimate | None
     """The mean over seeds with Student's t interval; null with one seed, or where all are alike."""
-
-
-class StudyKind(Record):
-    """Greedy accuracy of a variant on one kind of problem."""
-
-    kind: str
-    variant: str
-    """`start`: the models that the runs began with."""
-    num_seeds: int
-    mean: float
-    over_seeds: Estimate | None
-    """As in `StudyMean`."""
 
 
 class StudyDifference(Record):
@@ -315,8 +306,8 @@ class Study(Record):
     differences: tuple[StudyDifference, ...]
     curves: tuple[StudyCurve, ...]
     detectable: tuple[Detectable, ...]
-    kinds: tuple[StudyKind, ...] = ()
-    """By kind, the start first."""
+    kinds: tuple[StudyMean, ...] = ()
+    """Greedy accuracy by kind, the start first."""
     trends: tuple[StudyTrend, ...] = ()
     """What the study's file expects."""
     design: StudyDesign | None = None

@@ -20,7 +20,6 @@ from swerve.artifacts.study import (
     Detectable,
     Study,
     StudyDifference,
-    StudyKind,
     StudyMean,
     StudyRun,
     StudyTrend,
@@ -35,7 +34,6 @@ from swerve.report.page import Fold, Page, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
     P_VALUE,
-    SHARE,
     SIGNED,
     TEXT,
     Cell,
@@ -106,7 +104,7 @@ def _joined(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _over_seeds(each: StudyMean | StudyKind | StudyDifference | None) -> Cell:
+def _over_seeds(each: StudyMean | StudyDifference | None) -> Cell:
     """Return a mean with its interval over seeds, where it has one."""
     return (each.over_seeds or each.mean) if each else None
 
@@ -119,6 +117,7 @@ def outcome_rows(study: Study) -> Rows:
     headline, rows = study.headline or "accuracy", list[tuple[Cell, ...]]()
     verdicts = {verdict.variant: verdict for verdict in study.verdicts}
     for each in (each for each in study.differences if each.measure == headline):
+        # Seeds that say nothing leave the problems; a rule that was named before has the last word.
         value, p, over, words = each.over_seeds, each.p_seeds_adjusted, counted(each.num_seeds, "seed"), ""
         if value is None and each.over_problems and each.num_problems:
             value, p = each.over_problems, each.p_problems_adjusted
@@ -191,9 +190,9 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
         text += f"measure; by chance about {100 * level:.0f}% are shown."
         yield Verdict(title=f"{len(shown)} of {len(others)} differences in other measures are shown", text=text)
     if study.trends:
-        said = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
-        title = f"{len(said)} of {len(study.trends)} findings from elsewhere are shown"
-        yield Verdict(title=title, text=f"{'; '.join(said) or 'None'}. All stand below, with their numbers.")
+        shown = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
+        title = f"{len(shown)} of {len(study.trends)} findings from elsewhere are shown"
+        yield Verdict(title=title, text=f"{'; '.join(shown) or 'None'}. All stand below, with their numbers.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
 
@@ -248,6 +247,7 @@ class _Compared(NamedTuple):
 def difference_rows(study: Study, measure: str) -> Rows:
     """Return a measure of every variant, and its difference from the baseline."""
     change, title = difference_unit(_KNOWN[measure]), _title(measure)
+    # What was not measured, and what the baseline has not, is None.
     return rows_of(
         [
             _Compared(each, study.mean_of(measure, each.name), study.difference_of(measure, each.name))
@@ -271,16 +271,13 @@ def difference_rows(study: Study, measure: str) -> Rows:
     )
 
 
-def _means_rows(id: str, title: str, means: Sequence[StudyMean | StudyKind]) -> Rows:
+def _means_rows(id: str, title: str, means: Sequence[StudyMean]) -> Rows:
     """Return means over seeds, of measures or of greedy accuracy by kind of problem."""
     columns: dict[str, Unit] = {}
     cells: dict[str, dict[str, Cell]] = {}
     for mean in means:
-        if isinstance(mean, StudyKind):
-            name, unit = mean.kind, SHARE
-        else:
-            name, unit = _title(mean.measure), measure_unit(_KNOWN[mean.measure])
-        columns[name] = unit
+        name = mean.kind or _title(mean.measure)
+        columns[name] = measure_unit(_KNOWN[mean.measure])
         cells.setdefault(mean.variant, {})[name] = _over_seeds(mean)
     rows = tuple((variant, *map(own.get, columns)) for variant, own in cells.items())
     return Rows(id=id, title=title, first="Variant", columns=columns, rows=rows)
@@ -302,6 +299,7 @@ def _expected(trend: StudyTrend) -> str:
 
 def trends_rows(study: Study) -> Rows:
     """Return what the study expects, and whether its runs show it."""
+    # Measures differ from row to row, so their numbers are texts.
     return rows_of(
         study.trends,
         {

@@ -19,7 +19,6 @@ from swerve.artifacts.study import (
     Study,
     StudyCurve,
     StudyDifference,
-    StudyKind,
     StudyMean,
     StudyTrial,
     StudyVariant,
@@ -131,7 +130,7 @@ def _mean(study: StudyFile, measure: str, values: Sequence[float]) -> dict[str, 
     return {"num_seeds": len(values), "mean": fmean(values), "over_seeds": over_seeds}
 
 
-def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyKind]:
+def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyMean]:
     """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
     by_variant = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
     for name in study.changes:
@@ -139,7 +138,7 @@ def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyKind]:
     for kind in dict.fromkeys(kind for run in runs for kind in run.run.by_kind):
         for variant, by_seed in by_variant.items():
             if values := [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]:
-                yield StudyKind(kind=kind, variant=variant, **_mean(study, "accuracy", values))
+                yield StudyMean(measure="accuracy", kind=kind, variant=variant, **_mean(study, "accuracy", values))
 
 
 def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
