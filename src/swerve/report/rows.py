@@ -162,6 +162,8 @@ class Curves:
     """What the curves are to be read against: lines across."""
     ends: Mapping[str, float] = field(default_factory=dict)
     """Where stages of training end."""
+    marks: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Places that figures for papers mark above the curves."""
     greys: tuple[str, ...] = ()
     """Columns that are nulls."""
 

@@ -35,7 +35,7 @@ FORMATS: Mapping[str, Mapping[str, None]] = {
 """File formats, with the metadata that would make two files of the same figure differ."""
 COLOURS = ("#b8430f", "#0b62a8", "#16805d", "#7c3aad", "#7a6400", "#a8125e", "#00788c", "#4b4540")
 """The first is the hue of what training did; they differ to any colour vision, and so do markers and lines."""
-HUE, GREY = COLOURS[0], "#7d766d"
+HUE, GREY, INK = COLOURS[0], "#7d766d", "#1c1a17"
 FONT = "DejaVu Sans"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")
@@ -299,8 +299,8 @@ def _glyphs(font: str) -> frozenset[int]:
 
 
 def _lines(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
-    """Return the panels by line: one in a column, else two, or three that share the names of their rows."""
-    num = 1 if is_narrow else 3 if panels[0].names and len({panel.names for panel in panels}) == 1 else 2
+    """Return the panels by line: one in a column, else two."""
+    num = 1 if is_narrow else 2
     lines: list[list[Panel]] = []
     for panel in panels:
         if not lines or len(lines[-1]) == num or panel.is_wide or lines[-1][0].is_wide:
@@ -411,10 +411,15 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[
 
 def curves_panel(rows: Rows, plot: Curves) -> Panel:
     """Return the panel of columns along the rows."""
-    names = (*(plot.columns or rows.columns), *plot.levels)
-    rows, plot = rows.along(plot)
-    draw = partial(_draw_curves, rows=rows, plot=plot)
-    return Panel(draw=draw, height=lambda width: min(2.1, max(1.65, 0.4 * width)), key=names if len(names) > 1 else ())
+    marks = {name: places for name, places in plot.marks.items() if places}
+    rows, plot = rows.along(replace(plot, marks=marks))
+    names = (*(plot.columns or rows.columns), *plot.levels, *marks)
+    return Panel(
+        draw=partial(_draw_curves, rows=rows, plot=plot),
+        height=lambda width: min(2.1, max(1.65, 0.4 * width)),
+        key=names if len(names) > 1 else (),
+        is_wide=bool(marks),
+    )
 
 
 def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Sequence[Any]:
@@ -433,6 +438,9 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
         mean, low, high = _scaled(level, unit)
         handles.append(axes.axhline(mean, color=GREY, linewidth=0.9, linestyle=dashes))
         axes.axhspan(low, high, color=GREY, alpha=0.1, linewidth=0)
+    for marked, sign, y in zip(plot.marks.values(), "vx", (0.97, 0.88), strict=False):
+        x = [place for place, step in zip(plot.places, plot.x, strict=True) if step in marked]
+        handles += axes.plot(x, [y] * len(x), sign, color=INK, transform=axes.get_xaxis_transform())
 
     # Steps stand along the axis where there is room; a stage's end is named inside of the panel.
     _set_axis(axes, "y", unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import Drawing, Panel, colour_map, curves_panel, figure_of, label_text, rows_panels
+from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing, rows_panels
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank
@@ -31,7 +31,6 @@ _NUM_LINES = 10
 """Of the text that a figure shows."""
 _TOKEN_WIDTH = 0.11
 """Of a column of a heat map, in inches."""
-_INK, _WRONG = "#1c1a17", "#f3d9a4"
 _DEEP = 0.5
 """Shade from which text on it is white."""
 _ARMS = {"reference": "its own", "checkpoint": "{final}'s", "alternative": "another"}
@@ -52,16 +51,10 @@ class CaseStudy:
     """What stands before each token, and after the last."""
     heights: Mapping[str, Mapping[int, float]]
     """The headline divergence by checkpoint, in order, and position."""
-    line: Rows
-    """All divergences at the final checkpoint by token."""
-    marks: Mapping[str, Sequence[int]]
-    """Positions of its spikes by the headline divergence and method, and those known to be wrong."""
-    swaps: Sequence[Mapping[str, Any]]
-    """The forced tokens at its top spike; none where it was not tested."""
-    tops: Mapping[str, Mapping[str, float]]
-    """Model -> its likeliest tokens at the spike with their probabilities."""
     spike: int
     """Position of the swap, else of the highest divergence."""
+    rows: Mapping[str, Rows]
+    """The divergences at the final checkpoint, the likeliest tokens at the spike, and the swap there."""
 
     def where(self, first: int, last: int) -> str:
         """Say what is framed, and which of the tokens are shown where not all are."""
@@ -104,12 +97,14 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
     # Its tokens at every checkpoint, and the likeliest tokens at the swap, else at the highest divergence.
     is_own = pc.field("sequence_id") == row["sequence_id"]
     own = tables.tokens.filter(is_own & (pc.field("reference") == summary.reference)).sort_by("position").to_pylist()
-    heights: dict[str, dict[int, float]] = {label: {} for label in summary.checkpoints}
-    for token in own:
-        heights[token["checkpoint"]][token["position"]] = token[summary.divergence]
+    heights: dict[str, dict[int, float]] = {}
+    for label in rollouts.layout.models[1:]:
+        heights[label] = {cell["position"]: cell[summary.divergence] for cell in own if cell["checkpoint"] == label}
     swaps = [swap for swap in rollouts.swaps[number] if (swap["selection"], swap["spike"]) == ("spike", number)]
     spike = swaps[0]["position"] if swaps else entry["position"]
     at_spike = [] if tables.topk is None else tables.topk.filter(is_own & (pc.field("position") == spike)).to_pylist()
+
+    # Spikes by the headline divergence and method, and tokens known to be wrong, which the tables say of some tasks.
     texts, gaps = rollouts.texts[number]
     tokens = [rollouts.token(number, position) for position in range(len(texts))]
     spikes = rollouts.spikes[number][list(DIVERGENCE_NAMES).index(summary.divergence)]
@@ -117,30 +112,9 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
         f"spike by the {named(METHODS, summary.spike_method)} rule": spikes[rollouts.layout.model(summary.final) - 1],
         "known wrong step": row["wrong_positions"] or [],
     }
-
-    # The divergences at the final checkpoint: JS, which has a bound, is drawn apart from the KLs.
-    final = [token for token in own if token["checkpoint"] == summary.final]
-    places = tuple(token["position"] for token in final)
-    *kls, js = DIVERGENCE_NAMES.values()
+    final = [cell for cell in own if cell["checkpoint"] == summary.final]
     title = f"{row['problem_id']} by {row['label']}{ {True: ', right', False: ', wrong', None: ''}[row['correct']] }"
-    line = Rows(
-        id=f"line_plot_with_spikes_{name}",
-        title=f"{title}: {summary.final} against {summary.reference}",
-        first="Token",
-        columns={
-            **{kind: replace(JS if kind == js else NATS, axis="nats") for kind in DIVERGENCE_NAMES.values()},
-            "Spike": COUNT,
-            "Known wrong": COUNT,
-        },
-        rows=tuple(
-            (tokens[at], *map(token.get, DIVERGENCE_NAMES), *(int(at in marked) for marked in marks.values()))
-            for at, token in zip(places, final, strict=True)
-        ),
-        plots=tuple(
-            Curves(columns=columns, x=places, x_title="position of the token")
-            for columns in sorted(((js,), tuple(kls)), key=lambda each: divergence_name(summary) not in each)
-        ),
-    )
+    rows = (_line_rows(summary, tokens, final, marks), _top_rows(summary, at_spike, spike), _swap_rows(summary, swaps))
     return CaseStudy(
         name=name,
         title=title,
@@ -148,42 +122,72 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
         tokens=tokens,
         gaps=gaps,
         heights={label: values for label, values in heights.items() if values},
-        line=line,
-        marks=marks,
-        swaps=swaps,
-        tops={top["checkpoint"]: dict(zip(top["tokens"], top["probs"], strict=True)) for top in at_spike},
         spike=spike,
+        rows={part.id: part for part in rows},
+    )
+
+
+def _line_rows(
+    summary: ProbeSummary,
+    tokens: Sequence[str],
+    cells: Sequence[Mapping[str, Any]],
+    marks: Mapping[str, Sequence[int]],
+) -> Rows:
+    """Return the divergences along the rollout, the headline first: JS, which has a bound, apart from the KLs."""
+    x = tuple(cell["position"] for cell in cells)
+    *kls, js = DIVERGENCE_NAMES.values()
+    groups = sorted(((js,), tuple(kls)), key=lambda names: divergence_name(summary) not in names)
+    units = {name: replace(JS if name == js else NATS, axis="nats") for name in DIVERGENCE_NAMES.values()}
+    return Rows(
+        id="divergence",
+        title=f"{summary.final} against {summary.reference}",
+        first="Token",
+        columns={**units, "Spike": COUNT, "Known wrong": COUNT},
+        rows=tuple(
+            (tokens[at], *map(cell.get, DIVERGENCE_NAMES), *(int(at in marked) for marked in marks.values()))
+            for at, cell in zip(x, cells, strict=True)
+        ),
+        plots=tuple(Curves(columns=names, x=x, x_title="position of the token", marks=marks) for names in groups),
+    )
+
+
+def _top_rows(summary: ProbeSummary, at_spike: Sequence[Mapping[str, Any]], spike: int) -> Rows:
+    """Return the probabilities of both models' likeliest tokens at the spike."""
+    models = (summary.final, summary.reference)
+    by_model = {top["checkpoint"]: dict(zip(top["tokens"], top["probs"], strict=True)) for top in at_spike}
+    final, reference = (by_model.get(model, {}) for model in models)
+    tokens = [token for token, prob in (*reference.items(), *final.items()) if prob >= _MIN_PROBABILITY]
+    return Rows(
+        id="likeliest_tokens",
+        title="Likeliest tokens",
+        first="Token",
+        columns=dict.fromkeys(models, replace(SHARE, axis=f"probability at position {spike:,} (%)")),
+        rows=tuple((f'"{token}"', final.get(token), reference.get(token)) for token in dict.fromkeys(tokens)),
+        plots=(Dots(column=models[0], null=models[1]),),
+    )
+
+
+def _swap_rows(summary: ProbeSummary, swaps: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return how often an answer is right that goes on after each forced token."""
+    rows = {}
+    for swap in swaps:
+        arm, num, right = _ARMS[swap["arm"]].format(final=summary.final), swap["num"], swap["successes"]
+        rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / max(1, num), num)
+    by_final = any(swap["policy"] == "checkpoint" for swap in swaps)
+    column = f"right when {summary.final if by_final else summary.reference} goes on"
+    return Rows(
+        id="swap",
+        title="Forced tokens",
+        first="Token",
+        columns={column: SHARE, "Continuations": COUNT},
+        rows=tuple(rows.values()),
+        plots=(Dots(column=column, greys=tuple(row[0] for arm, row in rows.items() if arm != "checkpoint")),),
     )
 
 
 def _plain(token: str, *, limit: int) -> str:
     """Return a token as it stands in a text; a dot stands for each space of one of spaces alone."""
     return label_text(token.strip(" ") or "\N{MIDDLE DOT}" * len(token), limit=limit, font=_MONO)
-
-
-def _line_panels(study: CaseStudy) -> list[Panel]:
-    """Return the panels of the divergences; that of the headline first, with the spikes and known wrong steps."""
-    plots = [plot for plot in study.line.plots if isinstance(plot, Curves)]
-    first, *others = (replace(curves_panel(study.line, plot), is_wide=True) for plot in plots)
-    known = {name: marked for name, marked in study.marks.items() if marked}
-    places = dict(zip(plots[0].x, plots[0].places, strict=True))
-
-    def draw(axes: Axes, width: float) -> Sequence[Any]:
-        handles, values = first.draw(axes, width), study.heights[study.summary.final]
-        spikes, wrong = ([place for place in marked if place in places] for marked in study.marks.values())
-        marked = axes.plot([places[at] for at in spikes], [values[at] for at in spikes], "v", color=_INK)
-        lines = axes.vlines(
-            [places[at] for at in wrong],
-            0,
-            1,
-            transform=axes.get_xaxis_transform(),
-            color=_WRONG,
-            linewidth=4,
-            zorder=0,
-        )
-        return [*handles[: len(first.key)], *(marked if spikes else []), lines]
-
-    return [replace(first, draw=draw, key=(*first.key, *known)), *others]
 
 
 def _text_cells(study: CaseStudy, width: float) -> list[tuple[int, int, int, str]]:
@@ -208,9 +212,9 @@ def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     # Low shades are told apart as in the reader: by the square root.
     for line, column, position, text in cells:
         depth = float((max(0.0, values.get(position, 0.0)) / top) ** 0.5)
-        box = {"facecolor": shades(depth), "edgecolor": _INK if position == study.spike else "none", "pad": 1}
+        box = {"facecolor": shades(depth), "edgecolor": INK if position == study.spike else "none", "pad": 1}
         axes.text(
-            column, line, text, family=_MONO, va="center_baseline", color="white" if depth > _DEEP else _INK,
+            column, line, text, family=_MONO, va="center_baseline", color="white" if depth > _DEEP else INK,
             bbox=box, zorder=3 + (position == study.spike), parse_math=False,
         )  # fmt: skip
     axes.set(xlim=(-0.3, (width - 0.05) / _LETTER), ylim=(cells[-1][0] + 0.55, -0.55), xticks=[], yticks=[])
@@ -218,39 +222,6 @@ def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     shown = study.where(cells[0][2], cells[-1][2])
     axes.set_xlabel(f"deeper: higher {divergence_name(study.summary)}, at most {top:.3g} nats\n{shown}")
     return ()
-
-
-def _top_rows(study: CaseStudy) -> Rows:
-    """Return the probabilities of both models' likeliest tokens at the spike."""
-    models = (study.summary.final, study.summary.reference)
-    final, reference = (study.tops.get(label, {}) for label in models)
-    tokens = [token for token, prob in (*reference.items(), *final.items()) if prob >= _MIN_PROBABILITY]
-    return Rows(
-        id="likeliest_tokens",
-        title="Likeliest tokens",
-        first="Token",
-        columns=dict.fromkeys(models, replace(SHARE, axis=f"probability at position {study.spike:,} (%)")),
-        rows=tuple((f'"{token}"', final.get(token), reference.get(token)) for token in dict.fromkeys(tokens)),
-        plots=(Dots(column=models[0], null=models[1]),),
-    )
-
-
-def _swap_rows(study: CaseStudy) -> Rows:
-    """Return how often an answer is right that goes on after each forced token."""
-    final, rows = study.summary.final, {}
-    for swap in study.swaps:
-        arm, num, right = _ARMS[swap["arm"]].format(final=final), swap["num"], swap["successes"]
-        rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / max(1, num), num)
-    by_final = any(swap["policy"] == "checkpoint" for swap in study.swaps)
-    column = f"right when {final if by_final else study.summary.reference} goes on"
-    return Rows(
-        id="swap",
-        title="Forced tokens",
-        first="Token",
-        columns={column: SHARE, "Continuations": COUNT},
-        rows=tuple(rows.values()),
-        plots=(Dots(column=column, greys=tuple(row[0] for arm, row in rows.items() if arm != "checkpoint")),),
-    )
 
 
 def _study_drawing(study: CaseStudy) -> Drawing:
@@ -261,19 +232,18 @@ def _study_drawing(study: CaseStudy) -> Drawing:
         is_wide=True,
         names=("text",),
     )
-    parts = {"divergence": study.line, "likeliest_tokens": _top_rows(study), "swap": _swap_rows(study)}
-    more = [panel for rows in (parts["likeliest_tokens"], parts["swap"]) for panel in rows_panels(rows)]
     return Drawing(
         name=f"case_study_{study.name}",
         title=study.title,
-        panels=(text, _line_panels(study)[0], *more),
-        records=tuple({"panel": name, **record} for name, rows in parts.items() for record in rows.records),
+        panels=(text, *(panel for rows in study.rows.values() for panel in list(rows_panels(rows))[:1])),
+        records=tuple({"panel": name, **record} for name, rows in study.rows.items() for record in rows.records),
     )
 
 
 def _line_drawing(study: CaseStudy) -> Drawing:
-    rows = study.line
-    return Drawing(name=rows.id, title=rows.title, panels=tuple(_line_panels(study)), records=rows.records)
+    rows = study.rows["divergence"]
+    title = f"{study.title}: {rows.title}"
+    return rows_drawing(replace(rows, id=f"line_plot_with_spikes_{study.name}", title=title))
 
 
 def _map_drawing(study: CaseStudy) -> Drawing:
@@ -300,7 +270,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     norm = PowerNorm(0.5, vmin=0.0, vmax=max(map(max, values)) or 1.0)
     image = axes.imshow(values, aspect="auto", cmap=colour_map(), norm=norm, interpolation="nearest")
     # The spike is framed; tokens stand below their columns.
-    axes.axvspan(study.spike - start - 0.5, study.spike - start + 0.5, fill=False, edgecolor=_INK, linewidth=1.0)
+    axes.axvspan(study.spike - start - 0.5, study.spike - start + 0.5, fill=False, edgecolor=INK, linewidth=1.0)
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.set_yticks(range(len(values)), [label_text(label, limit=14) for label in study.heights])
