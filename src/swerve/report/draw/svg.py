@@ -170,7 +170,7 @@ def _curves(rows: Rows, plot: Curves) -> Iterator[str]:
         yield _line(_LEFT, y(tick), _RIGHT, y(tick), "ax")
         suffix = unit.axis if unit.axis == "%" and tick == ticks[-1] else ""
         yield _text(_LEFT - 1, y(tick) + 4, f"{tick_text(unit, tick)}{suffix}", anchor="end")
-    yield from _x_axis(plot, x)
+    yield from _x_axis(plot)
     ends = [(y(level.mean), name, "null") for name, level in plot.levels.items()]
     yield from (_line(_LEFT, end, _RIGHT, end, "level") for end, _, _ in ends)
 
@@ -204,24 +204,22 @@ def _end_names(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
         yield f'<g class="{kind}"><title>{escape(name)}</title>{text}</g>'
 
 
-def _x_axis(plot: Curves, x: Sequence[float]) -> Iterator[str]:
+def _x_axis(plot: Curves) -> Iterator[str]:
     """Yield numbers below the axis, as many as there is room for, its title, and where stages end."""
-    last = -math.inf
-    across = _scale((0, 1), _LEFT, _RIGHT)
+    across, last = _scale((0, 1), _LEFT, _RIGHT), -math.inf
     for at, value in axis_steps(plot):
-        place, text = across(at), place_text(value)
-        if place - last >= 1.6 * len(text) + 2:
-            yield _text(place, _CURVES - 8, text, anchor="middle")
-            last = place
-    place = _RIGHT + 1.5 if x[-1] < _RIGHT - 4 else min(99.0, _RIGHT + 4)
-    yield _text(place, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}")
+        text = place_text(value)
+        if across(at) - last >= 1.6 * len(text) + 2:
+            last = across(at)
+            yield _text(last, _CURVES - 8, text, anchor="middle")
+    yield _text(_RIGHT + 4, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}")
     last = -math.inf
     for at, name in plot.inner_ends:
         place = across(at)
         yield _line(place, _TOP, place, _BOTTOM, "end")
         if place - last > len(name) + 10:
-            yield _text(place, 10, f"{name} ends", "null", "middle")
             last = place
+            yield _text(place, 10, f"{name} ends", "null", "middle")
 
 
 def axis_steps(plot: Curves) -> list[tuple[float, float]]:
@@ -242,7 +240,7 @@ def thinned(points: Sequence[tuple[float, Estimate | float]]) -> list[tuple[floa
     kept: list[tuple[float, Estimate | float]] = []
     for start in range(0, len(points), size):
         stretch = sorted(points[start : start + size], key=lambda point: mean_of(point[1]))
-        kept += sorted(dict([stretch[0], stretch[-1]]).items(), key=itemgetter(0))
+        kept += sorted({stretch[0], stretch[-1]}, key=itemgetter(0))
     return kept
 
 

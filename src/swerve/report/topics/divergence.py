@@ -2,142 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.format import SAME, compared, count, listed, number, number_interval, signed_interval
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, Curves, Dots, Rows, divergence_unit
-from swerve.report.topics.topic import FigureSpec, Topic, along_training, of_probe
+from swerve.report.rows import NATS, Dots, Rows, divergence_unit
+from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, of_probe, rows_of
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _stages(summary)
-    yield _baseline(summary)
-    yield _largest_pair(summary)
-    yield _entropy(summary)
-
-
-def _stages(summary: ProbeSummary) -> str:
-    means = [(stage.checkpoint, stage.of(summary.divergence)) for stage in summary.stages]
-    if not means:
-        return ""
-    texts = [f"{number_interval(mean)} at {name}" for name, mean in means]
-    return f"By stage, the mean {divergence_name(summary)} from {summary.reference} is {listed(texts)} (nats)."
-
-
-def _baseline(summary: ProbeSummary) -> str:
-    pair = next(iter(summary.baseline_pairs), None)
-    before = None if pair is None else pair.of(summary.divergence)
+    """Yield how far the model went by stage, before the stage and at its largest step, and how certain it is now."""
+    name, final, reference = divergence_name(summary), summary.final, summary.reference
+    stages = [f"{number_interval(stage.of(summary.divergence))} at {stage.checkpoint}" for stage in summary.stages]
+    if stages:
+        yield f"By stage, the mean {name} from {reference} is {listed(stages)} (nats)."
     after = summary.final_divergence
-    if pair is None or before is None or after is None:
-        return ""
-    verdict = "the two were not compared"
-    if pair.behind is not None:
-        words = compared(pair.behind, 0.0, above="less than", below="more than")
-        verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
-    return (
-        f"Before the stage, {pair.checkpoint} differed from {pair.reference} by {number_interval(before)} nats "
-        f"({divergence_name(summary)}), {verdict}: {summary.final} differs from {summary.reference} by "
-        f"{number_interval(after)}."
-    )
+    for pair in summary.baseline_pairs[:1] if after is not None else ():
+        verdict = "the two were not compared"
+        if pair.behind is not None:
+            words = compared(pair.behind, 0.0, above="less than", below="more than")
+            verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
+        yield (
+            f"Before the stage, {pair.checkpoint} differed from {pair.reference} by "
+            f"{number_interval(pair.of(summary.divergence))} nats ({name}), {verdict}: {final} differs from "
+            f"{reference} by {number_interval(after)}."
+        )
+
+    # Of neighbouring checkpoints those that differ most; the others are paired with them over problems.
+    pairs = [(mean, pair) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
+    if len(pairs) > 1:
+        most, largest = max(pairs, key=lambda entry: entry[0].mean)
+        near = [
+            pair for _, pair in pairs if pair is not largest and (pair.behind is None or not pair.behind.excludes(0))
+        ]
+        ties = listed([f"{pair.reference} to {pair.checkpoint}" for pair in near]) if near else ""
+        yield (
+            f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {largest.reference} to "
+            f"{largest.checkpoint}{f' ({SAME} {ties}, paired over problems)' if ties else ''}, by "
+            f"{number_interval(most)}."
+        )
+    entry = summary.at_final(None if summary.entropy is None else summary.entropy.means)
+    if entry is not None and entry.change is not None:
+        said = f"{signed_interval(entry.change)} against" if entry.change.excludes(0) else f"{SAME} that of"
+        yield (
+            f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {final}, {said} {reference}."
+        )
 
 
-def _largest_pair(summary: ProbeSummary) -> str:
-    pairs = [(pair, mean) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
-    if len(pairs) < 2:
-        return ""
-    pair, most = max(pairs, key=lambda entry: entry[1].mean)
-    ties = [
-        f"{other.reference} to {other.checkpoint}"
-        for other, _ in pairs
-        if other is not pair and not (other.behind is not None and other.behind.excludes(0))
-    ]
-    tie = f" ({SAME} {listed(ties)}, paired over problems)" if ties else ""
-    return (
-        f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {pair.reference} to "
-        f"{pair.checkpoint}{tie}, by {number_interval(most)}."
-    )
+_COLUMNS: Mapping[str, Column] = {
+    **{name: (divergence_unit(key), str(key)) for key, name in DIVERGENCE_NAMES.items()},
+    "Entropy": (NATS, "entropy"),
+    "Entropy of the reference": (NATS, "entropy_ref"),
+}
+_DRAWN = tuple(DIVERGENCE_NAMES.values())[::-1]
+"""JS first, which has a bound and so a plot of its own."""
 
 
-def _entropy(summary: ProbeSummary) -> str:
-    entry = None if summary.entropy is None else summary.at_final(summary.entropy.means)
-    if entry is None or entry.change is None or entry.entropy is None:
-        return ""
-    where = f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {summary.final}"
-    if not entry.change.excludes(0):
-        return f"{where}, {SAME} that of {summary.reference}."
-    return f"{where}, {signed_interval(entry.change)} against {summary.reference}."
-
-
-def floor_note(summary: ProbeSummary) -> str:
-    """Return a sentence on what two runs of one model differ by; empty where that was not measured."""
-    floor = summary.noise_floor
-    if floor is None:
-        return ""
-    means = (f"{name} {number(floor[key].mean if key in floor else None)}" for key, name in DIVERGENCE_NAMES.items())
-    return f"Noise floor (the reference against itself, batched otherwise): {', '.join(means)}."
+def _pair_name(pair: DivergenceMeans) -> str:
+    return f"{pair.checkpoint} against {pair.reference}"
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
         return
-    on = "the responses" if inputs.is_imported else "its wrong rollouts"
-    note = f"Means over the tokens of the headline population. {floor_note(summary)}".strip()
-    plots = _plots(inputs, summary.divergences)
-    yield _means("mean_kl_progression", f"From {summary.reference}, on {on}", summary.divergences, plots, note=note)
-    stage = "A token counts with its mean over the checkpoints of the stage."
-    yield _means("stages", "By stage", summary.stages, (), note=stage, first="Stage")
-    plots = _plots(inputs, summary.consecutive_pairs)
-    yield _means("pairs", "Each checkpoint against the one before", summary.consecutive_pairs, plots, is_pair=True)
+    note, floor = "Means over the tokens of the headline population.", summary.noise_floor
+    if floor is not None:
+        means = (
+            f"{name} {number(floor[key].mean if key in floor else None)}" for key, name in DIVERGENCE_NAMES.items()
+        )
+        note += f" Noise floor (the reference against itself, batched otherwise): {', '.join(means)}."
+    yield by_checkpoint(
+        inputs,
+        summary.divergences,
+        _COLUMNS,
+        drawn=_DRAWN,
+        id="mean_kl_progression",
+        title=f"From {summary.reference}, on {'the responses' if inputs.is_imported else 'its wrong rollouts'}",
+        note=note,
+    )
+    yield rows_of(
+        summary.stages,
+        _COLUMNS,
+        name="checkpoint",
+        id="stages",
+        title="By stage",
+        first="Stage",
+        note="A token counts with its mean over the checkpoints of the stage.",
+    )
+    yield by_checkpoint(
+        inputs,
+        summary.consecutive_pairs,
+        _COLUMNS,
+        drawn=_DRAWN,
+        name=_pair_name,
+        id="pairs",
+        title="Each checkpoint against the one before",
+    )
 
     # What the stage changed beside what the training before it had changed.
     final = summary.at_final(summary.divergences)
     if final is not None and summary.baseline_pairs:
-        pairs = (*summary.baseline_pairs, final)
-        dots = tuple(Dots(column=name) for name in DIVERGENCE_NAMES.values())
-        title = "What the stage changed, and what was changed before it"
-        yield _means("baseline_comparison", title, pairs, dots, is_pair=True)
-
-
-def _plots(inputs: ReportInputs, entries: Sequence[DivergenceMeans]) -> tuple[Curves, ...]:
-    """Return the plots over checkpoints: JS, which has a bound, apart from the two KLs."""
-    labels, (js, *kls) = [entry.checkpoint for entry in entries], reversed(list(DIVERGENCE_NAMES.values()))
-    return tuple(along_training(inputs, labels, names) for names in ((js,), kls)) if labels else ()
-
-
-def _means(
-    id: str,
-    title: str,
-    entries: Sequence[DivergenceMeans],
-    plots: tuple[Dots | Curves, ...],
-    *,
-    note: str = "",
-    first: str = "Checkpoint",
-    is_pair: bool = False,
-) -> Rows:
-    """Return mean divergences and entropies, a row for each checkpoint, stage or pair of checkpoints."""
-    units = {name: divergence_unit(key) for key, name in DIVERGENCE_NAMES.items()}
-    return Rows(
-        id=id,
-        title=title,
-        first=first,
-        columns={**units, "Entropy": NATS, "Entropy of the reference": NATS},
-        rows=tuple(
-            (
-                f"{entry.checkpoint} against {entry.reference}" if is_pair else entry.checkpoint,
-                *map(entry.of, DIVERGENCE_NAMES),
-                entry.entropy,
-                entry.entropy_ref,
-            )
-            for entry in entries
-        ),
-        note=note,
-        plots=plots,
-    )
+        yield rows_of(
+            (*summary.baseline_pairs, final),
+            _COLUMNS,
+            name=_pair_name,
+            id="baseline_comparison",
+            title="What the stage changed, and what was changed before it",
+            first="Checkpoint",
+            plots=tuple(Dots(column=name) for name in DIVERGENCE_NAMES.values()),
+        )
 
 
 TOPIC = Topic(

@@ -85,6 +85,7 @@ def by_checkpoint(
     *,
     drawn: Sequence[str] | None = None,
     greys: Sequence[str] = (),
+    name: str | Callable[[Any], Cell] = "checkpoint",
     **options: Any,
 ) -> Rows:
     """Return a row for each entry about a checkpoint, drawn over training: all columns, or some, a plot for each unit.
@@ -95,17 +96,18 @@ def by_checkpoint(
         columns: what is read of an entry, by the heading.
         drawn: columns that have a curve; all by default.
         greys: those that are nulls.
+        name: what is read of an entry as its name.
         options: of `Rows`.
     """
     labels = [entry.checkpoint for entry in entries]
     by_unit: dict[Unit, list[str]] = {}
-    for name in columns if drawn is None else drawn:
-        by_unit.setdefault(columns[name][0], []).append(name)
+    for heading in columns if drawn is None else drawn:
+        by_unit.setdefault(columns[heading][0], []).append(heading)
     return rows_of(
         entries,
         columns,
         first="Checkpoint",
-        name="checkpoint",
+        name=name,
         plots=tuple(along_training(inputs, labels, names, greys=tuple(greys)) for names in by_unit.values())
         if labels
         else (),
