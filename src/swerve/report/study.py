@@ -137,11 +137,6 @@ def outcome_rows(study: Study) -> Rows:
     )
 
 
-def _short(words: Cell) -> str:
-    """Return a verdict without its reason."""
-    return str(words).split(";")[0]
-
-
 def _sentence(study: Study, outcomes: Rows) -> str:
     """Return what was varied on what, and what came out."""
     keys = (f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
@@ -151,7 +146,11 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
     measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
-    said = (f"**`{name}` is {_short(words)}**, {changed(measure, value)}" for name, value, *_, words in outcomes.rows)
+    # Why a verdict is none stands with the verdict.
+    said = (
+        f"**`{name}` is {str(words).split(';')[0]}**, {changed(measure, value)}"
+        for name, value, *_, words in outcomes.rows
+    )
     return f"{start}. In {measure.title} over {over}, against `{study.baseline}`: {_listed(said, 'variant')}."
 
 
@@ -173,8 +172,8 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     text = f"The line is no difference, a band what is too small to matter. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
     for name, value, p, over, words in outcomes.rows:
-        said = f"Over {over}, {p_words(p if isinstance(p, float) else None)}: {words}."
-        yield Verdict(title=f"`{name}` is {_short(words)}, {changed(measure, value)}", text=said)
+        text = f"Over {over}, {p_words(p if isinstance(p, float) else None)}."
+        yield Verdict(title=f"`{name}`, {changed(measure, value)}: {words}", text=text)
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [each for each in study.differences if each.measure != study.headline]
