@@ -174,14 +174,15 @@ class Curves:
         >>> Curves(x=(0, 1, 10, 100), is_log=True).places
         (0.0, 0.333..., 0.666..., 1.0)
         """
-        values = [math.log(value) + 1 if self.is_log and value > 0 else value for value in self.x]
-        # On a logarithmic axis 0 and what is below it lie in steps left of the first place above.
-        num = sum(value <= 0 for value in self.x)
+        values = [*self.x]
+        num = sum(value <= 0 for value in values)
         if self.is_log and num < len(values):
-            step = (values[-1] - values[num]) / max(1, len(values) - num - 1)
-            values[:num] = [values[num] - step * (num - index) for index in range(num)]
-        first, span = min(values, default=0.0), (max(values, default=0.0) - min(values, default=0.0)) or 1.0
-        return tuple((value - first) / span for value in values)
+            # On a logarithmic axis 0 and what is below it lie in steps left of the first place above.
+            above = [math.log(value) for value in values[num:]]
+            step = (above[-1] - above[0]) / max(1, len(above) - 1)
+            values = [*(above[0] - step * (num - index) for index in range(num)), *above]
+        span = (values[-1] - values[0] if values else 0.0) or 1.0
+        return tuple((value - values[0]) / span for value in values)
 
     @property
     def inner_ends(self) -> list[tuple[float, str]]:
@@ -241,6 +242,7 @@ class Rows:
         >>> kept.note, kept.texts[0]
         ('Throughout: length 59; traces right as right.', ('a', '10.0%'))
         """
+        # What was measured of each column, at the rows of which anything was.
         measured = [any(cell is not None for cell in row[1:]) for row in self.rows]
         places = [at for at, is_measured in enumerate(measured) if is_measured]
         cells = {
@@ -248,6 +250,7 @@ class Rows:
             for index, (name, unit) in enumerate(self.columns.items(), start=1)
         }
         cells = {name: column for name, column in cells.items() if any(cell not in (None, "") for cell in column)}
+        # What does not change is said in the note.
         same = self._same(cells) if len(places) > 1 else {}
         cells = {name: column for name, column in cells.items() if name not in same}
         said = f"Throughout: {'; '.join(same.values())}." if same else ""

@@ -13,6 +13,7 @@ from swerve.estimates import false_by_chance
 from swerve.progress import format_duration
 from swerve.report.format import (
     SAME,
+    claim_words,
     compared,
     count,
     joined_digits,
@@ -99,6 +100,7 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
     measured, test = accuracies(inputs), None if inputs.summary is None else inputs.summary.mcnemar
     if measured is None:
         return
+    # Two accuracies of the same problems are compared by their paired difference alone.
     word = "Not compared"
     text = f"{percent_interval(measured.last)} after, on {measured.problems}; the difference was not measured."
     if measured.difference is not None:
@@ -137,8 +139,8 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
     yield Verdict(
         title=f"{where}: {verdict}.",
-        text=f"{percent_interval(claim.estimate)} by {name}; {claim.verdict} (paired over problems). Noise is the "
-        f"reference with random changes of its weights that move it as far{size}.",
+        text=f"By {name}: {claim_words(claim)}; paired over problems. Noise is the reference with random changes of "
+        f"its weights that move it as far{size}.",
         rows=claim_rows(claim, summary).kept,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
@@ -95,46 +95,52 @@ def _prediction(entry: Prediction, *, rate: float) -> str:
     return f"{where}, these of {count(len(measured))} scores go (p adjusted for their number): {'; '.join(said)}."
 
 
-def _arms(selection: SwapSelection, final: str) -> dict[str, tuple[Cell, ...]]:
-    """Return what the final token, another one and their difference do at one kind of position, by name."""
+def _arms(selection: SwapSelection, final: str, prefix: str = "") -> list[tuple[Cell, ...]]:
+    """Return what the final token, another one and their difference do at one kind of position, a row each."""
     before, different, test = selection.reference.success, selection.different_tokens, selection.test
     tests = (None, None) if test is None else (test.sign_flip_p, test.p_adjusted)
-    return {
-        f"token of {final}": (
-            selection.effect, different.effect, before, selection.checkpoint.success, selection.num_positions, *tests,
+    return [
+        (
+            f"{prefix}token of {final}", selection.effect, different.effect, before, selection.checkpoint.success,
+            selection.num_positions, *tests,
         ),
-        "token of neither": (
-            selection.alternative_effect, different.alternative_effect, before, selection.alternative.success,
-            selection.alternative.num_rollouts, None, None,
+        (
+            f"{prefix}token of neither", selection.alternative_effect, different.alternative_effect, before,
+            selection.alternative.success, selection.alternative.num_rollouts, None, None,
         ),
-        "difference": (selection.headline, selection.headline, None, None, selection.num_different, None, None),
-    }  # fmt: skip
+        (
+            f"{prefix}difference", selection.headline, selection.headline, None, None, selection.num_different, None,
+            None,
+        ),
+    ]  # fmt: skip
 
 
 def spike_effect_rows(summary: ProbeSummary) -> Rows:
     """Return what tokens forced at the top spike do: the final checkpoint's, another one, and their difference."""
     spike = _at_spike(summary)
-    rows = {} if spike is None else _arms(spike, summary.final)
+    rows = [] if spike is None else _arms(spike, summary.final)
     return _effect_rows(rows, summary, id="causal_spike", model=summary.reference)
 
 
 def _policy_rows(policy: SwapPolicy, summary: ProbeSummary) -> Rows:
     """Return all effects of the continuations by one model."""
-    rows = {
-        f"{SELECTIONS[selection.selection]}, {name}": cells
+    rows = [
+        row
         for selection in policy.selections
-        for name, cells in _arms(selection, summary.final).items()
-    }
+        for row in _arms(selection, summary.final, f"{SELECTIONS[selection.selection]}, ")
+    ]
     for entry in policy.differences:
         tests = (None, None) if entry.test is None else (entry.test.sign_flip_p, entry.test.p_adjusted)
         name = f"Top spike minus {SELECTIONS[entry.control].lower()}"
-        rows[name] = (entry.difference, None, None, None, entry.num_pairs, *tests)
+        rows.append((name, entry.difference, None, None, None, entry.num_pairs, *tests))
     id = "causal" if policy.policy == "reference" else f"causal_{policy.policy}"
     return _effect_rows(rows, summary, id=id, model=continuing_model(policy.policy, summary))
 
 
-def _effect_rows(rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *, id: str, model: str) -> Rows:
+def _effect_rows(rows: Sequence[tuple[Cell, ...]], summary: ProbeSummary, *, id: str, model: str) -> Rows:
     nulls = *(SELECTIONS[name] for name in _CONTROLS), "token of neither"
+    # Controls, and the token that neither model chose, are the nulls.
+    greys = tuple(str(name) for name, *_ in rows if any(null in str(name) for null in nulls))
     num = 0 if summary.causal is None else summary.causal.num_continuations
     return Rows(
         id=id,
@@ -149,12 +155,12 @@ def _effect_rows(rows: Mapping[str, tuple[Cell, ...]], summary: ProbeSummary, *,
             "p of the mean": P_VALUE,
             "Adjusted p of the ranks": P_VALUE,
         },
-        rows=tuple((name, *cells) for name, cells in rows.items() if cells[0] is not None),
+        rows=tuple(row for row in rows if row[1] is not None),
         note=f"Change of the share of right continuations, in percentage points, against the rollout's own token; "
         f"{count(num)} continuations by {model} after each token. The tokens differ where {summary.final} chooses "
         "another than the rollout's own, and the difference is measured there. p of the mean: sign flips; of the "
         "ranks: Wilcoxon, adjusted for the number of tests; both over problems.",
-        plots=(Dots(column="Effect", at=0, greys=tuple(name for name in rows if any(null in name for null in nulls))),),
+        plots=(Dots(column="Effect", at=0, greys=greys),),
     )
 
 

@@ -94,6 +94,7 @@ def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
         for selector in entry.selectors
         for point in selector.points
     }
+    # Without any token of the other model every score stands at the accuracy of the one that writes.
     names = dict.fromkeys(name for name, _ in points)
     shares = sorted({0.0, *(share for _, share in points)})
     levels = {f"{base} alone": entry.base, f"{other} alone": entry.other}
@@ -146,6 +147,7 @@ def _recovered(selector: CrossSamplingSelector, *, budget: float) -> Estimate | 
 
 def _pivot_rows(pivots: Pivots) -> Rows:
     """Return what the tokens or sentences are at which the success jumps, beside chance."""
+    # How often pivots are where other measures point, each beside chance.
     hits = {
         "On a spike": pivots.on_spike,
         "On a wrong step": pivots.on_wrong,

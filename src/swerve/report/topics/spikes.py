@@ -106,6 +106,7 @@ def _hit_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
 def _score_rows(summary: ProbeSummary) -> Rows:
     recovery = summary.recovery
     note = ""
+    # By chance the average precision is the share of wrong tokens.
     if recovery is not None:
         note = (
             f"Over the {count(recovery.num_tokens)} tokens of {count(recovery.num_rollouts)} rollouts with "
@@ -140,6 +141,7 @@ def density_rows(summary: ProbeSummary, divergence: Divergence | None = None) ->
     nulls = {} if summary.null is None else summary.null.false_discoveries.get(divergence, {})
     recovered = () if summary.recovery is None else summary.recovery.spikes
     known = {each.method: each for each in recovered if each.divergence == divergence}
+    # A method may have been run on the null pair, on known wrong steps, or on both.
     methods = [
         SimpleNamespace(name=name, null=nulls.get(method), spikes=known.get(method)) for method, name in METHODS.items()
     ]

@@ -74,9 +74,8 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
             f"Of {count(len(categories))} categories of tokens, these have more or less of the divergence than by "
             f"{against}: {listed(beyond or ['none'])}."
         )
-    for shift in [shift for shift in summary.rank_shift if shift.shift is not None and shift.writer == "checkpoint"][
-        :1
-    ]:
+    shifts = [shift for shift in summary.rank_shift if shift.shift is not None and shift.writer == "checkpoint"]
+    for shift in shifts[:1]:
         ranks = shift.rank if shift.shift == "rank" else shift.rank_ref
         first, second, lower = (percent_interval(ranks[name].share) for name in _CLASSES)
         yield (
