@@ -38,7 +38,6 @@ __all__ = [
     "onset",
     "pairs",
     "recovery",
-    "reward",
     "sampling",
     "spike_density_comparison",
     "spikes",
@@ -115,7 +114,6 @@ null_spikes = _plot("null_spikes")
 onset = _plot("onset")
 pairs = _plot("pairs")
 recovery = _plot("recovery")
-reward = _plot("reward")
 sampling = _plot("sampling")
 spike_density_comparison = _plot("spike_density_comparison")
 spikes = _plot("spikes")

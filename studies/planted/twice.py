@@ -44,7 +44,7 @@ JUDGED: Mapping[str, tuple[str, str]] = {
     "the spike does more than random positions": (r"at random positions by", r"at random [^;]*below the spike(?!,)"),
     "scores go with effects": (r"^At the \d+ swapped positions", r"scores go \("),
     "tokens recover the gap": (r"with tokens of", r"of the gap"),
-    "divergence goes with the answer": (r"^A rollout's", r" goes with"),
+    "divergence goes with the answer": (r"^A right rollout's", r" is (?:higher|lower) than"),
     "wrong steps moved more": (r"of the wrong steps left", r"(?:more|less) than the"),
 }
 """Claims: how the sentence that would make it begins or reads, and how it reads where it does."""
@@ -76,7 +76,7 @@ def _ending(probs: Floats) -> Floats:
 def judge(sentences: Sequence[str]) -> dict[str, bool]:
     """Return, of each claim whose sentence is there, whether it is made.
 
-    >>> judge(["A rollout's JS goes with right answers: ...", "Mean entropy on these rollouts is 1, not so."])
+    >>> judge(["A right rollout's JS is lower than a wrong one's: ...", "Mean entropy on these rollouts is 1, not so."])
     {'entropy changed': False, 'divergence goes with the answer': True}
     """
     judged = {}

@@ -70,9 +70,9 @@ def test_named_figures_are_written_and_missing_ones_named(
     kept.touch()
     stale.touch()
     options = ("--format", "svg", "--width", "column", "--no-titles")
-    status, out, err = command(capsys, "report", path, "--figures", "causal,reward", *options)
+    status, out, err = command(capsys, "report", path, "--figures", "causal,sampling", *options)
     assert (status, out.split()) == (0, [str(folder / "causal.svg"), str(folder / "causal.csv")])
-    assert "not measured: reward; it needs: swerve eval" in err
+    assert "not measured: sampling; it needs: swerve eval" in err
     assert (kept.exists(), stale.exists()) == (True, False)
     svg = (folder / "causal.svg").read_text()
     assert 'width="234pt"' in svg  # 3.25 inches

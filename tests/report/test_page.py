@@ -171,7 +171,7 @@ def test_responses_from_elsewhere_are_told_as_such(synthetic: Any, entries: Any,
     )
     page = Page(rendered(read_inputs(run)))
     assert (
-        "310 responses to 400 problems were read from answers.jsonl (200 imported, wrong; 100 imported, right); the "
+        "310 responses to 400 problems were read from answers.jsonl; the "
         "metrics are about the 200 in the population \N{LEFT DOUBLE QUOTATION MARK}imported, wrong"
         "\N{RIGHT DOUBLE QUOTATION MARK}."
     ) in page.text

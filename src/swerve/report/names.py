@@ -52,19 +52,19 @@ _DIRECTIONS = {
     "reference_into_checkpoint": "{final} with tokens of {reference}",
 }
 _POPULATIONS = {
-    "reference_wrong_final_right": ("{reference} wrong, {final} right", "with a wrong answer where {final} is right"),
-    "reference_wrong_final_wrong": ("{reference} wrong, {final} wrong", "with a wrong answer where {final} is too"),
-    "reference_right_final_right": ("{reference} right, {final} right", "with a right answer where {final} is too"),
-    "reference_right_final_wrong": ("{reference} right, {final} wrong", "with a right answer where {final} is wrong"),
-    "all": ("all of {reference}", "of every problem"),
-    "reference_wrong": ("{reference} wrong", "with a wrong answer"),
-    "reference_right": ("{reference} right", "with a right answer"),
-    "checkpoint_right": ("{final} right", "with a right answer"),
-    "checkpoint_wrong": ("{final} wrong", "with a wrong answer"),
-    "training": ("rollouts of training", "sampled in training"),
-    "imported_wrong": ("imported, wrong", "read from a file, with a wrong answer"),
-    "imported_right": ("imported, right", "read from a file, with a right answer"),
-    "imported": ("imported, not graded", "read from a file, not graded"),
+    "reference_wrong_final_right": "{reference} wrong, {final} right",
+    "reference_wrong_final_wrong": "{reference} wrong, {final} wrong",
+    "reference_right_final_right": "{reference} right, {final} right",
+    "reference_right_final_wrong": "{reference} right, {final} wrong",
+    "all": "all of {reference}",
+    "reference_wrong": "{reference} wrong",
+    "reference_right": "{reference} right",
+    "checkpoint_right": "{final} right",
+    "checkpoint_wrong": "{final} wrong",
+    "training": "rollouts of training",
+    "imported_wrong": "imported, wrong",
+    "imported_right": "imported, right",
+    "imported": "imported, not graded",
 }
 
 
@@ -93,24 +93,18 @@ def selector_word(selector: str) -> str:
     return text if is_name else f"{text[:1].lower()}{text[1:]}"
 
 
-def _filled(template: str, summary: ProbeSummary) -> str:
-    return template.replace("{reference}", summary.reference).replace("{final}", summary.final)
+def _filled(names: Mapping[str, str], key: str, summary: ProbeSummary) -> str:
+    return named(names, key).replace("{reference}", summary.reference).replace("{final}", summary.final)
 
 
 def population_title(population: str, summary: ProbeSummary) -> str:
     """Return what a population is called, such as `dpo-8 right`; an unknown one has its own name."""
-    return _filled(_POPULATIONS.get(population, (population, ""))[0], summary)
-
-
-def population_note(population: str, source: str, summary: ProbeSummary) -> str:
-    """Return a sentence on what a population's rollouts are."""
-    writer = "Responses" if source == "imported" else f"Completions of {source}"
-    return f"{writer}, {_filled(_POPULATIONS.get(population, ('', population))[1], summary)}."
+    return _filled(_POPULATIONS, population, summary)
 
 
 def direction_title(direction: str, summary: ProbeSummary) -> str:
     """Return what a direction of cross-sampling is called, such as `dpo-8 with tokens of rl-80`."""
-    return _filled(named(_DIRECTIONS, direction), summary)
+    return _filled(_DIRECTIONS, direction, summary)
 
 
 def continuing_model(policy: Literal["reference", "checkpoint"], summary: ProbeSummary) -> str:

@@ -33,7 +33,7 @@ from swerve.report.layout import (
     significant,
     spike_positions,
 )
-from swerve.report.names import population_note, population_title
+from swerve.report.names import population_title
 from swerve.report.read import ProbeTables, ReportInputs
 
 MAX_CELLS = 1_000_000
@@ -72,7 +72,11 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
 
     listed = [{**rollouts.entry(number), "held": number < num_held} for number in range(len(layout.lengths))]
     populations = [
-        {"id": name, "title": population_title(name, summary), "note": population_note(name, source, summary)}
+        {
+            "id": name,
+            "title": population_title(name, summary),
+            "note": "Responses from a file." if source == "imported" else f"Completions of {source}.",
+        }
         for name, source in layout.populations.items()
     ]
     hero, why = _hero(listed, rollouts.repaired, populations[0]["title"], summary)

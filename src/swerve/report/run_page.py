@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from swerve.artifacts.files import write_text
@@ -32,6 +32,11 @@ def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
 def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
     """Return what the page of a run says."""
     facts = provenance(inputs)
+    table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
+    config = (Texts(texts=(("Configuration", inputs.config_text),)),) if inputs.config_text else ()
+    recorded = Fold(id="provenance-of-the-run", title="Provenance", note=facts.line, parts=(table, *config))
+
+    # What is said first, then the rollouts, then all that was measured.
     return Page(
         title=options.title or inputs.run_name,
         date=facts.date,
@@ -40,7 +45,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         verdicts=tuple(verdicts(inputs)),
         caution=" ".join(("Brackets are intervals; grey is what a figure is read against.", *notes(inputs))),
         rollouts=rollout_payload(inputs),
-        folds=(*_folds(inputs), _provenance_fold(inputs)),
+        folds=(*_folds(inputs), recorded),
         terms=TERMS,
         provenance=facts.line,
     )
@@ -48,40 +53,28 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
 
 def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
     """Return what the run shows, a claim per sentence, by heading; headings without any are left out."""
-    groups = ((name, write) for topic in topics() for name, write in topic.sentences.items())
-    findings = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
+    writers = {name: write for topic in topics() for name, write in topic.sentences.items()}
+    findings = {name: tuple(filter(None, write(inputs))) for name, write in writers.items()}
     return {name: sentences for name, sentences in findings.items() if sentences}
 
 
-def _folds(inputs: ReportInputs) -> tuple[Fold, ...]:
-    """Return a fold for each topic that something was measured of."""
-    folds = []
+def _folds(inputs: ReportInputs) -> Iterator[Fold]:
+    """Yield a fold for each topic that something was measured of."""
+    findings = all_findings(inputs)
     for topic in topics():
-        parts = [rows.kept for rows in (topic.rows(inputs) if topic.rows else ()) if rows.measured]
-        sentences = [text for write in topic.sentences.values() for text in write(inputs) if text]
+        parts = tuple(rows.kept for rows in (topic.rows(inputs) if topic.rows else ()) if rows.measured)
         ids = {rows.id for rows in parts}
         # What another task would have is no lack of this run.
-        sentences += [
-            f"Not measured: {spec.shows[:1].lower()}{spec.shows[1:].rstrip('.')}. It needs {needed(spec, inputs)}."
+        lacking = [
+            f"Not measured (it needs {needed(spec, inputs)}): {spec.shows}"
             for name, spec in topic.figures.items()
             if spec.draw is None and name not in ids and "of a task" not in spec.needs
         ]
         if parts:
-            id = topic.title.lower().replace(" ", "-").strip("?")
-            folds.append(
-                Fold(id=id, title=topic.title, note=topic.note, sentences=tuple(sentences), parts=tuple(parts))
+            yield Fold(
+                id=topic.title.lower().replace(" ", "-").strip("?"),
+                title=topic.title,
+                note=topic.note,
+                sentences=(*(text for name in topic.sentences for text in findings.get(name, ())), *lacking),
+                parts=parts,
             )
-    return tuple(folds)
-
-
-def _provenance_fold(inputs: ReportInputs) -> Fold:
-    """Return everything that a run records about itself."""
-    facts = provenance(inputs)
-    table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
-    config = () if not inputs.config_text else (Texts(texts=(("Configuration", inputs.config_text),)),)
-    return Fold(
-        id="provenance-of-the-run",
-        title="Provenance",
-        note=facts.line,
-        parts=(table, *config),
-    )

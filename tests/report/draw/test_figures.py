@@ -94,10 +94,10 @@ def check_readable(figure: Figure) -> None:
 
 
 def test_there_is_a_figure_of_everything(drawn: dict[str, Drawing]) -> None:
-    assert figure_specs().keys() - drawn.keys() == {"reward", "sampling"}
+    assert figure_specs().keys() - drawn.keys() == {"sampling"}
 
 
-NAMES = sorted(figure_specs().keys() - {"reward", "sampling"})
+NAMES = sorted(figure_specs().keys() - {"sampling"})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ def test_every_sentence_of_a_complete_run(said: Any) -> None:
         "rl-80; their difference was not measured.",
         "Of the traces of rl-80, 96.0% (93.0 to 97.5) have no wrong step at all.",
         "Of the 215 problems that dpo-8 gets wrong, rl-80 gets 208 right (how many dpo-8 itself would on another try "
-        "cannot be known from one completion each); 200 of these wrong rollouts of dpo-8 were compared token by token.",
+        "cannot be known from one completion each); 200 rollouts \N{LEFT DOUBLE QUOTATION MARK}dpo-8 wrong, "
+        "rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} were compared token by token.",
+        "One greedy completion of each model decided, which is also the rollout compared.",
         "The token of a rollout where rl-80 differs most from dpo-8 (JS) is the first wrong one in 90.0% (85.0 to "
         "94.0), more than chance (3.0%), not distinguishable from the reference's entropy (91.0%); it is any wrong one "
         "in 92.0% (87.0 to 95.0), more than chance (3.0%), not distinguishable from the reference's entropy (91.0%).",
@@ -54,7 +56,7 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
         ("Where", 5, "than by chance, the reference's entropy and matched noise: none."),
         ("Cause", 2, "none of 2 scores is shown to go with the size of the effect."),
         ("Dose", 0, ": nothing to recover."),
-        ("Training", 0, "is not shown to go with the answer: rank correlation"),
+        ("Training", 0, "is not distinguishable from a wrong one's"),
         ("Training", 1, "not distinguishable from the 50.0%"),
         ("Training", 2, "not distinguishable from chance (50.0%)."),
         ("Training", 3, "not distinguishable from if all counted alike (9.6%)."),

@@ -68,15 +68,6 @@ def test_the_phases_of_a_stage_are_marked(answers_inputs: ReportInputs, rows_of:
     assert curve(rows, "Reward").ends == {"sft": 0, "rl, phase 1": 2, "rl, phase 2": 5}
 
 
-def test_sampler_against_trainer_is_drawn_where_it_is_more_than_rounding(
-    answers_inputs: ReportInputs, drawn: Any
-) -> None:
-    rounding = drawn(logprob_gap=5e-4, logprob_gap_q1=2e-4)
-    assert "Sampler and trainer agree within 5.00e-4 nats per token." in rounding.note
-    assert "Sampler gap" not in rounding.columns
-    assert "sampler gap 0.00150; gap, first quarter 0.00100." in drawn(logprob_gap=0.0015, logprob_gap_q1=0.001).note
-
-
 def test_a_stop_for_the_mismatch_is_said(said: Any) -> None:
     record = {"step": 20, "stage": "rl", "stage_step": 12, "stopped_logprob_gap": 0.25}
     assert said(summary=None, metrics=(record,))[-1] == (

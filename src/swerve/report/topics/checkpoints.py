@@ -10,102 +10,58 @@ from functools import partial
 from swerve.artifacts.evaluation import Evaluation
 from swerve.report.format import quoted
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NATS, PER_1000, SHARE, TOKENS, Rows, Unit
-from swerve.report.topics.topic import FigureSpec, Topic, by_checkpoint
+from swerve.report.rows import COUNT, NATS, PER_1000, SHARE, TOKENS, Rows
+from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint
 
 _MAX_REASONS = 10
-_FORM: Mapping[str, tuple[str, Unit, str]] = {
-    "in_format": ("In format", SHARE, "in the format that their prompt asks for"),
-    "empty_thinking": ("Empty thinking", SHARE, "of those that think first, with empty, filler or unrelated thinking"),
-    "repeated_4grams": ("Repeated 4-grams", SHARE, "runs of four words that occurred before in the response"),
-    "reflections": (
-        "Reflections",
-        replace(PER_1000, axis="per 1,000 words"),
-        f"phrases such as {quoted('wait')}, per 1,000 words",
-    ),
+_FORM: Mapping[str, Column] = {
+    "In format": (SHARE, "greedy.in_format"),
+    "Empty thinking": (SHARE, "greedy.empty_thinking"),
+    "Repeated 4-grams": (SHARE, "greedy.repeated_4grams"),
+    "Reflections": (replace(PER_1000, axis="per 1,000 words"), "greedy.reflections"),
 }
-_OUTCOMES = {
-    "graded": "Graded",
-    "unanswered": "No answer found",
-    "timeout": "Limit reached",
-    "error": "Grader failed",
-}
+_FAILURES = {"unanswered": "No answer found", "timeout": "Limit reached", "error": "Grader failed"}
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
-    entries = inputs.evaluations
-    yield by_checkpoint(
-        inputs,
-        entries,
-        {"Length": (TOKENS, "greedy.num_tokens"), "Truncated": (SHARE, "greedy.truncated")},
-        id="length",
-        title="Length of the greedy answers",
-    )
-    yield by_checkpoint(
-        inputs,
-        entries,
-        {"Entropy": (NATS, "greedy.entropy")},
-        id="entropy",
-        title="Entropy of a token of these answers",
-    )
-    yield by_checkpoint(
-        inputs,
-        entries,
-        {name: (unit, f"greedy.{key}") for key, (name, unit, _) in _FORM.items()},
+    table = partial(by_checkpoint, inputs, inputs.evaluations)
+    lengths: Mapping[str, Column] = {"Length": (TOKENS, "greedy.num_tokens"), "Truncated": (SHARE, "greedy.truncated")}
+    yield table(lengths, id="length", title="Length of the greedy answers")
+    yield table({"Entropy": (NATS, "greedy.entropy")}, id="entropy", title="Entropy of a token of these answers")
+    yield table(
+        _FORM,
         id="responses-form",
         title="Form of these answers",
-        note=" ".join(
-            f"{name}: {meaning}."
-            for key, (name, _, meaning) in _FORM.items()
-            if any(getattr(evaluation.greedy, key) is not None for evaluation in entries)
-        ),
+        note="Empty thinking: with empty, filler or unrelated thinking, of those that think first. Repeated 4-grams: "
+        f"runs of four words that occurred before in the response. Reflections: phrases such as {quoted('wait')}.",
     )
-    yield _outcomes(inputs)
-    kinds = dict.fromkeys(kind for evaluation in entries for kind in evaluation.first_mistakes)
-    yield by_checkpoint(
-        inputs,
-        entries,
-        {kind: (COUNT, partial(_num_mistakes, kind=kind)) for kind in kinds},
+
+    # What the graders could not judge; nothing where they judged all.
+    yield table(
+        {
+            name: (SHARE, partial(_fraction, outcome))
+            for outcome, name in _FAILURES.items()
+            if any(_fraction(outcome, evaluation) for evaluation in inputs.evaluations)
+        },
+        id="outcomes",
+        title="Which completions were not graded?",
+        note="Fractions of all completions, greedy and sampled. They count as wrong.",
+    )
+    yield table(
+        {
+            kind: (COUNT, partial(_num_mistakes, kind))
+            for evaluation in inputs.evaluations
+            for kind in evaluation.first_mistakes
+        },
         id="mistakes",
         title="First mistakes in the greedy answers, by kind",
     )
-    yield _reasons(inputs)
 
-
-def _num_mistakes(evaluation: Evaluation, *, kind: str) -> int:
-    return evaluation.first_mistakes.get(kind, 0)
-
-
-def _fraction(evaluation: Evaluation, *, outcome: str) -> float | None:
-    total, counts = evaluation.statuses.total(), {**evaluation.statuses, "unanswered": evaluation.num_unanswered}
-    return counts.get(outcome, 0) / total if total else None
-
-
-def _outcomes(inputs: ReportInputs) -> Rows:
-    """Return what graders said of the completions; nothing where all were graded, or nothing tells."""
-    failed = [
-        outcome
-        for outcome in _OUTCOMES
-        if outcome != "graded" and any(_fraction(evaluation, outcome=outcome) for evaluation in inputs.evaluations)
-    ]
-    shown = ["graded", *failed] if failed else []
-    return by_checkpoint(
-        inputs,
-        inputs.evaluations,
-        {_OUTCOMES[outcome]: (SHARE, partial(_fraction, outcome=outcome)) for outcome in shown},
-        id="outcomes",
-        title="What graders said of all completions",
-        note="Greedy and sampled; those that were not graded count as wrong.",
-        drawn=[_OUTCOMES[outcome] for outcome in failed],
-    )
-
-
-def _reasons(inputs: ReportInputs) -> Rows:
-    """Return why rollouts of training have no verdict, the most frequent reasons first."""
+    # Of training, not of the checkpoints: the most frequent reasons first.
     reasons: Counter[str] = Counter()
     for metric in inputs.metrics:
         reasons.update(metric.error_details or {})
-    return Rows(
+    yield Rows(
         id="reasons",
         title="Why rollouts of training were not graded",
         first="Reason",
@@ -113,6 +69,15 @@ def _reasons(inputs: ReportInputs) -> Rows:
         rows=tuple(reasons.most_common(_MAX_REASONS)),
         note="Of each step the most frequent reasons are recorded, so there are at least so many.",
     )
+
+
+def _num_mistakes(kind: str, evaluation: Evaluation) -> int:
+    return evaluation.first_mistakes.get(kind, 0)
+
+
+def _fraction(outcome: str, evaluation: Evaluation) -> float | None:
+    total, counts = evaluation.statuses.total(), {**evaluation.statuses, "unanswered": evaluation.num_unanswered}
+    return counts.get(outcome, 0) / total if total else None
 
 
 TOPIC = Topic(

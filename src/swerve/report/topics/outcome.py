@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from swerve.artifacts.comparison import ModelScores, Scores
 from swerve.artifacts.evaluation import MANY_SAMPLES, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
 from swerve.report.format import change, count, percent, percent_interval
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
+from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Dots, Rows
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint
 
 _MAX_DOTS = 24
-"""A plot of more kinds than these says less than the table."""
 
 
 def _sentences(inputs: ReportInputs) -> Iterator[str]:
     yield _accuracy(inputs)
-    yield _samples(inputs)
-    last = inputs.final
-    right = None if last is None else last.greedy.trace_right
-    if last is not None and right is not None:
-        yield f"Of the traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
+
+    # Whether one of many samples is right more often: what is new, not only what is more likely.
+    k, first, last = largest_k(inputs.evaluations), inputs.reference, inputs.final
+    if first is not None and last is not None and first is not last and k >= MANY_SAMPLES:
+        before, after = (evaluation.sampled.of_samples(k).pass_at_k for evaluation in (first, last))
+        if before is not None and after is not None:
+            said = change(before, after, inputs.pass_change, at=(first.checkpoint, last.checkpoint))
+            yield f"The chance that one of {k} samples is right (pass@{k}) {said}"
+    if last is not None and last.greedy.trace_right is not None:
+        right = percent_interval(last.greedy.trace_right)
+        yield f"Of the traces of {last.checkpoint}, {right} have no wrong step at all."
     if inputs.summary is None:
         yield "Where the checkpoints differ from the reference was not measured."
 
@@ -70,68 +75,43 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
 
 
 def _accuracy(inputs: ReportInputs) -> str:
+    """Say what accuracy did; of responses from elsewhere how many are right, as far as they were graded."""
     measured = accuracies(inputs)
     if measured is not None:
         said = change(measured.first, measured.last, measured.difference, at=measured.labels)
         return f"On {measured.problems}, {measured.name} {said}"
-    if inputs.is_imported:
-        return _imported(inputs)
-    return "Accuracy was not measured."
-
-
-def _imported(inputs: ReportInputs) -> str:
-    """Say how many of the responses from elsewhere are right, as far as they were graded."""
-    populations = () if inputs.summary is None else inputs.summary.populations
-    graded = [population for population in populations if population.population != "imported"]
-    num, right = (sum(getattr(each, name) for each in graded) for name in ("num_rollouts", "num_correct"))
+    if inputs.summary is None or not inputs.is_imported:
+        return "Accuracy was not measured."
+    graded = [each for each in inputs.summary.populations if each.population != "imported"]
+    num, right = sum(each.num_rollouts for each in graded), sum(each.num_correct for each in graded)
     if not num:
         return "The responses were not graded."
     return f"Of {count(num)} graded responses {count(right)} are right ({percent(right / num)})."
 
 
-def _samples(inputs: ReportInputs) -> str:
-    """Say whether one of many samples is right more often than before: what is new, not only what is more likely."""
-    k = largest_k(inputs.evaluations)
-    first, last = inputs.reference, inputs.final
-    if first is None or last is None or first is last or k < MANY_SAMPLES:
-        return ""
-    before, after = (evaluation.sampled.of_samples(k).pass_at_k for evaluation in (first, last))
-    if before is None or after is None:
-        return ""
-    said = change(before, after, inputs.pass_change, at=(first.checkpoint, last.checkpoint))
-    return f"The chance that one of {k} samples is right (pass@{k}) {said}"
-
-
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
-    if not inputs.evaluations and (measured := accuracies(inputs)) is not None:
-        reference, final = measured.labels
+    evaluations = inputs.evaluations
+    if not evaluations and (measured := accuracies(inputs)) is not None:
         yield Rows(
             id="accuracy",
             title=f"Accuracy of the samples of {measured.problems}",
             first="Model",
             columns={"Accuracy": SHARE},
-            rows=((reference, measured.first), (final, measured.last)),
-            plots=(Dots(column="Accuracy", greys=(reference,)),),
+            rows=tuple(zip(measured.labels, (measured.first, measured.last), strict=True)),
+            plots=(Dots(column="Accuracy", greys=measured.labels[:1]),),
         )
         return
-    is_fraction = rewards_are_fractions(inputs.evaluations)
-    reward: dict[str, Column] = {"Sampled reward": (SHARE if is_fraction else REWARD, "sampled.mean_reward")}
-    columns: dict[str, Column] = {
+
+    # Rewards on another scale than fractions have a plot of their own.
+    columns: Mapping[str, Column] = {
         "Greedy accuracy": (SHARE, "greedy.accuracy"),
-        **(reward if is_fraction else {}),
+        "Sampled reward": (SHARE if rewards_are_fractions(evaluations) else REWARD, "sampled.mean_reward"),
         "Fully right traces": (SHARE, "greedy.trace_right"),
     }
-    more = f"swerve eval RUN eval.samples_per_problem={MANY_SAMPLES}"
-    note = "" if largest_k(inputs.evaluations) > 1 else f"Several samples of a problem were not measured ({more})."
-    yield by_checkpoint(
-        inputs, inputs.evaluations, columns, id="accuracy", title="Accuracy on held-out problems", note=note
-    )
-    if not is_fraction:
-        # Rewards on another scale than fractions have a plot of their own.
-        yield by_checkpoint(inputs, inputs.evaluations, reward, id="reward", title="Reward on held-out problems")
+    yield by_checkpoint(inputs, evaluations, columns, id="accuracy", title="Accuracy on held-out problems")
     yield from _sample_rows(inputs)
-    yield _kinds(inputs, lambda greedy: greedy.by_part or {}, id="parts", first="Part")
-    yield _kinds(inputs, lambda greedy: greedy.by_kind, id="accuracy_by_difficulty", first="Kind")
+    yield _kinds(inputs, "by_part", id="parts", first="Part")
+    yield _kinds(inputs, "by_kind", id="accuracy_by_difficulty", first="Kind")
 
 
 def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
@@ -140,52 +120,48 @@ def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
     most = max(ks, default=0)
     if most < 2:
         return
+    temperature = inputs.evaluations[0].eval_settings.get("temperature", "not recorded")
 
     def of(k: int, name: str) -> Column:
         return SHARE, lambda evaluation: getattr(evaluation.sampled.of_samples(k), name)
 
-    # The majority of two is one of the two.
-    columns = {f"pass@{k}": of(k, "pass_at_k") for k in ks}
-    columns |= {f"maj@{most}": of(most, "majority_at_k")} if most > 2 else {}
-    columns[f"pass^{most}"] = of(most, "pass_hat_k")
-    columns["Different right answers"] = NUMBER, "sampled.distinct_right"
-    drawn = ["pass@1", f"pass@{most}", f"maj@{most}"] if most >= MANY_SAMPLES else []
-    majority = "; maj@k: that the most frequent answer is, ties broken at random" if most > 2 else ""
-    settings = inputs.evaluations[0].eval_settings
-    temperature = f" at temperature {settings['temperature']:g}" if "temperature" in settings else ""
     yield by_checkpoint(
         inputs,
         inputs.evaluations,
-        columns,
+        {
+            **{f"pass@{k}": of(k, "pass_at_k") for k in ks},
+            f"maj@{most}": of(most, "majority_at_k"),
+            f"pass^{most}": of(most, "pass_hat_k"),
+            "Different right answers": (NUMBER, "sampled.distinct_right"),
+        },
         id="sampling",
         title=f"What are {most} samples of a problem worth?",
-        note=f"Samples{temperature}. pass@k: chance that at least one of k is right; pass^k: that all are{majority}.",
-        drawn=drawn,
+        note="pass@k: chance that at least one of k is right; pass^k: that all are; maj@k: that the most frequent "
+        f"answer is, ties broken at random. Temperature: {temperature}.",
+        drawn=["pass@1", f"pass@{most}", f"maj@{most}"] if most >= MANY_SAMPLES else [],
     )
 
 
-def _kinds(
-    inputs: ReportInputs, grouped: Callable[[ModelScores], Mapping[str, Scores]], *, id: str, first: str
-) -> Rows:
+def _kinds(inputs: ReportInputs, field: Literal["by_part", "by_kind"], *, id: str, first: str) -> Rows:
     """Return accuracy by part of a mixture or by kind of problem: every checkpoint, the final one on the reference."""
-    scores = {each.checkpoint: found for each in inputs.evaluations if (found := grouped(each.greedy))}
-    kinds = sorted({kind for found in scores.values() for kind in found}, key=by_number)
-    reference, final = (None if each is None else each.checkpoint for each in (inputs.reference, inputs.final))
-    rows: list[tuple[Cell, ...]] = []
-    for kind in kinds if len(kinds) > 1 else ():  # one kind is the accuracy once more
-        cells = [found.get(kind) for found in scores.values()]
-        size = next(cell.num_problems for cell in cells if cell is not None)
-        rows.append((kind, size, *(None if cell is None else cell.accuracy for cell in cells)))
-    null = reference if reference in scores and reference != final else ""
-    is_drawn = final in scores and len(kinds) <= _MAX_DOTS
+    scores = {each.checkpoint: getattr(each.greedy, field) or {} for each in inputs.evaluations}
+    sizes = {kind: score.num_problems for of_kinds in scores.values() for kind, score in of_kinds.items()}
+    rows = []
+    for kind in sorted(sizes, key=by_number) if len(sizes) > 1 else ():  # one kind is the accuracy once more
+        accuracies = (getattr(of_kinds.get(kind), "accuracy", None) for of_kinds in scores.values())
+        rows.append((kind, sizes[kind], *accuracies))
+
+    # The final checkpoint is drawn beside the reference; of many kinds the table says more.
+    null, final = (each.checkpoint if each else "" for each in (inputs.reference, inputs.final))
+    plots = (Dots(column=final, null=null if null != final else ""),) if len(rows) <= _MAX_DOTS else ()
     return Rows(
         id=id,
         title=f"Greedy accuracy by {first.lower()} of problem",
         first=first,
         columns={"Problems": COUNT, **dict.fromkeys(scores, SHARE)},
         rows=tuple(rows),
-        note=f"The plot has {final}{f', and {null} in grey' if null else ''}." if is_drawn else "",
-        plots=(Dots(column=final or "", null=null or ""),) if is_drawn else (),
+        note=f"The plot has {final}; grey is {null}." if plots else "",
+        plots=plots,
     )
 
 
@@ -196,12 +172,8 @@ TOPIC = Topic(
     rows=_rows,
     figures={
         "accuracy": FigureSpec(
-            shows="Accuracy on held-out problems of every checkpoint.",
+            shows="Accuracy and reward on held-out problems of every checkpoint.",
             needs="swerve eval RUN",
-        ),
-        "reward": FigureSpec(
-            shows="Mean reward on held-out problems, where rewards are no fractions.",
-            needs="swerve eval RUN, of a task whose rewards are not from 0 to 1",
         ),
         "sampling": FigureSpec(
             shows="pass@k and majority votes of every checkpoint.",

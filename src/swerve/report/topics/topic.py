@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -59,18 +59,21 @@ def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequenc
     They lie at the step of the stage of the last of them, those from before it at 0 and below; in order where no step
     is known.
     """
-    known = [entry for label in labels if (entry := inputs.evaluation(label)) is not None]
-    own = [int(digits[0]) for label in labels if (digits := re.search(r"\d+$", label))]
+    known = {evaluation.checkpoint: evaluation for evaluation in inputs.evaluations}
+    own = [int(label[len(label.rstrip(string.digits)) :] or 0) for label in labels]
     x: Sequence[int] = range(1, len(labels) + 1)
     title, ends = "checkpoint", {}
-    if len(known) == len(labels) and known:
-        start = known[-1].step - known[-1].stage_step
-        x, title = [entry.step - start for entry in known], f"{step_name(known[-1].stage)} step"
-        ends = {entry.stage: float(entry.step - start) for entry in known}
-    elif len(own) == len(labels) and own == sorted(set(own)):
+    if labels and known.keys() >= {*labels}:
+        last = known[labels[-1]]
+        start = last.step - last.stage_step
+        x, title = [known[label].step - start for label in labels], f"{step_name(last.stage)} step"
+        ends = {known[label].stage: float(place) for label, place in zip(labels, x, strict=True)}
+    elif own == sorted(set(own)):
         x, title = own, "step of the stage"
+
+    # Steps that grow by multiples lie apart only on a logarithmic axis.
     positive = [value for value in x if value > 0]
-    is_log = bool(positive) and max(positive) > _MANY_TIMES * min(positive)
+    is_log = max(positive, default=0) > _MANY_TIMES * min(positive, default=0)
     return Curves(x=tuple(x), x_title=title, columns=tuple(columns), is_log=is_log, ends=ends, **options)
 
 
@@ -100,6 +103,7 @@ def by_checkpoint(
         options: of `Rows`.
     """
     labels = [entry.checkpoint for entry in entries]
+    # Columns of another unit have a plot of their own.
     by_unit: dict[Unit, list[str]] = {}
     for heading in columns if drawn is None else drawn:
         by_unit.setdefault(columns[heading][0], []).append(heading)
@@ -108,9 +112,7 @@ def by_checkpoint(
         columns,
         first="Checkpoint",
         name=name,
-        plots=tuple(along_training(inputs, labels, names, greys=tuple(greys)) for names in by_unit.values())
-        if labels
-        else (),
+        plots=tuple(along_training(inputs, labels, names, greys=tuple(greys)) for names in by_unit.values()),
         **options,
     )
 
@@ -119,9 +121,10 @@ def rows_of(
     entries: Iterable[Any], columns: Mapping[str, Column], *, name: str | Callable[[Any], Cell], **options: Any
 ) -> Rows:
     """Return a row for each entry: its name, and what is read of it for each column."""
+    reads = (name, *(read for _, read in columns.values()))
     return Rows(
         columns={heading: unit for heading, (unit, _) in columns.items()},
-        rows=tuple((_cell(entry, name), *(_cell(entry, read) for _, read in columns.values())) for entry in entries),
+        rows=tuple(tuple(_cell(entry, read) for read in reads) for entry in entries),
         **options,
     )
 
@@ -143,7 +146,8 @@ def _cell(entry: Any, read: str | Callable[[Any], Cell]) -> Cell:
     if not isinstance(read, str):
         return read(entry)
     for name in read.split("."):
-        entry = None if entry is None else getattr(entry, name)
+        if entry is not None:
+            entry = entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name)
     cell: Cell = entry
     return cell
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from swerve.artifacts.probe_causes import Attribution
-from swerve.artifacts.probe_dynamics import Direction
+from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.format import (
     compared,
@@ -35,195 +35,89 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
-from swerve.report.topics.topic import (
-    KNOWN_STEPS,
-    Column,
-    FigureSpec,
-    Topic,
-    along_training,
-    by_checkpoint,
-    of_probe,
-    rows_of,
-)
+from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _correlates(summary)
-    yield _onset(summary)
-    yield _signal(summary)
-    yield from (_attribution(entry) for entry in summary.attribution or ())
+    # Whether the divergence goes with the answer.
+    for entry in _correlates(summary):
+        if entry.correlate == "correct" and entry.level == "rollout" and entry.estimate is not None:
+            word = compared(entry.estimate, 0.0, above="higher than", below="lower than")
+            yield (
+                f"A right rollout's {divergence_name(summary)} is {word} a wrong one's, on text of {entry.source}: "
+                f"rank correlation {signed_interval(entry.estimate)} over {count(entry.num)} rollouts, adjusted "
+                f"{p_words(entry.p_adjusted)}."
+            )
 
-
-def _correlates(summary: ProbeSummary) -> str:
-    key = summary.final, "correct"
-    tested = (correlate for correlate in summary.correlates or () if correlate.p_adjusted is not None)
-    entry = next((correlate for correlate in tested if (correlate.checkpoint, correlate.correlate) == key), None)
-    if entry is None:
-        return ""
-    sign = "is not shown to go with the answer"
-    if entry.estimate is not None and entry.estimate.excludes(0):
-        sign = f"goes with {'right' if entry.estimate.low > 0 else 'wrong'} answers"
-    return (
-        f"A rollout's {divergence_name(summary)} {sign}: rank correlation {signed_interval(entry.estimate)} over "
-        f"{count(entry.num)} rollouts, adjusted {p_words(entry.p_adjusted)}."
-    )
-
-
-def _onset(summary: ProbeSummary) -> str:
-    tokens = {} if summary.biographies is None else summary.biographies.tokens
-    if "wrong_steps" not in tokens or "others" not in tokens:
-        return ""
-    wrong, others = tokens["wrong_steps"].share_moved, tokens["others"].share_moved
+    # Whether wrong steps left the reference more often.
     more = None if summary.biographies is None else summary.biographies.wrong_above_others
-    if wrong is None or others is None or more is None:
-        return ""
-    verdict = compared(more, 0.0, above="more than", below="less than")
-    return (
-        f"{percent_interval(wrong)} of the wrong steps left the reference for good, {verdict} the "
-        f"{percent_interval(others)} of the tokens beside them (by {points_interval(more)} points)."
-    )
+    if summary.biographies is not None and more is not None:
+        tokens = summary.biographies.tokens
+        verdict = compared(more, 0.0, above="more than", below="less than")
+        yield (
+            f"{percent_interval(tokens['wrong_steps'].share_moved)} of the wrong steps left the reference for good, "
+            f"{verdict} the {percent_interval(tokens['others'].share_moved)} of the tokens beside them (by "
+            f"{points_interval(more)} points)."
+        )
+
+    # Whether tokens moved as they were pushed.
+    signal = summary.at_final(summary.training_signal)
+    direction = None if signal is None else signal.direction
+    if direction is not None and direction.above_chance is not None:
+        yield (
+            f"Of the tokens of training that moved, {percent_interval(direction.agreement)} moved the way their "
+            f"advantage pushed, {compared(direction.above_chance, 0.0)} chance ({percent(direction.chance)})."
+        )
+
+    # Whether spikes are decided by what stands just before them.
+    for attribution in summary.attribution or ():
+        recent = attribution.recent
+        if recent.above_uniform is not None:
+            verdict = compared(recent.above_uniform, 0.0, above="more than", below="less than")
+            yield (
+                f"At {count(attribution.num_spots)} spikes the last 5 tokens have {percent_interval(recent.score)} of "
+                f"the attribution of {attribution.model}, {verdict} if all counted alike ({percent(recent.uniform)})."
+            )
 
 
-def _onsets(summary: ProbeSummary) -> list[tuple[str, float, float]]:
-    """Return for each checkpoint the fractions of wrong steps and of others, of those that moved, that did so there."""
-    biographies = summary.biographies
-    groups = [] if biographies is None else [biographies.tokens.get(key) for key in ("wrong_steps", "others")]
-    known = [group for group in groups if group is not None and group.num_tokens]
-    if biographies is None or len(known) < 2 or not any(group.num_moved for group in known):
-        return []
-    shares = [[onset.num_tokens / max(1, group.num_moved) for onset in group.onset_steps] for group in known]
-    return list(zip(biographies.checkpoints, *shares, strict=False))
-
-
-def _signal(summary: ProbeSummary) -> str:
-    entry = summary.at_final(summary.training_signal)
-    direction = None if entry is None else entry.direction
-    if direction is None or direction.agreement is None or direction.above_chance is None:
-        return ""
-    return (
-        f"Of the tokens of training that moved, {percent_interval(direction.agreement)} moved the way their advantage "
-        f"pushed, {compared(direction.above_chance, 0.0)} chance ({percent(direction.chance)})."
-    )
-
-
-def _attribution(entry: Attribution) -> str:
-    score, excess = entry.recent.score, entry.recent.above_uniform
-    if score is None or excess is None:
-        return ""
-    verdict = compared(excess, 0.0, above="more than", below="less than")
-    return (
-        f"At {count(entry.num_spots)} spikes the last 5 tokens have {percent_interval(score)} of the attribution of "
-        f"{entry.model}, {verdict} if all counted alike ({percent(entry.recent.uniform)})."
-    )
+def _correlates(summary: ProbeSummary) -> list[Correlate]:
+    return [each for each in summary.correlates or () if each.checkpoint == summary.final and each.estimate is not None]
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
         return
-    for num, source in enumerate(dict.fromkeys(direction.source for direction in summary.direction or ()), start=1):
-        directions = [direction for direction in summary.direction or () if direction.source == source]
-        yield from _directions(inputs, directions, suffix=f"-{num}" if num > 1 else "")
-    yield from _biographies(inputs, summary)
-    yield _correlation_rows(summary)
-    yield from _attributions(summary)
-    yield from _signals(inputs, summary)
+    by_writer: dict[str, list[Direction]] = {}
+    for direction in summary.direction or ():
+        by_writer.setdefault(direction.source, []).append(direction)
+    for source, directions in by_writer.items():
+        yield by_checkpoint(
+            inputs,
+            directions,
+            _DIRECTION,
+            greys=("Good tokens",),
+            id=f"direction-{source}",
+            title=f"Does the divergence on text of {source} go towards right answers?",
+            note="Fractions of the divergence and of the tokens. Good is a rise of log-probability in a right rollout "
+            "and a fall in a wrong one; moves are means per token. The AUC is of a rollout's summed move for a right "
+            "answer.",
+        )
+        yield by_checkpoint(
+            inputs,
+            directions,
+            _WRONG_STEPS,
+            greys=("Others' move", "Reference's"),
+            id=f"wrong-steps-{source}",
+            title=f"What happens at the steps of {source} that are known to be wrong?",
+            note="Right on top: how often the most likely token is the one that a right step has there.",
+        )
 
-
-def _directions(inputs: ReportInputs, directions: Sequence[Direction], *, suffix: str) -> Iterator[Rows]:
-    """Yield how much of the divergence on a writer's text goes towards right answers, and the moves at wrong steps."""
-    yield by_checkpoint(
-        inputs,
-        directions,
-        {
-            "Good divergence": (SHARE, "share_good"),
-            "Good tokens": (SHARE, "share_good_tokens"),
-            "Move, right": (NATS_CHANGE, "mean_move_right"),
-            "Move, wrong": (NATS_CHANGE, "mean_move_wrong"),
-            "AUC": (AUC, "auc"),
-        },
-        greys=("Good tokens",),
-        id=f"direction{suffix}",
-        title=f"Does the divergence on text of {directions[0].source} go towards right answers?",
-        note="Fractions of the divergence and of the tokens. Good is a rise of log-probability in a right rollout and "
-        "a fall in a wrong one; moves are means per token. The AUC is of a rollout's summed move for a right answer.",
-    )
-    yield by_checkpoint(
-        inputs,
-        directions,
-        {
-            "Wrong tokens": (COUNT, "wrong_steps.num_tokens"),
-            "Move": (NATS_CHANGE, "wrong_steps.mean_move"),
-            "Others' move": (NATS_CHANGE, "wrong_steps.mean_move_others"),
-            "Right on top": (SHARE, "wrong_steps.share_expected"),
-            "Reference's": (SHARE, "wrong_steps.share_expected_ref"),
-        },
-        greys=("Others' move", "Reference's"),
-        id=f"wrong-steps{suffix}",
-        title="What happens at the steps that are known to be wrong?",
-        note="Right on top: how often the most likely token is the one that a right step has there.",
-    )
-
-
-_GROUPS: Mapping[Literal["wrong_steps", "others", "all"], str] = {
-    "wrong_steps": "Wrong steps",
-    "others": "Other tokens beside them",
-    "all": "All tokens",
-}
-
-
-def _biographies(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
-    """Yield when tokens left the reference for good, and how."""
-    biographies, onsets = summary.biographies, _onsets(summary)
-    if biographies is None:
-        return
-    moved = " and ".join(count(group.num_moved) for key, group in biographies.tokens.items() if key != "all")
-    yield Rows(
-        id="onset",
-        title="When does a token leave the reference?",
-        first="Checkpoint",
-        columns={"Wrong steps": SHARE, "Other tokens": SHARE},
-        rows=tuple(onsets),
-        note=f"Of the tokens that moved ({moved}), the fraction whose log-probability left that of the reference by "
-        f"more than {number(biographies.threshold, 2)} nats for good at each checkpoint.",
-        plots=(along_training(inputs, [label for label, *_ in onsets], greys=("Other tokens",)),),
-    )
-    yield Rows(
-        id="biographies",
-        title="How does it leave?",
-        first="Tokens",
-        columns={
-            "Number": COUNT,
-            "Moved for good": SHARE,
-            "Turned back": SHARE,
-            "Linearity": NUMBER,
-            "Jumps": SHARE,
-        },
-        rows=tuple(
-            (
-                name,
-                group.num_tokens,
-                group.share_moved,
-                group.share_reversed,
-                group.median_linearity,
-                None if group.jumps is None else group.jumps.share,
-            )
-            for key, name in _GROUPS.items()
-            if (group := biographies.tokens.get(key)) is not None and group.num_tokens
-        ),
-        note="Turned back, linearity and jumps are of the tokens that moved. A jump is descriptive: two levels explain "
-        "the token better than a line does, as they do many walks and curves that level off.",
-        plots=(Dots(column="Moved for good"),),
-    )
-
-
-def _correlation_rows(summary: ProbeSummary) -> Rows:
-    return rows_of(
-        [
-            entry
-            for entry in summary.correlates or ()
-            if entry.checkpoint == summary.final and entry.estimate is not None
-        ],
+    # When tokens left, and what goes with it.
+    if summary.biographies is not None:
+        yield from _biographies(inputs, summary.biographies)
+    yield rows_of(
+        _correlates(summary),
         {
             "Text of": (TEXT, "source"),
             "Correlation": (CORRELATION, "estimate"),
@@ -238,56 +132,93 @@ def _correlation_rows(summary: ProbeSummary) -> Rows:
         "checkpoints (Benjamini and Hochberg). None of them says what causes what.",
         plots=(Dots(column="Correlation", at=0.0),),
     )
+    yield from _attributions(summary.attribution or ())
+    yield from _signals(inputs, summary)
 
 
-def _attributions(summary: ProbeSummary) -> Iterator[Rows]:
-    """Yield which earlier tokens decide a spike, and how far back they lie, beside what equal scores would give."""
-    entries = summary.attribution or ()
-    methods = ", ".join(sorted({entry.method.replace("_", " ") for entry in entries}))
-    parts = [
-        (f"{entry.model}: {name}", part)
-        for entry in entries
-        for name, part in (
-            ("prompt", entry.prompt),
-            ("last 5 tokens", entry.recent),
-            ("earlier wrong steps", entry.wrong),
-        )
-    ]
+_DIRECTION: Mapping[str, Column] = {
+    "Good divergence": (SHARE, "share_good"),
+    "Good tokens": (SHARE, "share_good_tokens"),
+    "Move, right": (NATS_CHANGE, "mean_move_right"),
+    "Move, wrong": (NATS_CHANGE, "mean_move_wrong"),
+    "AUC": (AUC, "auc"),
+}
+_WRONG_STEPS: Mapping[str, Column] = {
+    "Wrong tokens": (COUNT, "wrong_steps.num_tokens"),
+    "Move": (NATS_CHANGE, "wrong_steps.mean_move"),
+    "Others' move": (NATS_CHANGE, "wrong_steps.mean_move_others"),
+    "Right on top": (SHARE, "wrong_steps.share_expected"),
+    "Reference's": (SHARE, "wrong_steps.share_expected_ref"),
+}
+_BIOGRAPHY: Mapping[str, Column] = {
+    "Number": (COUNT, "of.num_tokens"),
+    "Moved for good": (SHARE, "of.share_moved"),
+    "Turned back": (SHARE, "of.share_reversed"),
+    "Linearity": (NUMBER, "of.median_linearity"),
+    "Jumps": (SHARE, "of.jumps.share"),
+}
+_GROUPS: Mapping[Literal["wrong_steps", "others", "all"], str] = {
+    "wrong_steps": "Wrong steps",
+    "others": "Other tokens beside them",
+    "all": "All tokens",
+}
+
+
+def _biographies(inputs: ReportInputs, biographies: BiographySummary) -> Iterator[Rows]:
+    """Yield when tokens left the reference for good, and how."""
+    groups = {name: biographies.tokens[key] for key, name in _GROUPS.items() if key in biographies.tokens}
+    shares = [[onset.num_tokens / (group.num_moved or 1) for onset in group.onset_steps] for group in groups.values()]
+    counts = [f"{name.lower()} {count(group.num_moved)}" for name, group in groups.items()]
     yield Rows(
-        id="attribution",
-        title="Which earlier tokens decide a spike?",
-        first="Model and tokens",
-        columns={"Score": SHARE, "If all alike": SHARE, "Spikes": COUNT},
-        rows=tuple((name, part.score, part.uniform, part.num_spots) for name, part in parts),
-        note=f"By {methods}: the fraction of the score on each kind of earlier token; grey if all counted alike.",
-        plots=(Dots(column="Score", null="If all alike"),),
+        id="onset",
+        title="When does a token leave the reference?",
+        first="Checkpoint",
+        columns=dict.fromkeys(groups, SHARE),
+        rows=tuple(zip(biographies.checkpoints, *shares, strict=False)),
+        note=f"Of the tokens that moved ({', '.join(counts)}), the fraction whose log-probability left that of the "
+        f"reference by more than {number(biographies.threshold, 2)} nats for good at each checkpoint.",
+        plots=(along_training(inputs, biographies.checkpoints, greys=("Other tokens beside them",)),),
     )
     yield rows_of(
-        entries,
-        {
-            "Distance": (TOKENS, "distance.score"),
-            "If all alike": (TOKENS, "distance.uniform"),
-            "Spikes": (COUNT, "distance.num_spots"),
-        },
-        name="model",
-        id="attribution-distance",
-        title="How far back do they lie?",
-        first="Model",
-        plots=(Dots(column="Distance", null="If all alike"),),
+        [{"name": name, "of": group} for name, group in groups.items()],
+        _BIOGRAPHY,
+        name="name",
+        id="biographies",
+        title="How does it leave?",
+        first="Tokens",
+        note="Turned back, linearity and jumps are of the tokens that moved. A jump is descriptive: two levels explain "
+        "the token better than a line does, as they do many walks and curves that level off.",
+        plots=(Dots(column="Moved for good"),),
     )
+
+
+def _attributions(entries: Sequence[Attribution]) -> Iterator[Rows]:
+    """Yield which earlier tokens decide a spike, and how far back they lie, beside what equal scores would give."""
+    methods = ", ".join(sorted({entry.method.replace("_", " ") for entry in entries}))
+    kinds = {"prompt": "prompt", "recent": "last 5 tokens", "wrong": "earlier wrong steps"}
+    for id, title, unit, names in (
+        ("attribution", "Which earlier tokens decide a spike?", SHARE, kinds),
+        ("attribution-distance", "How far back do they lie?", TOKENS, {"distance": "distance"}),
+    ):
+        parts = [(f"{entry.model}: {name}", getattr(entry, key)) for entry in entries for key, name in names.items()]
+        yield Rows(
+            id=id,
+            title=title,
+            first="Model and tokens",
+            columns={"Score": unit, "If all alike": unit, "Spikes": COUNT},
+            rows=tuple((name, part.score, part.uniform, part.num_spots) for name, part in parts),
+            note=f"By {methods}: each kind's fraction of the score, or the mean distance; grey if all counted alike.",
+            plots=(Dots(column="Score", null="If all alike"),),
+        )
 
 
 def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
     """Yield whether tokens moved where, and the way, they were pushed: since the reference, and between neighbours."""
-
-    def of(group: Literal["signal", "no_signal", "not_seen"]) -> Column:
-        return unit, lambda signal: signal.divergence[group].mean if group in signal.divergence else None
-
     unit = divergence_unit(summary.divergence)
     columns: Mapping[str, Column] = {
-        "With a signal": of("signal"),
-        "Without": of("no_signal"),
-        "Not yet seen": of("not_seen"),
+        "With a signal": (unit, "divergence.signal.mean"),
+        "Without": (unit, "divergence.no_signal.mean"),
+        "Not yet seen": (unit, "divergence.not_seen.mean"),
         "Spill-over": (NUMBER, "spill_over"),
         "Correlation with |advantage|": (CORRELATION, "advantage_correlation.estimate"),
         "Moved as pushed": (SHARE, "direction.agreement"),
@@ -298,20 +229,18 @@ def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
     steps = [
         signal for signal in summary.training_signal if summary.reference not in (signal.reference, signal.checkpoint)
     ]
-    yield by_checkpoint(
-        inputs,
-        since,
-        columns,
-        drawn=("With a signal", "Without", "Not yet seen", "Moved as pushed", "Chance"),
-        greys=("Not yet seen", "Chance"),
-        id="signal",
-        title="Does a token move where, and the way, it was pushed?",
-        note=f"Mean {divergence_name(summary)} on rollouts of training. A token has a signal if an update used it "
-        "with an advantage other than 0; spill-over is the divergence without a signal over that with one.",
-    )
-    yield by_checkpoint(
-        inputs, steps, columns, drawn=(), id="signal-pairs", title="The same since the checkpoint before"
-    )
+    for id, start, signals in (("signal", "reference", since), ("signal-pairs", "checkpoint before", steps)):
+        yield by_checkpoint(
+            inputs,
+            signals,
+            columns,
+            drawn=("With a signal", "Without", "Not yet seen", "Moved as pushed", "Chance"),
+            greys=("Not yet seen", "Chance"),
+            id=id,
+            title=f"Does a token move where, and the way, it was pushed since the {start}?",
+            note=f"Mean {divergence_name(summary)} on rollouts of training. A token has a signal if an update used it "
+            "with an advantage other than 0; spill-over is the divergence without a signal over that with one.",
+        )
 
 
 TOPIC = Topic(
@@ -322,7 +251,6 @@ TOPIC = Topic(
     figures={
         "onset": FigureSpec(
             shows="When wrong steps and other tokens left the reference for good.",
-            needs=KNOWN_STEPS,
         )
     },
 )
