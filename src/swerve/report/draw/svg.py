@@ -212,7 +212,7 @@ def _x_axis(plot: Curves) -> Iterator[str]:
         if across(at) - last >= 1.6 * len(text) + 2:
             last = across(at)
             yield _text(last, _CURVES - 8, text, anchor="middle")
-    yield _text(_RIGHT + 4, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}")
+    yield _text(100, _CURVES - 8, f"{plot.x_title}{', log' * plot.is_log}", anchor="end")
     last = -math.inf
     for at, name in plot.inner_ends:
         place = across(at)

@@ -110,7 +110,7 @@ def dose_rows(entry: CrossSamplingDirection, summary: ProbeSummary) -> Rows:
         plots=(
             Curves(
                 x=tuple(round(100 * share, 2) for share in shares),
-                x_title="swapped, %",
+                x_title="% taken",
                 is_log=True,
                 levels={name: level for name, level in levels.items() if level is not None},
                 greys=(SELECTORS["random"],),
