@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.evaluation import Evaluation, read_evaluations
-from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.evaluation import Evaluation
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.summary import demo_text, evaluation_text, findings_text
 
@@ -95,8 +95,3 @@ def test_columns_are_of_what_was_measured(evaluated: Any) -> None:
     _, names, row = evaluation_text(evaluated([evaluation("rl-9", 0.5, 0.4, 0.6, sampled=counted)])).splitlines()
     assert names.split("  ")[-1] == "NOT GRADED"
     assert row.endswith("70.0% [40.0, 80.0]  9 of 1000  10 of 1000")
-
-
-def test_summaries_are_read_from_the_run(run: RunDirectory) -> None:
-    assert [entry.checkpoint for entry in read_evaluations(run)] == ["dpo-8", "rl-80", "sft-500"]
-    assert read_summary(run) is not None

@@ -14,47 +14,12 @@ from swerve.report.rows import NUMBER
 from swerve.report.run_page import all_findings
 from swerve.report.topics.outcome import TOPIC
 
-BEFORE = {
-    "checkpoint": "dpo-8",
-    "step": 508,
-    "greedy": {"num_problems": 400, "accuracy": {"mean": 0.465, "low": 0.417, "high": 0.514}},
-}
 
-
-def after(mean: float, low: float, high: float) -> dict[str, Any]:
-    greedy = {"num_problems": 400, "accuracy": {"mean": mean, "low": low, "high": high}}
-    return {"checkpoint": "rl-80", "step": 588, "greedy": greedy}
-
-
-def first_sentence(inputs: ReportInputs, **changes: Any) -> str:
-    return all_findings(replace(inputs, **changes))["Outcome"][0].replace("\N{MINUS SIGN}", "-")
-
-
-def test_a_difference_that_may_be_none_is_no_change(inputs_of: Any) -> None:
-    inputs = inputs_of((BEFORE, after(0.48, 0.43, 0.53)))
-    both = (
-        "On 400 held-out problems, greedy accuracy was 46.5% (41.7 to 51.4) at dpo-8 and 48.0% (43.0 to 53.0) at rl-80"
-    )
-    none = Estimate(mean=0.015, low=-0.01, high=0.04)
-    assert first_sentence(inputs, greedy_change=none) == (
-        f"{both}, a difference of +1.5 (-1.0 to +4.0) points, so no change is shown."
-    )
-    assert first_sentence(inputs) == f"{both}; their difference was not measured."
-
-
-def test_a_paired_difference_shows_a_change_though_the_two_intervals_overlap(inputs_of: Any) -> None:
-    shown = Estimate(mean=0.015, low=0.005, high=0.025)
-    assert first_sentence(inputs_of((BEFORE, after(0.48, 0.43, 0.53))), greedy_change=shown) == (
-        "On 400 held-out problems, greedy accuracy rose from 46.5% (41.7 to 51.4) at dpo-8 to 48.0% (43.0 to 53.0) at "
-        "rl-80, by +1.5 (+0.5 to +2.5) points."
-    )
-
-
-def test_a_loss_of_accuracy_is_called_a_fall(inputs_of: Any) -> None:
-    loss = Estimate(mean=-0.365, low=-0.4, high=-0.33)
-    assert first_sentence(inputs_of((BEFORE, after(0.1, 0.07, 0.13))), greedy_change=loss) == (
-        "On 400 held-out problems, greedy accuracy fell from 46.5% (41.7 to 51.4) at dpo-8 to 10.0% (7.0 to 13.0) at "
-        "rl-80, by -36.5 (-40.0 to -33.0) points."
+def test_a_paired_difference_shows_a_change_of_accuracy(inputs_of: Any) -> None:
+    shown = replace(inputs_of(), greedy_change=Estimate(mean=0.5275, low=0.48, high=0.57))
+    assert all_findings(shown)["Outcome"][0] == (
+        "On 400 held-out problems, greedy accuracy rose from 46.5% (41.7 to 51.4) at dpo-8 to 99.2% (97.8 to 99.7) at "
+        "rl-80, by +52.8 (+48.0 to +57.0) points."
     )
 
 

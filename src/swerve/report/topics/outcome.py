@@ -11,8 +11,8 @@ from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
 from swerve.report.format import change, count, percent, percent_interval
 from swerve.report.read import ReportInputs
-from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Dots, Rows
-from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint
+from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
+from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, crossed
 
 _MAX_DOTS = 24
 
@@ -125,6 +125,7 @@ def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
     def of(k: int, name: str) -> Column:
         return SHARE, lambda evaluation: getattr(evaluation.sampled.of_samples(k), name)
 
+    # A curve each where there are enough samples to tell them apart.
     yield by_checkpoint(
         inputs,
         inputs.evaluations,
@@ -144,12 +145,12 @@ def _sample_rows(inputs: ReportInputs) -> Iterator[Rows]:
 
 def _kinds(inputs: ReportInputs, field: Literal["by_part", "by_kind"], *, id: str, first: str) -> Rows:
     """Return accuracy by part of a mixture or by kind of problem: every checkpoint, the final one on the reference."""
-    scores = {each.checkpoint: getattr(each.greedy, field) or {} for each in inputs.evaluations}
-    sizes = {kind: score.num_problems for of_kinds in scores.values() for kind, score in of_kinds.items()}
-    rows = []
-    for kind in sorted(sizes, key=by_number) if len(sizes) > 1 else ():  # one kind is the accuracy once more
-        accuracies = (getattr(of_kinds.get(kind), "accuracy", None) for of_kinds in scores.values())
-        rows.append((kind, sizes[kind], *accuracies))
+    cells: list[tuple[str, str, Cell]] = []
+    for each in inputs.evaluations:
+        for kind, score in (getattr(each.greedy, field) or {}).items():
+            cells += [(kind, "Problems", score.num_problems), (kind, each.checkpoint, score.accuracy)]
+    columns = {"Problems": COUNT, **{each.checkpoint: SHARE for each in inputs.evaluations}}
+    rows = crossed(sorted(cells, key=lambda cell: by_number(cell[0])), columns)
 
     # The final checkpoint is drawn beside the reference; of many kinds the table says more.
     null, final = (each.checkpoint if each else "" for each in (inputs.reference, inputs.final))
@@ -158,8 +159,8 @@ def _kinds(inputs: ReportInputs, field: Literal["by_part", "by_kind"], *, id: st
         id=id,
         title=f"Greedy accuracy by {first.lower()} of problem",
         first=first,
-        columns={"Problems": COUNT, **dict.fromkeys(scores, SHARE)},
-        rows=tuple(rows),
+        columns=columns,
+        rows=rows if len(rows) > 1 else (),  # one kind is the accuracy once more
         note=f"The plot has {final}; grey is {null}." if plots else "",
         plots=plots,
     )

@@ -115,6 +115,7 @@ def _population_rows(summary: ProbeSummary) -> Rows:
     def mean(key: str, population: Population) -> Cell:
         return getattr(summary.at_final(population.divergences), key, None)
 
+    # A row for each population, with the mean of every divergence.
     divergences: Mapping[str, Column] = {
         name: (divergence_unit(key), partial(mean, key)) for key, name in DIVERGENCE_NAMES.items()
     }

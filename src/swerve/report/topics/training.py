@@ -166,6 +166,7 @@ _GROUPS: Mapping[Literal["wrong_steps", "others", "all"], str] = {
 
 def _biographies(inputs: ReportInputs, biographies: BiographySummary) -> Iterator[Rows]:
     """Yield when tokens left the reference for good, and how."""
+    # Of the tokens of each group that moved, the fractions by checkpoint.
     groups = {name: biographies.tokens[key] for key, name in _GROUPS.items() if key in biographies.tokens}
     shares = [[onset.num_tokens / (group.num_moved or 1) for onset in group.onset_steps] for group in groups.values()]
     counts = [f"{name.lower()} {count(group.num_moved)}" for name, group in groups.items()]
@@ -179,6 +180,8 @@ def _biographies(inputs: ReportInputs, biographies: BiographySummary) -> Iterato
         f"reference by more than {number(biographies.threshold, 2)} nats for good at each checkpoint.",
         plots=(along_training(inputs, biographies.checkpoints, greys=("Other tokens beside them",)),),
     )
+
+    # How the tokens of each group moved.
     yield rows_of(
         [{"name": name, "of": group} for name, group in groups.items()],
         _BIOGRAPHY,
@@ -225,6 +228,8 @@ def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
         "Chance": (SHARE, "direction.chance"),
         "Above chance": (POINTS, "direction.above_chance"),
     }
+
+    # Pairs of neighbours come after those since the reference, and leave out the reference's own.
     since = [signal for signal in summary.training_signal if signal.reference == summary.reference]
     steps = [
         signal for signal in summary.training_signal if summary.reference not in (signal.reference, signal.checkpoint)
