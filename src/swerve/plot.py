@@ -86,8 +86,8 @@ def _plot(name: str) -> PlotFunction:
             inputs = replace(inputs, problems=(problem,))
         measured = drawings(inputs, (name,)).get(name)
         if measured is None:
-            needs = figure_specs()[name].needs
-            needs = needs if isinstance(source, ReportInputs) else needs.replace("RUN", find_run(source).quoted)
+            run = "RUN" if isinstance(source, ReportInputs) else find_run(source).quoted
+            needs = figure_specs()[name].needs.replace("RUN", run)
             raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {needs}")
         return _draw(measured[0], ax)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,34 +51,33 @@ def estimator_drawing(audit: Record) -> Drawing:
 
 def _tables(groups: Sequence[Record]) -> Iterator[Rows]:
     """Yield the bias and the noise of values, then for each placement direction and noise of gradients."""
-    cells: dict[str, list[dict[str, float | None]]] = {}
-    for group in groups:
-        kl = group["kl_mean"]
-        tenth: dict[str, dict[str, float | None]] = {"Bias / exact KL (%)": {}, "Sd of one sample / exact KL": {}}
-        for row in group["values"]:
-            bias = row["relative_bias"]
-            tenth["Bias / exact KL (%)"][row["estimator"]] = None if bias is None else 100 * bias
-            tenth["Sd of one sample / exact KL"][row["estimator"]] = row["sd"] / kl
-        for placement in ("loss", "reward"):
-            rows = {row["estimator"]: row for row in group["gradients"] if row["placement"] == placement}
-            cosines = {name: row["targets"]["reverse_kl"]["pooled_cosine"] for name, row in rows.items()}
-            tenth[f"{_COSINE}, in the {placement}"] = cosines
-            noise = {name: row["variance_to_signal"] for name, row in rows.items()}
-            tenth[f"Variance / squared norm, in the {placement}"] = noise
-        for title, by_name in tenth.items():
-            cells.setdefault(title, []).append(by_name)
+    values = [{row["estimator"]: row for row in group["values"]} for group in groups]
+    kls = [group["kl_mean"] for group in groups]
+
     # A table for each, a row for each tenth of the tokens, a column for each estimator.
-    names = [row["estimator"] for row in groups[0]["values"]]
-    x = tuple(group["kl_mean"] for group in groups)
-    for title, tenths in cells.items():
-        yield Rows(
+    def table(title: str, tenths: Sequence[Record], read: Callable[[Record, float], float | None]) -> Rows:
+        return Rows(
             id=title,
             title=title,
             first="Tenth of the tokens",
-            columns=dict.fromkeys(names, replace(SIGNED, axis=title)),
-            rows=tuple((str(place), *map(tenth.get, names)) for place, tenth in enumerate(tenths, start=1)),
-            plots=(Curves(x=x, x_title="exact KL of the tokens, nats", is_log=True),),
+            columns=dict.fromkeys(values[0], replace(SIGNED, axis=title)),
+            rows=tuple(
+                (str(place), *(read(tenth[name], kl) if name in tenth else None for name in values[0]))
+                for place, (tenth, kl) in enumerate(zip(tenths, kls, strict=True), start=1)
+            ),
+            plots=(Curves(x=tuple(kls), x_title="exact KL of the tokens, nats", is_log=True),),
         )
+
+    def bias(row: Record, _: float) -> float | None:
+        return None if row["relative_bias"] is None else 100 * row["relative_bias"]
+
+    yield table("Bias / exact KL (%)", values, bias)
+    yield table("Sd of one sample / exact KL", values, lambda row, kl: row["sd"] / kl)
+    for place in ("loss", "reward"):
+        rows = [[row for row in group["gradients"] if row["placement"] == place] for group in groups]
+        tenths = [{row["estimator"]: row for row in tenth} for tenth in rows]
+        yield table(f"{_COSINE}, in the {place}", tenths, lambda row, _: row["targets"]["reverse_kl"]["pooled_cosine"])
+        yield table(f"Variance / squared norm, in the {place}", tenths, lambda row, _: row["variance_to_signal"])
 
 
 def _panel(rows: Rows) -> Panel:

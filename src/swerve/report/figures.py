@@ -33,10 +33,10 @@ def drawings(inputs: ReportInputs, names: Collection[str]) -> dict[str, tuple[Dr
     drawn: dict[str, tuple[Drawing, ...]] = {}
     for topic in topics():
         specs = {name: spec for name, spec in topic.figures.items() if name in names}
-        of_rows = [name for name, spec in specs.items() if spec.draw is None]
-        rows = {rows.id: rows for rows in topic.rows(inputs)} if topic.rows is not None and of_rows else {}
+        is_of_rows = any(spec.draw is None for spec in specs.values())
+        rows = {rows.id: rows for rows in topic.rows(inputs)} if is_of_rows and topic.rows is not None else {}
         for name, spec in specs.items():
-            made = map(rows_drawing, [rows[name]] if name in rows else []) if spec.draw is None else spec.draw(inputs)
+            made = spec.draw(inputs) if spec.draw is not None else [rows_drawing(rows[name])] if name in rows else []
             drawn[name] = tuple(drawing for drawing in made if drawing.panels)
     return {name: made for name, made in drawn.items() if made}
 
@@ -68,21 +68,14 @@ def write_run_figures(
     drawn = drawings(inputs, specs)
     directory = run.report_path / "figures"
     written = write_figures(chain.from_iterable(drawn.values()), directory, look)
-    for suffix in (*FORMATS, "csv"):
-        for path in directory.glob(f"*.{suffix}"):
-            if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's
-                path.unlink()
+    # Those of an earlier report go; other files are the user's.
+    names_of_problems = tuple(f"{name}_" for name, spec in specs.items() if spec.is_of_problem)
+    for path in directory.glob("*.*"):
+        is_ours = path.stem in specs or path.stem.startswith(names_of_problems)
+        if is_ours and path.suffix[1:] in (*FORMATS, "csv") and path not in written:
+            path.unlink()
     missing = {name: needed(spec, inputs) for name, spec in specs.items() if name not in drawn}
     return WrittenFigures(figures=written, missing=missing)
-
-
-def _name_of(path: Path, specs: Mapping[str, FigureSpec]) -> str | None:
-    """Return the name of the figure that a file is of, if it is among these."""
-    stem = path.stem
-    return next(
-        (name for name, spec in specs.items() if stem == name or (spec.is_of_problem and stem.startswith(f"{name}_"))),
-        None,
-    )
 
 
 def needed(spec: FigureSpec, inputs: ReportInputs) -> str:

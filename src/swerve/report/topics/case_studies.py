@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from swerve.report.topics.topic import FigureSpec, Topic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import PowerNorm
 
 _NUM_CHOSEN = 3
 _MONO = "DejaVu Sans Mono"
@@ -202,16 +203,23 @@ def _text_cells(study: CaseStudy, width: float) -> list[tuple[int, int, int, str
         cells.append((line, column, position, text))
         column += len(text)
     first = max(0, min(cells[study.spike][0] - _NUM_LINES // 2, line + 1 - _NUM_LINES))
-    return [(line - first, *cell) for line, *cell in cells if first <= line < first + _NUM_LINES]
+    shown = (cell for cell in cells if first <= cell[0] < first + _NUM_LINES)
+    return [(line - first, column, position, text) for line, column, position, text in shown]
+
+
+def _scale(values: Iterable[float]) -> PowerNorm:
+    """Return how deep shades are: by the square root, as in the reader, so that low ones are told apart."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, vmin=0.0, vmax=max(values) or 1.0, clip=True)
 
 
 def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     """Draw the rollout's text, each token on a background as deep as its divergence."""
     values, cells, shades = study.heights[study.summary.final], _text_cells(study, width), colour_map()
-    top = max(values.values()) or 1.0
-    # Low shades are told apart as in the reader: by the square root.
+    scale = _scale(values.values())
     for line, column, position, text in cells:
-        depth = float((max(0.0, values.get(position, 0.0)) / top) ** 0.5)
+        depth = float(scale(values.get(position, 0.0)))
         box = {"facecolor": shades(depth), "edgecolor": INK if position == study.spike else "none", "pad": 1}
         axes.text(
             column, line, text, family=_MONO, va="center_baseline", color="white" if depth > _DEEP else INK,
@@ -220,7 +228,7 @@ def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     axes.set(xlim=(-0.3, (width - 0.05) / _LETTER), ylim=(cells[-1][0] + 0.55, -0.55), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     shown = study.where(cells[0][2], cells[-1][2])
-    axes.set_xlabel(f"deeper: higher {divergence_name(study.summary)}, at most {top:.3g} nats\n{shown}")
+    axes.set_xlabel(f"deeper: higher {divergence_name(study.summary)}, at most {scale.vmax:.3g} nats\n{shown}")
     return ()
 
 
@@ -261,14 +269,14 @@ def _map_drawing(study: CaseStudy) -> Drawing:
 
 
 def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
-    from matplotlib.colors import PowerNorm
-
+    """Draw a row of shades for each checkpoint, a column for each token around the spike."""
     num = int((width - 1.2) / _TOKEN_WIDTH)
     start = max(0, min(study.spike - num // 2, len(study.tokens) - num))
     shown = range(len(study.tokens))[start : start + num]
-    values = [[max(0.0, row.get(at, 0.0)) for at in shown] for row in study.heights.values()]
-    norm = PowerNorm(0.5, vmin=0.0, vmax=max(map(max, values)) or 1.0)
+    values = [[row.get(at, 0.0) for at in shown] for row in study.heights.values()]
+    norm = _scale(map(max, values))
     image = axes.imshow(values, aspect="auto", cmap=colour_map(), norm=norm, interpolation="nearest")
+
     # The spike is framed; tokens stand below their columns.
     axes.axvspan(study.spike - start - 0.5, study.spike - start + 0.5, fill=False, edgecolor=INK, linewidth=1.0)
     axes.grid(visible=False)
