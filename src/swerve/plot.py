@@ -98,28 +98,31 @@ def _plot(name: str) -> PlotFunction:
     return plot
 
 
-accuracy = _plot("accuracy")
-accuracy_by_difficulty = _plot("accuracy_by_difficulty")
-baseline_comparison = _plot("baseline_comparison")
-case_study = _plot("case_study")
-category_kl_breakdown = _plot("category_kl_breakdown")
-causal = _plot("causal")
-dose_response = _plot("dose_response")
-entropy = _plot("entropy")
-entropy_reduction = _plot("entropy_reduction")
-length = _plot("length")
-line_plot_with_spikes = _plot("line_plot_with_spikes")
-mean_kl_progression = _plot("mean_kl_progression")
-null_spikes = _plot("null_spikes")
-onset = _plot("onset")
-pairs = _plot("pairs")
-recovery = _plot("recovery")
-sampling = _plot("sampling")
-spike_density_comparison = _plot("spike_density_comparison")
-spikes = _plot("spikes")
-summary_dashboard = _plot("summary_dashboard")
-token_heat_map = _plot("token_heat_map")
-training_curves = _plot("training_curves")
+accuracy: PlotFunction
+accuracy_by_difficulty: PlotFunction
+baseline_comparison: PlotFunction
+case_study: PlotFunction
+category_kl_breakdown: PlotFunction
+causal: PlotFunction
+dose_response: PlotFunction
+entropy: PlotFunction
+entropy_reduction: PlotFunction
+length: PlotFunction
+line_plot_with_spikes: PlotFunction
+mean_kl_progression: PlotFunction
+null_spikes: PlotFunction
+onset: PlotFunction
+pairs: PlotFunction
+recovery: PlotFunction
+sampling: PlotFunction
+spike_density_comparison: PlotFunction
+spikes: PlotFunction
+summary_dashboard: PlotFunction
+token_heat_map: PlotFunction
+training_curves: PlotFunction
+
+for _name in figure_specs():
+    globals()[_name] = _plot(_name)
 
 
 def study_comparison(source: str | Path | Study, ax: Axes | Sequence[Axes] | None = None) -> tuple[Axes, ...]:

@@ -44,6 +44,8 @@ _TEXT = 7.0
 """Size of all text, in points."""
 _LETTER = 0.062
 """Width of a letter of that size, in inches."""
+_NAME = 1.55
+"""Most width of the names of rows, in inches."""
 _BOLD = 1.15
 """How much wider bold letters are."""
 _STYLE: dict[Any, Any] = {
@@ -125,7 +127,7 @@ class Panel:
     is_wide: bool = False
     """Whether it takes the whole width of a figure."""
     names: tuple[str, ...] = ()
-    """Of its rows; panels beside each other share them, those below each other with the same are aligned."""
+    """Of its rows; panels below each other with the same ones are aligned."""
     key: tuple[str, ...] = ()
     """What its legend names."""
 
@@ -203,8 +205,6 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
             for line, own in zip(block, inner.subplots(squeeze=False), strict=True):
                 for panel, axes in zip(line, own, strict=True):
                     draw(panel, axes, inches / len(line))
-                    if panel is not line[0] and panel.names == line[0].names != ():
-                        axes.tick_params(labelleft=False)
                 panels.extend(own)
     return tuple(panels)
 
@@ -280,10 +280,6 @@ def wrapped(text: str, width: float) -> str:
     return label_text(text, limit=3 * letters - 12, letters=letters)
 
 
-def _name_width(width: float) -> float:
-    return min(0.48 * width, 2.2)
-
-
 def colour_map() -> Colormap:
     """Return the shades from nothing to the highest divergence: of one hue, from white."""
     from matplotlib.colors import LinearSegmentedColormap
@@ -311,8 +307,7 @@ def _lines(panels: Sequence[Panel], *, is_narrow: bool) -> list[list[Panel]]:
 
 def _room(panel: Panel, width: float) -> float:
     """Return how wide title and legend above a panel may be, which begin right of what stands at its y axis."""
-    longest = _LETTER * max(map(len, panel.names), default=0)
-    return width - 0.1 - (min(_name_width(width), longest) or 0.5)
+    return width - (_NAME + 0.1 if panel.names else 0.6)
 
 
 def _height(panel: Panel, width: float) -> float:
@@ -324,8 +319,7 @@ def _height(panel: Panel, width: float) -> float:
 
 def _key_columns(names: Sequence[str], room: float) -> int:
     """Return how many names a line of a legend has, each behind its sign."""
-    longest = _LETTER * max(map(len, map(label_text, names)), default=0)
-    return max(1, min(len(names), int((room + 0.11) / (min(room, longest) + 0.38))))
+    return max(1, int((room + 0.11) / (_LETTER * max(map(len, names), default=0) + 0.38)))
 
 
 def _spaced(ticks: Iterable[tuple[float, str]], inches: float) -> dict[float, str]:
@@ -373,12 +367,10 @@ def _dots_panel(rows: Rows, plot: Dots) -> Panel:
     rows = replace(rows, rows=tuple(row for row, cell in cells if _is_number(cell)))
     names = tuple(str(row[0]) for row in rows.rows)
 
-    def height(width: float) -> float:
-        num_lines = max(len(wrapped(name, _name_width(width)).splitlines()) for name in names)
-        return 0.45 + (0.08 + 0.13 * num_lines) * len(names)
-
+    num_lines = max(len(wrapped(name, _NAME).splitlines()) for name in names)
+    height = 0.45 + (0.08 + 0.13 * num_lines) * len(names)
     key = (plot.column, plot.null) if plot.null else ()
-    return Panel(draw=partial(_draw_dots, rows=rows, plot=plot), height=height, names=names, key=key)
+    return Panel(draw=partial(_draw_dots, rows=rows, plot=plot), height=lambda _: height, names=names, key=key)
 
 
 def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[Any]:
@@ -394,7 +386,7 @@ def _draw_dots(axes: Axes, width: float, *, rows: Rows, plot: Dots) -> Sequence[
                     mean, place + shift, xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
                     fmt="s" if is_null else "o", color=GREY if is_null else HUE, markersize=3.5, elinewidth=1.2,
                 )  # fmt: skip
-    axes.set_yticks(range(len(rows.rows)), [wrapped(str(row[0]), _name_width(width)) for row in rows.rows])
+    axes.set_yticks(range(len(rows.rows)), [wrapped(str(row[0]), _NAME) for row in rows.rows])
     axes.set_ylim(len(rows.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -416,7 +408,7 @@ def curves_panel(rows: Rows, plot: Curves) -> Panel:
     names = (*(plot.columns or rows.columns), *plot.levels, *marks)
     return Panel(
         draw=partial(_draw_curves, rows=rows, plot=plot),
-        height=lambda width: min(2.1, max(1.65, 0.4 * width)),
+        height=lambda _: 1.65,
         key=names if len(names) > 1 else (),
         is_wide=bool(marks),
     )
