@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from swerve.report.cells import HIGHEST, LOWEST, codes, decoded, differences, planes
+from swerve.report.cells import HIGHEST, LOWEST, MISSING, codes, differences, planes
+
+
+def decoded(codes: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the values of codes as `cells.js` does."""
+    values = LOWEST * (HIGHEST / LOWEST) ** ((codes - 1.0) / (MISSING - 2))
+    return np.where(codes == 0, 0.0, np.where(codes == MISSING, np.nan, values))
 
 
 @given(st.lists(st.floats(LOWEST, HIGHEST), min_size=1))

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, read_table
 from swerve.report import layout, rollouts
-from swerve.report.cells import decoded
 from swerve.report.read import ReportInputs
-from swerve.report.rollouts import Payload, outside_spaces, rollout_payload, split_pieces
+from swerve.report.rollouts import Payload, rollout_payload, split_pieces
 
 COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
 
@@ -58,7 +57,9 @@ def unpacked(payload: Payload, number: int) -> Block:
     words, categories = take(3, num_tokens), take(2, num_tokens)
     coded = added(take(2, len(COLUMNS), num_models, num_tokens))
     coded[:3] = np.cumsum(coded[:3], axis=0)
-    values = decoded(coded)
+    scale = index["codes"]
+    values = scale["lowest"] * (scale["highest"] / scale["lowest"]) ** ((coded - 1) / (scale["missing"] - 2))
+    values[coded == 0], values[coded == scale["missing"]] = 0, np.nan
     ranks, marks = added(take(3, num_models, num_tokens)), take(1, num_models, num_tokens)
     marked = np.argwhere(marks).tolist()
     top_words, probs = take(3, facts["numTop"], len(marked)).T, take(2, facts["numTop"], len(marked)).T
@@ -69,11 +70,7 @@ def unpacked(payload: Payload, number: int) -> Block:
         categories=[index["categories"][category] for category in categories],
         columns={**dict(zip(COLUMNS, values, strict=True)), "logprob": -values[4], "rank": ranks},
         tops={
-            (model, position): [
-                (index["words"][word], prob / 65535)
-                for word, prob in zip(row, shares, strict=True)
-                if word != 2**24 - 1
-            ]
+            (model, position): [(index["words"][word], prob / 65535) for word, prob in zip(row, shares, strict=True)]
             for (model, position), row, shares in zip(marked, top_words, probs, strict=True)
         },
     )
@@ -92,15 +89,15 @@ def payload(inputs: ReportInputs) -> Payload:
 
 @pytest.fixture
 def changed(inputs: ReportInputs) -> Callable[..., ReportInputs]:
-    """Return the inputs with other tables: `name=change`, where `change` takes and returns rows, or `name=None`."""
+    """Return the inputs with other tables: `name=change`, where `change` takes and returns rows."""
 
-    def change(**changes: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None) -> ReportInputs:
+    def change(**changes: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> ReportInputs:
         tables = inputs.tables
         assert tables is not None
         new = {}
         for name, function in changes.items():
             table = getattr(tables, name)
-            new[name] = function and pa.Table.from_pylist(function(table.to_pylist()), schema=table.schema)
+            new[name] = pa.Table.from_pylist(function(table.to_pylist()), schema=table.schema)
         return replace(inputs, tables=replace(tables, **new))
 
     return change
@@ -153,17 +150,6 @@ def test_of_too_many_top_tokens_those_of_two_models_and_at_spikes_stay(
         assert kept == (tokens if model in (0, last) else at_spikes)
 
 
-def test_short_lists_of_top_tokens_stay_short(changed: Any) -> None:
-    def cut(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        names = ("token_ids", "tokens", "probs")
-        return [{**row, **{name: row[name][: row["position"] % 3] for name in names}} for row in rows]
-
-    block = unpacked(made(changed(topk=cut)), 0)
-    assert {position: len(pairs) for (_, position), pairs in block.tops.items()} == {
-        position: position % 3 for position in range(len(block.words))
-    }
-
-
 def test_tokens_are_named_as_the_vocabulary_writes_them(payload: Payload) -> None:
     block = unpacked(payload, 0)
     tokens, gaps = block.facts["tokens"], block.facts["gaps"]
@@ -172,7 +158,7 @@ def test_tokens_are_named_as_the_vocabulary_writes_them(payload: Payload) -> Non
 
 
 def test_without_top_tokens_a_token_has_its_text_or_its_number(changed: Any) -> None:
-    payload = made(changed(topk=None, spikes=None, interventions=None))
+    payload = made(changed(**dict.fromkeys(("topk", "spikes", "interventions"), lambda rows: [])))
     block = unpacked(payload, 0)
     assert block.words[:2] == ["9", " +"]
     assert block.words[-1].startswith("[")
@@ -272,31 +258,22 @@ def test_what_is_infinite_or_was_not_measured_has_no_value(changed: Any) -> None
     json.dumps(payload.index, allow_nan=False)
 
 
-def test_a_checkpoint_that_was_measured_nowhere_is_no_column(changed: Any) -> None:
-    payload = made(changed(tokens=lambda rows: [row for row in rows if row["checkpoint"] != "rl-10"]))
-    assert "rl-10" not in [checkpoint["label"] for checkpoint in payload.index["checkpoints"]]
-    assert unpacked(payload, 0).columns["rank"].all()
-
-
 def test_the_axis_counts_steps_of_the_stage(inputs: ReportInputs, payload: Payload) -> None:
     assert payload.index["checkpoints"][-1] == {"label": "rl-80", "step": 80, "name": "80"}
     unknown = made(replace(inputs, evaluations=()))
     assert unknown.index["checkpoints"][-1] == {"label": "rl-80", "step": 8, "name": "rl-80"}
 
 
-def test_populations_are_named_and_the_headline_one_comes_first(inputs: ReportInputs, changed: Any) -> None:
-    payload = made(changed(sequences=lambda rows: rows[::-1]))
+def test_populations_are_named_and_rollouts_keep_their_order(inputs: ReportInputs, payload: Payload) -> None:
     assert [population["id"] for population in payload.index["populations"]] == [
         "reference_wrong_final_right",
         "reference_right",
     ]
     listed = payload.index["rollouts"]
     assert [entry["population"] for entry in listed] == [0] * 12 + [1] * 2
-    problems = [row["problem_id"] for row in inputs.tables.sequences.to_pylist()]  # type: ignore[union-attr]
-    assert [entry["problem"] for entry in listed] == [*problems[11::-1], *problems[:11:-1]]
+    assert inputs.tables is not None
+    assert [entry["problem"] for entry in listed] == inputs.tables.sequences["problem_id"].to_pylist()
     assert (listed[-1]["source"], listed[-1]["correct"], listed[-1]["wrong"]) == ("dpo-8", True, None)
-    # The block of a rollout is the same wherever it stands.
-    assert unpacked(payload, 0).columns["js"].tolist() == unpacked(made(inputs), 11).columns["js"].tolist()
 
 
 def test_swaps_are_those_of_the_reference_if_there_are_any(payload: Payload, changed: Any) -> None:
@@ -367,10 +344,10 @@ def test_without_a_probe_there_is_nothing_to_show(inputs: ReportInputs) -> None:
 def test_pieces_join_to_the_text(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=0, max_size=12)))
     starts, ends = cuts[0::2], cuts[1::2]
-    tokens, gaps = split_pieces(text, starts[: len(ends)], ends)
+    row = {"text": text, "token_starts": starts[: len(ends)], "token_ends": ends, "completion_ids": range(len(ends))}
+    tokens, gaps, pieces = split_pieces(row).values()
     assert len(gaps) == len(tokens) + 1
     assert "".join(gap + token for gap, token in zip(gaps, [*tokens, ""], strict=True)) == text
-    assert tokens == [text[start:end] for start, end in zip(starts, ends, strict=False)]
-    shown, moved = outside_spaces(tokens, gaps)
-    assert "".join(gap + token for gap, token in zip(moved, [*shown, ""], strict=True)) == text
-    assert all(not token.startswith(" ") or token.isspace() for token in shown)
+    cut = [text[start:end] for start, end in zip(starts, ends, strict=False)]
+    assert pieces == [piece or f"[{id}]" for id, piece in enumerate(cut)]
+    assert tokens == [piece.lstrip(" ") or piece for piece in cut]

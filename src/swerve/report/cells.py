@@ -14,8 +14,7 @@ LOWEST, HIGHEST = 1e-12, 100.0
 """Ends of the scale, in nats: what is below has the code 0, which means 0; what is above has the highest code."""
 MISSING = 4095
 """Code of what is not finite or was not measured."""
-_STEPS = MISSING - 2
-_LOG_STEP = np.log(HIGHEST / LOWEST) / _STEPS
+_LOG_STEP = np.log(HIGHEST / LOWEST) / (MISSING - 2)
 
 
 def codes(values: NDArray[np.floating]) -> NDArray[np.uint16]:
@@ -24,21 +23,9 @@ def codes(values: NDArray[np.floating]) -> NDArray[np.uint16]:
     >>> codes(np.array([0.0, 1e-12, 0.5, 100.0, 1e9, np.inf, np.nan])).tolist()
     [0, 1, 3421, 4094, 4094, 4095, 4095]
     """
-    values = np.asarray(values, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        steps = 1 + np.rint(np.log(np.clip(values, LOWEST, HIGHEST) / LOWEST) / _LOG_STEP)
-        coded = np.where(values < LOWEST, 0, steps)
-    return np.where(np.isfinite(values), coded, MISSING).astype(np.uint16)
-
-
-def decoded(codes: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the values of codes, in nats; NaN for `MISSING`.
-
-    >>> decoded(np.array([0, 1, 3421, 4094, 4095])).round(3).tolist()
-    [0.0, 0.0, 0.499, 100.0, nan]
-    """
-    values = LOWEST * np.exp((codes.astype(np.float64) - 1) * _LOG_STEP)
-    return np.where(codes == 0, 0.0, np.where(codes == MISSING, np.nan, values))
+    values = values.astype(np.float64)
+    steps = 1 + np.rint(np.log(np.clip(values, LOWEST, HIGHEST) / LOWEST) / _LOG_STEP)
+    return np.where(np.isfinite(values), np.where(values < LOWEST, 0, steps), MISSING).astype(np.uint16)
 
 
 def differences(values: NDArray[np.integer]) -> NDArray[np.uint32]:
@@ -48,7 +35,7 @@ def differences(values: NDArray[np.integer]) -> NDArray[np.uint32]:
     [[10, 14], [1, 0]]
     """
     steps: NDArray[np.int32] = values.astype(np.int32)
-    steps[..., 1:, :] -= steps[..., :-1, :]
+    steps[..., 1:, :] -= values[..., :-1, :]
     return ((steps << 1) ^ (steps >> 31)).astype(np.uint32)
 
 
@@ -58,5 +45,4 @@ def planes(values: NDArray[Any], width: int) -> bytes:
     >>> planes(np.array([1, 258]), 2)
     b'\x01\x02\x00\x01'
     """
-    flat = np.ascontiguousarray(values, dtype="<u4").reshape(-1, 1).view(np.uint8)
-    return flat[:, :width].T.tobytes()
+    return np.ascontiguousarray(values, dtype="<u4").reshape(-1, 1).view(np.uint8)[:, :width].T.tobytes()

@@ -31,13 +31,13 @@ from swerve.statistics.pass_at_k import pass_at_k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTables:
-    """The probe's tables; those that are optional may be missing."""
+    """The probe's tables, those that it always writes."""
 
     sequences: pa.Table
     tokens: pa.Table
-    topk: pa.Table | None
-    spikes: pa.Table | None
-    interventions: pa.Table | None
+    topk: pa.Table
+    spikes: pa.Table
+    interventions: pa.Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
-        tables=_read_tables(run, summary) if summary is not None and with_tables else None,
+        tables=_read_tables(run) if summary is not None and with_tables else None,
         final_completions={
             response.problem.id: response
             for evaluation in final
@@ -242,21 +242,17 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
             )
 
 
-def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
+def _read_tables(run: RunDirectory) -> ProbeTables:
     """Return the tables that were written with the summary."""
-
-    def table(name: str, schema: pa.Schema) -> pa.Table:
-        return read_table(run.probe_path / f"{name}.parquet", schema)
-
-    def optional(name: str, schema: pa.Schema) -> pa.Table | None:
-        return table(name, schema) if f"{name}.parquet" in summary.tables else None
-
+    schemas = {
+        "sequences": SEQUENCES_SCHEMA,
+        "tokens": TOKENS_SCHEMA,
+        "topk": TOPK_SCHEMA,
+        "spikes": SPIKES_SCHEMA,
+        "interventions": INTERVENTIONS_SCHEMA,
+    }
     return ProbeTables(
-        sequences=table("sequences", SEQUENCES_SCHEMA),
-        tokens=table("tokens", TOKENS_SCHEMA),
-        topk=optional("topk", TOPK_SCHEMA),
-        spikes=optional("spikes", SPIKES_SCHEMA),
-        interventions=optional("interventions", INTERVENTIONS_SCHEMA),
+        **{name: read_table(run.probe_path / f"{name}.parquet", schema) for name, schema in schemas.items()}
     )
 
 

@@ -1,7 +1,6 @@
 "use strict";
 // Reads what rollouts.py stores: the index of all rollouts, and the block of one of them when it is opened.
 
-const NO_WORD = 2 ** 24 - 1;
 const blocks = new Map();
 
 // A promise of one rollout, made once: its texts, and functions that return its numbers.
@@ -88,7 +87,7 @@ function decodeRollout(bytes, index, number) {
   const [length, models, reader] = [entry.length, index.checkpoints.length + 1, new PlaneReader(bytes, textEnd)];
   const cells = length * models;
 
-  // The order is that of `_Rollouts.encode`.
+  // The order is that of `Rollouts.encode`.
   const words = reader.take(length, 3);
   const categories = reader.take(length, 2);
   const codes = addUp(reader.take(index.columns.length * cells, 2), length, models);
@@ -126,7 +125,7 @@ function decodeRollout(bytes, index, number) {
     const place = places[model * length + position];
     if (place < 0) return null;
     const pairs = [];
-    for (let i = place; i < topWords.length && topWords[i] !== NO_WORD; i += count) {
+    for (let i = place; i < topWords.length; i += count) {
       pairs.push([index.words[topWords[i]], topProbs[i] / 65535]);
     }
     return pairs;

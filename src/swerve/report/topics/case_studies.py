@@ -72,7 +72,7 @@ def case_studies(inputs: ReportInputs) -> Iterator[CaseStudy]:
     summary, tables = inputs.summary, inputs.tables
     if summary is None or tables is None:
         return
-    rollouts = Rollouts.of(summary, tables, inputs.final_completions)
+    rollouts = Rollouts(summary, tables, inputs.final_completions)
     entries = {number: rollouts.entry(number) for number in range(len(rollouts.rows))}
     known = [number for number, entry in entries.items() if entry["position"] is not None]
 
@@ -101,18 +101,15 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
     heights: dict[str, dict[int, float]] = {}
     for label in rollouts.layout.models[1:]:
         heights[label] = {cell["position"]: cell[summary.divergence] for cell in own if cell["checkpoint"] == label}
-    swaps = [swap for swap in rollouts.swaps[number] if (swap["selection"], swap["spike"]) == ("spike", number)]
+    swaps = rollouts.spike_swaps(number)
     spike = swaps[0]["position"] if swaps else entry["position"]
-    at_spike = [] if tables.topk is None else tables.topk.filter(is_own & (pc.field("position") == spike)).to_pylist()
+    at_spike = tables.topk.filter(is_own & (pc.field("position") == spike)).to_pylist()
 
     # Spikes by the headline divergence and method, and tokens known to be wrong, which the tables say of some tasks.
-    texts, gaps = rollouts.texts[number]
-    tokens = [rollouts.token(number, position) for position in range(len(texts))]
-    spikes = rollouts.spikes[number][list(DIVERGENCE_NAMES).index(summary.divergence)]
-    marks = {
-        f"spike by the {named(METHODS, summary.spike_method)} rule": spikes[rollouts.layout.model(summary.final) - 1],
-        "known wrong step": row["wrong_positions"] or [],
-    }
+    tokens = [rollouts.token(number, position) for position in range(len(row["tokens"]))]
+    rule = f"spike by the {named(METHODS, summary.spike_method)} rule"
+    spikes = rollouts.spikes[number, summary.divergence, summary.final]
+    marks = {rule: spikes, "known wrong step": row["wrong_positions"]}
     final = [cell for cell in own if cell["checkpoint"] == summary.final]
     title = f"{row['problem_id']} by {row['label']}{ {True: ', right', False: ', wrong', None: ''}[row['correct']] }"
     rows = (_line_rows(summary, tokens, final, marks), _top_rows(summary, at_spike, spike), _swap_rows(summary, swaps))
@@ -121,7 +118,7 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
         title=title,
         summary=summary,
         tokens=tokens,
-        gaps=gaps,
+        gaps=row["gaps"],
         heights={label: values for label, values in heights.items() if values},
         spike=spike,
         rows={part.id: part for part in rows},
