@@ -107,10 +107,7 @@ def _rows(summary: ProbeSummary) -> Iterator[Rows]:
 
 def _population_rows(summary: ProbeSummary) -> Rows:
     """Return the divergence of the final checkpoint by population, the headline first among equals."""
-
-    def title(population: Population) -> str:
-        is_headline = population.population == summary.population
-        return f"{population_title(population.population, summary)}{' (headline)' if is_headline else ''}"
+    headline = summary.population
 
     def mean(key: str, population: Population) -> Cell:
         return getattr(summary.at_final(population.divergences), key, None)
@@ -127,7 +124,9 @@ def _population_rows(summary: ProbeSummary) -> Rows:
             "Right": (COUNT, "num_correct"),
             **divergences,
         },
-        name=title,
+        name=lambda each: (
+            f"{population_title(each.population, summary)}{' (headline)' * (each.population == headline)}"
+        ),
         id="populations",
         title="Does the divergence depend on whose text it is?",
         first="Population",

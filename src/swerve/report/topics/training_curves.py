@@ -59,13 +59,11 @@ def training_rows(metrics: Sequence[StepMetrics]) -> Rows:
 def _curve(metrics: Sequence[StepMetrics], key: str, name: str) -> Curves:
     """Return how a metric is drawn: over the steps of its stage, or over all where several stages have it."""
     starts = {step.stage: step.step - step.stage_step for step in metrics if _value(step, key) is not None}
-    title, start = "step", 0
-    if len(starts) == 1:
-        ((stage, start),) = starts.items()
-        title = f"{step_name(stage)} step"
+    stage, start = next(iter(starts.items())) if len(starts) == 1 else ("", 0)
     x = tuple(float(step.step - start) for step in metrics)
     phases = (step.stage if step.phase is None else f"{step.stage}, phase {step.phase}" for step in metrics)
-    return Curves(x=x, x_title=title, columns=(name,), ends=dict(zip(phases, x, strict=True)))
+    ends = dict(zip(phases, x, strict=True))
+    return Curves(x=x, x_title=f"{step_name(stage)} step".strip(), columns=(name,), ends=ends)
 
 
 def _value(step: StepMetrics, key: str) -> float | None:
