@@ -178,7 +178,7 @@ def _biographies(inputs: ReportInputs, biographies: BiographySummary) -> Iterato
         rows=tuple(zip(biographies.checkpoints, *shares, strict=False)),
         note=f"Of the tokens that moved ({', '.join(counts)}), the fraction whose log-probability left that of the "
         f"reference by more than {number(biographies.threshold, 2)} nats for good at each checkpoint.",
-        plots=(along_training(inputs, biographies.checkpoints, greys=("Other tokens beside them",)),),
+        plots=(along_training(inputs, biographies.checkpoints, [*groups][:2], greys=("Other tokens beside them",)),),
     )
 
     # How the tokens of each group moved.
