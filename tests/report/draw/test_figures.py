@@ -71,9 +71,9 @@ def check_readable(figure: Figure) -> None:
     # matplotlib keeps ticks just beyond the ends of an axis, which it does not draw.
     beyond = set()
     for axes in figure.axes:
-        for axis, ends in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim()))):
-            beyond |= {tick.label1 for tick in axis.get_major_ticks() if not ends[0] <= tick.get_loc() <= ends[1]}
-            beyond |= {tick.label2 for tick in axis.get_major_ticks() if not ends[0] <= tick.get_loc() <= ends[1]}
+        for axis, (low, high) in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim()))):
+            for tick in axis.get_major_ticks():
+                beyond |= set() if low <= tick.get_loc() <= high else {tick.label1, tick.label2}
     boxes = {}
     for text in {*texts_of(figure)} - beyond:
         assert text.get_fontsize() >= 7, text
