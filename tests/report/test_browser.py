@@ -237,7 +237,7 @@ def test_the_list_is_searched_and_filtered(opened: Opened, index: Any) -> None:
     opened.page.locator("#find").fill("")
     opened.page.locator("#population").select_option("1")
     assert opened.text("#count") == "2 of 14"
-    assert opened.text("#population-note") == "Completions of dpo-8, with a right answer."
+    assert opened.text("#population-note") == "Completions of dpo-8."
     opened.page.locator("#outcome").select_option(label="Wrong answer (12)")
     assert opened.text("#count") == "0 of 14"
     opened.page.locator("#population").select_option("")
