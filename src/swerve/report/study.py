@@ -146,7 +146,7 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
     measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
-    # Why a verdict is none stands with the verdict.
+    # A verdict that cannot be given says why.
     said = (
         f"**`{name}` is {str(words).split(';')[0]}**, {changed(measure, value)}"
         for name, value, *_, words in outcomes.rows

@@ -101,7 +101,7 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def find(self, key: str) -> Item | None:
-        """Return the item that an address names; None: there is none."""
+        """Return the item that an address names, or None."""
         if key not in self.items:
             self._look()
         return self.items.get(key)

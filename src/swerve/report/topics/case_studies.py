@@ -166,13 +166,13 @@ def _top_rows(summary: ProbeSummary, at_spike: Sequence[Mapping[str, Any]], spik
 
 
 def _swap_rows(summary: ProbeSummary, swaps: Sequence[Mapping[str, Any]]) -> Rows:
-    """Return how often an answer is right that goes on after each forced token."""
+    """Return how often the answer is right after each forced token."""
     rows = {}
     for swap in swaps:
         arm, num, right = _ARMS[swap["arm"]].format(final=summary.final), swap["num"], swap["successes"]
         rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / max(1, num), num)
     by_final = any(swap["policy"] == "checkpoint" for swap in swaps)
-    column = f"right when {summary.final if by_final else summary.reference} goes on"
+    column = f"right when {summary.final if by_final else summary.reference} continues"
     return Rows(
         id="swap",
         title="Forced tokens",
@@ -205,7 +205,7 @@ def _text_cells(study: CaseStudy, width: float) -> list[tuple[int, int, int, str
 
 
 def _scale(values: Iterable[float]) -> PowerNorm:
-    """Return how deep shades are: by the square root, as in the reader, so that low ones are told apart."""
+    """Return how deep shades are: by the square root, as in the reader, so that low ones can be distinguished."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(0.5, vmin=0.0, vmax=max(values) or 1.0, clip=True)

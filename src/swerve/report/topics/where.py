@@ -42,7 +42,7 @@ _NULLS = {key: sentence_case(name) for key, name in NULL_NAMES.items()}
 _LEAST_SHARE = 0.02
 """Of the divergence: categories with less are not drawn."""
 _MAX_CURVES = 4
-"""More cannot be told apart."""
+"""More cannot be distinguished."""
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
