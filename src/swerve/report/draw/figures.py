@@ -419,6 +419,7 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
     columns = plot.columns or tuple(rows.columns)
     unit, colours = rows.columns[columns[0]], iter(COLOURS * len(columns))
     handles: list[Any] = []
+    # Lines differ by colour, dashes and markers; levels across are grey, marks stand at the top.
     for name, line, marker in zip(columns, cycle(LINES), cycle(MARKERS), strict=False):
         cells = zip(plot.places, rows.column(name), strict=True)
         known = thinned([(x, cell) for x, cell in cells if _is_number(cell)])
@@ -434,19 +435,26 @@ def _draw_curves(axes: Axes, width: float, *, rows: Rows, plot: Curves) -> Seque
         x = [place for place, step in zip(plot.places, plot.x, strict=True) if step in marked]
         handles += axes.plot(x, [y] * len(x), sign, color=INK, transform=axes.get_xaxis_transform())
 
-    # Steps stand along the axis where there is room; a stage's end is named inside of the panel.
+    # The axis holds all curves and levels.
     _set_axis(axes, "y", unit, [*(cell for name in columns for cell in rows.column(name)), *plot.levels.values()])
+    _draw_steps(axes, width, plot)
+    axes.set_ylabel(wrapped(_axis_title(rows, columns, unit), 1.5))
+    return handles
+
+
+def _draw_steps(axes: Axes, width: float, plot: Curves) -> None:
+    """Draw steps along the axis where there is room; the ends of stages inside of the panel."""
     steps = _spaced([(place, place_text(x)) for place, x in axis_steps(plot)], 0.75 * width)
     axes.set_xticks(list(steps), list(steps.values()))
     axes.set_xlim(-0.03, 1.03)
-    ends_of = [(place, f" {label_text(name, limit=16)} ends ") for place, name in plot.inner_ends]
-    for place, _ in ends_of:
-        axes.axvline(place, color=GREY, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
-    for place, text in _spaced(ends_of, 0.75 * width).items():
+    ends = [(place, f" {label_text(name, limit=16)} ends ") for place, name in plot.inner_ends]
+    axes.vlines(
+        [place for place, _ in ends], 0, 1, transform=axes.get_xaxis_transform(), color=GREY, linewidth=0.7,
+        linestyle=":", zorder=0,
+    )  # fmt: skip
+    for place, text in _spaced(ends, 0.75 * width).items():
         axes.text(
             place, 0.99, text, color=GREY, va="top", ha="left" if place < 0.5 else "right",
             transform=axes.get_xaxis_transform(), bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
     axes.set_xlabel(wrapped(plot.x_title, 0.75 * width))
-    axes.set_ylabel(wrapped(_axis_title(rows, columns, unit), 1.5))
-    return handles
