@@ -85,7 +85,7 @@ def case_studies(inputs: ReportInputs) -> Iterator[CaseStudy]:
             raise ConfigError(f"--problem: the probe has no rollout of problem '{problem}'{nearest(problem, first)}")
     names: list[str] = []
     for problem in dict.fromkeys(inputs.problems) or list(first)[:_NUM_CHOSEN]:
-        names.append(re.sub(r"[^A-Za-z0-9._-]+", "-", problem).strip("-.")[:60] or "problem")
+        names.append(re.sub(r"[^A-Za-z0-9._-]+", "-", problem.removesuffix(".json")).strip("-.")[:60] or "problem")
         repeat = names.count(names[-1])
         yield _study(inputs, rollouts, first[problem], names[-1] + (f"-{repeat}" if repeat > 1 else ""))
 
@@ -111,7 +111,8 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
     spikes = rollouts.spikes[number, summary.divergence, summary.final]
     marks = {rule: spikes, "known wrong step": row["wrong_positions"]}
     final = [cell for cell in own if cell["checkpoint"] == summary.final]
-    title = f"{row['problem_id']} by {row['label']}{ {True: ', right', False: ', wrong', None: ''}[row['correct']] }"
+    outcome = {True: ", right", False: ", wrong", None: ""}[row["correct"]]
+    title = f"{row['problem_id'].removesuffix('.json')} by {row['label']}{outcome}"
     rows = (_line_rows(summary, tokens, final, marks), _top_rows(summary, at_spike, spike), _swap_rows(summary, swaps))
     return CaseStudy(
         name=name,
