@@ -496,6 +496,7 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     assert (right.population, right.num_rollouts) == ("imported_right", 3)
     record = read_json(out.path / "run.json")
     assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
+    assert {"date", "machine"} <= record.keys()  # of the first of them
     unknown = [replace(one, population="imported", correct=False) for one in imported]
     ungraded = probe(unknown, out=RunDirectory(tmp_path / "ungraded"))
     assert (ungraded.direction, ungraded.correlates) == ((), ())  # not graded is not wrong

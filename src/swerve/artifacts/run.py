@@ -235,10 +235,9 @@ class RunDirectory:
         return record
 
     def write_provenance(self, provenance: Mapping[str, Any]) -> None:
-        """Replace what `run.json` says, but for the configuration's digest."""
-        record = {"schema_version": RUN_SCHEMA_VERSION, **provenance}
+        """Write entries of `run.json` anew; others, such as date and machine, and the configuration's digest stay."""
         known = self._read_record()
-        write_sealed(self.path / "run.json", {**record, "config_sha256": known.get("config_sha256")})
+        write_sealed(self.path / "run.json", {**known, **provenance, "config_sha256": known.get("config_sha256")})
 
     def set_status(self, status: str, *, seconds: float = 0.0) -> None:
         """Record `created`, `training`, `interrupted`, `failed` or `trained`, and `seconds` more of training."""
