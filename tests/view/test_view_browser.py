@@ -54,7 +54,7 @@ def test_the_list_is_sorted_searched_and_follows_the_folder(page: Any, client: C
     # A new run takes its place in the order that the reader chose; the focus stays.
     page.focus("text=now-10")
     step(training_run(client.server.catalogue.folder / "newest"), 1, reward=0.5)
-    page.wait_for_selector("text=newest", timeout=10_000)
+    page.wait_for_selector("text=newest", timeout=60_000)
     assert names(page) == ["newest", "now-9", "now-10", "whole"]
     assert page.evaluate("document.activeElement.textContent") == "now-10"
     page.fill("#find", "NOW")
@@ -69,10 +69,10 @@ def test_a_run_in_training_is_drawn_again_and_its_end_is_told(page: Any, client:
         page.wait_for_selector("text=steps 9/3")
         (first,) = (plot.get_attribute("d") for plot in page.query_selector_all(".plot .line"))
         step(run, 10, reward=0.125)
-        page.wait_for_selector("text=steps 10/3", timeout=10_000)
+        page.wait_for_selector("text=steps 10/3", timeout=60_000)
         (second,) = (plot.get_attribute("d") for plot in page.query_selector_all(".plot .line"))
         assert second != first
-    page.wait_for_selector("h1:text-is('now-9: killed')", timeout=10_000)
+    page.wait_for_selector("h1:text-is('now-9: killed')", timeout=60_000)
 
 
 def test_rollouts_beyond_the_page_come_from_the_server(
