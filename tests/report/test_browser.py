@@ -251,7 +251,7 @@ def test_a_right_rollout_has_no_marks_and_says_what_is_not_known(opened: Opened)
     assert opened.page.locator("#panel .k.wrong:visible").count() == 0
     assert not opened.page.locator("#panel .models").is_visible()
     assert opened.text("#panel .swap") == "No token of this rollout was swapped."
-    assert "Token 4 of" in opened.text("#panel .numbers")
+    assert "Position 3 of 0 to" in opened.text("#panel .numbers")
 
 
 def test_the_swap_stands_with_its_controls(opened: Opened, index: Any) -> None:

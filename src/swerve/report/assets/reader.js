@@ -486,7 +486,7 @@ class Reader {
       return values.map((column) => (column ? format(column[position]) : "not measured")).join(" → ");
     };
     const category = (rollout.categories[position] || "").replace(/_/g, " ");
-    const place = `Token ${position + 1} of ${rollout.tokens.length}${category ? `, ${category}` : ""}${this.spikeName(position)}.`;
+    const place = `Position ${position} of 0 to ${rollout.tokens.length - 1}${category ? `, ${category}` : ""}${this.spikeName(position)}.`;
     return `${quoted(rollout.words[position])}: probability ${pair("logprob", (value) => chance(Math.exp(value)))}, rank ${pair("rank", String)}, entropy ${pair("entropy", nats)} nats (${page.index.reference} → ${label}). ${place}`;
   }
 
@@ -546,13 +546,10 @@ class Reader {
 
   swapSentence(arms) {
     const [own, changed, third] = ["reference", "checkpoint", "alternative"].map((name) => this.arm(arms, name));
-    const place = element("button", { type: "button", class: "link" }, `token ${own.position + 1}`);
+    const place = element("button", { type: "button", class: "link" }, `position ${own.position}`);
     place.addEventListener("click", () => this.pin(own.position));
     const claim = element("b", {}, `Write ${quoted(changed.token)} instead of ${quoted(own.token)} and ${this.writer(own)} finishes right ${changed.successes} times out of ${changed.num}, not ${own.successes}.`);
-    const gain = changed.successes - own.successes;
-    let rest = "";
-    if (third && gain > 0 && Math.abs(third.successes / third.num - changed.successes / changed.num) <= 1 / 16) rest = ` ${quoted(third.token)}, which neither model would write, does as much: what counts is to leave ${quoted(own.token)}.`;
-    else if (third) rest = ` ${quoted(third.token)}, which neither model would write, gives ${third.successes} of ${third.num}.`;
+    const rest = third ? ` After ${quoted(third.token)}, which neither model would write, ${third.successes} of ${third.num}.` : "";
     return element("p", {}, claim, rest, " At ", place, ".");
   }
 
@@ -581,7 +578,7 @@ class Reader {
   control(arms) {
     const [own, changed] = [this.arm(arms, "reference"), this.arm(arms, "checkpoint")];
     const names = { matched: "At a token like it", random: "At a random token", spike: "At the spike" };
-    const place = element("button", { type: "button", class: "link" }, `token ${own.position + 1}`);
+    const place = element("button", { type: "button", class: "link" }, `position ${own.position}`);
     place.addEventListener("click", () => this.pin(own.position));
     return element("p", { class: "control num" }, `${names[own.selection] || own.selection}, `, place, `, ${quoted(changed.token)} instead of ${quoted(own.token)}: ${own.successes} → ${changed.successes} of ${changed.num}${own.policy === "checkpoint" ? `, written by ${this.page.index.final}` : ""}.`);
   }
