@@ -258,3 +258,27 @@ def test_a_study_without_any_evaluation_has_a_page(study):
     assert page.sentence == "**`b` varied** in recipe `r`; no two variants are evaluated yet."
     assert (page.verdicts, page.folds[-1].id) == ((), "runs")
     assert next(study_tables(empty))[1:] == [["none", "0", ""], ["kl", "0", "1"]]
+
+
+def test_runs_that_differ_by_seed_alone_are_told_by_their_values(study):
+    alone = study.model_copy(
+        update={
+            "variants": study.variants[:1],
+            "means": tuple(mean for mean in study.means if mean.variant == study.baseline),
+            "runs": tuple(run for run in study.runs if run.variant == study.baseline),
+            "curves": tuple(curve for curve in study.curves if curve.variant == study.baseline),
+            "differences": (),
+        }
+    )
+    page = study_page(alone, options=ReportConfig())
+    assert page.sentence == (
+        "Runs of one recipe on digits with a tiny model: **greedy accuracy 50.0% (40.0 to 60.0)** over 3 seeds."
+    )
+    assert page.heading == "What the runs show"
+    runs, *curves = page.verdicts
+    assert runs.rows is not None
+    values = [run.values["accuracy"] for run in alone.runs if "accuracy" in run.values]
+    assert [value for _, value in runs.rows.rows] == values
+    # The one variant is no null to itself: its curves are drawn.
+    assert [one.rows.plots[0].greys for one in curves if one.rows] == [()] * len(curves)
+    assert "comparison" not in [fold.id for fold in page.folds]

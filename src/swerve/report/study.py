@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -48,6 +49,8 @@ from swerve.report.rows import (
 from swerve.report.topics.topic import rows_of
 
 _MAX_CURVES = 8
+_MAX_ALIKE = 3
+"""Curves on the first screens of runs that differ by seed alone."""
 _MAX_NAMED = 3
 """Variants and settings that a sentence names; of more it gives the number."""
 _MAX_SHOWN = 6
@@ -80,10 +83,10 @@ def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] 
     return Page(
         title=options.title or study.name,
         sentence=_sentence(study, outcomes),
-        lead=design_words(study)[0],
+        lead=design_words(study)[0] if len(study.variants) > 1 else "They differ by seed alone.",
         links=links if len(study.seeds) == 1 else {},
-        heading="What the comparison shows",
-        verdicts=tuple(_verdicts(study, outcomes)) if outcomes.rows else (),
+        heading="What the comparison shows" if outcomes.rows else "What the runs show",
+        verdicts=tuple(_verdicts(study, outcomes) if outcomes.rows else _alike(study)),
         caution=lost if num else "",
         folds=measured_folds(*_folds(study, links)),
         terms=_TERMS,
@@ -129,7 +132,7 @@ def outcome_rows(study: Study) -> Rows:
         rows.append((each.variant, value or each.mean, p, over, words or "not shown to differ"))
     return Rows(
         id="study_comparison",
-        title=f"{_title(headline)}, less that of {study.baseline}",
+        title=f"{_title(headline)} minus that of {study.baseline}",
         first="Variant",
         columns={"Difference": difference_unit(_KNOWN[headline]), "p, Holm": P_VALUE, "Over": TEXT, "Verdict": TEXT},
         rows=tuple(rows),
@@ -142,7 +145,13 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     keys = (f"`{key.rpartition('.')[2]}`" for variant in study.variants for key in variant.changes)
     tasks, models = (_listed((getattr(run, name) for run in study.runs), name) for name in ("task", "model"))
     place = f"on {tasks}" if tasks else f"in recipe `{study.recipe}`"
-    start = f"**{_listed(keys, 'setting') or 'No setting'} varied** {place}{f' with a {models}' if models else ''}"
+    place += f" with a {models}" if models else ""
+    alone = study.mean_of(study.headline, study.variants[0].name) if study.headline else None
+    if len(study.variants) == 1 and alone is not None:
+        measure = _KNOWN[alone.measure]
+        value = measure_unit(measure).text(_over_seeds(alone))
+        return f"Runs of one recipe {place}: **{measure.title} {value}** over {counted(alone.num_seeds, 'seed')}."
+    start = f"**{_listed(keys, 'setting') or 'No setting'} varied** {place}"
     if study.headline is None or not outcomes.rows:
         return f"{start}; no two variants are evaluated yet."
     measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
@@ -186,14 +195,31 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
         text = (
             f"{sentence_case('; '.join(shown[:_MAX_SHOWN])) or 'None'}. Over seeds, by Holm over the variants of each "
         )
-        text += f"measure; by chance about {100 * level:.0f}% are shown."
-        yield Verdict(title=f"{len(shown)} of {len(others)} differences in other measures are shown", text=text)
+        text += f"measure; by chance about {100 * level:.0f}% would be."
+        yield Verdict(title=f"{len(shown)} of {len(others)} differences in other measures are significant", text=text)
     if study.trends:
         shown = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
-        title = f"{len(shown)} of {len(study.trends)} findings from elsewhere are shown"
+        title = f"{len(shown)} of {len(study.trends)} findings from elsewhere are found here too"
         yield Verdict(title=title, text=f"{'; '.join(shown) or 'None'}. All stand below, with their numbers.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
+
+
+def _alike(study: Study) -> Iterator[Verdict]:
+    """Yield what runs that differ by seed alone came to, each by itself and over training."""
+    if study.headline is None:
+        return
+    unit, title = measure_unit(_KNOWN[study.headline]), _title(study.headline)
+    values = [(run_name(study, run), run.values[study.headline]) for run in study.runs if study.headline in run.values]
+    if values:
+        low, high = (unit.text(end(value for _, value in values)) for end in (min, max))
+        rows = Rows(
+            id="study_runs", title=title, columns={title: unit}, rows=tuple(values), plots=(Dots(column=title),)
+        )
+        yield Verdict(title=f"{title} of the runs: {low} to {high}.", text="A dot is a run.", rows=rows)
+    for rows in islice(curves_rows(study), _MAX_ALIKE):
+        text = "The line is the mean over seeds, the band from the lowest to the highest."
+        yield Verdict(title=f"{rows.title} over training.", text=text, rows=rows.kept)
 
 
 def design_words(study: Study) -> list[str]:
@@ -419,16 +445,17 @@ def curves_rows(study: Study) -> Iterator[Rows]:
                 first=x_title,
                 columns=dict.fromkeys(variants, measure_unit(_KNOWN[metric])),
                 rows=tuple((f"{at:,.6g}", *(by_variant[variant].get(at) for variant in variants)) for at in places),
-                plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,)),),
+                plots=(Curves(x=tuple(places), x_title=x_title, greys=(study.baseline,) if len(variants) > 1 else ()),),
                 has_table=False,
             )
 
 
 def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
     """Yield everything that was measured, by topic."""
+    several = len(study.variants) > 1
     compared, *others = (difference_rows(study, measure) for measure in study.measures or ("accuracy",))
     for id, title, note, parts in (
-        ("comparison", f"What is different from {study.baseline}?", "with all tests", [compared]),
+        ("comparison", f"What is different from {study.baseline}?", "with all tests", [compared] if several else []),
         ("design", "How was it decided?", "rule, variants, settings", [variants_rows(study), trials_rows(study)]),
         ("measures", "What else is different?", "every measure", [measures_rows(study), *others]),
         ("kinds", "On which problems?", "accuracy by kind", [kinds_rows(study)]),
@@ -459,7 +486,7 @@ _TERMS = (
     ("Better, worse", "The difference is not 0 by Holm's p over seeds."),
     ("Equivalent", "The whole interval lies within the smallest difference that matters."),
     (
-        "Refuted to gain (or lose)",
+        "Not better (or worse) by M points",
         "The interval excludes a gain (or a loss) of the smallest difference that matters or more.",
     ),
     ("Not shown to differ", "The interval allows both: more seeds would be needed."),
