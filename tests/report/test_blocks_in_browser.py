@@ -12,7 +12,6 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA, read_table
-from swerve.report.format import joined_digits
 from swerve.report.page import json_block
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import rollout_payload
@@ -28,8 +27,8 @@ READ = """async (number) => {
   const tops = (checkpoint) => rollout.tokens.map((_, position) => rollout.top(checkpoint, position));
   return {
     isKept: (await readRollout(number)) === rollout,
-    texts: [rollout.tokens, rollout.gaps, rollout.words, rollout.categories, rollout.question, rollout.finalText],
-    wrong: [rollout.wrong, rollout.firstWrong],
+    texts: [rollout.tokens, rollout.gaps, rollout.words, rollout.categories, rollout.finalText],
+    wrong: rollout.wrong,
     reference: ofModel(rollout.ofReference),
     columns: checkpoints.map((_, k) => ofModel((name) => rollout.column(name, k))),
     tops: [-1, ...checkpoints.keys()].map(tops),
@@ -91,15 +90,14 @@ def test_every_number_is_that_of_the_tables(
             np.testing.assert_allclose([share for _, share in pairs], row["probs"], atol=1e-5)
 
     # Texts as they are, whatever they hold
-    tokens, gaps, words, categories, question, final = block["texts"]
+    tokens, gaps, words, categories, final = block["texts"]
     sequence = inputs.tables.sequences.to_pylist()[11]  # type: ignore[union-attr]
     assert "".join(gap + token for gap, token in zip(gaps, [*tokens, ""], strict=True)) == sequence["text"]
     assert words[: len(synthetic.HOSTILE_TOKENS)] == list(synthetic.HOSTILE_TOKENS)
     assert categories == [row["category"] for row in rows if row["checkpoint"] == labels[0]]
-    assert question == joined_digits(sequence["question"], sequence["question"])
     assert final == inputs.final_completions[sequence["problem_id"]].text
     wrong = [list(pair) for pair in zip(sequence["wrong_positions"], sequence["wrong_expected"], strict=True)]
-    assert block["wrong"] == [wrong, sequence["first_wrong"]]
+    assert block["wrong"] == wrong
     assert [len(lists) for lists in block["spikes"].values()] == [len(labels)] * 3
     assert block["spikes"]["js"][-1][0] == int(np.argmax(block["columns"][-1]["js"]))
     assert [swap["spike"] for swap in block["swaps"]] == [11] * 9

@@ -115,7 +115,8 @@ def test_pointing_shows_both_models_tokens_and_moves_nothing(opened: Opened, run
             assert shares == pytest.approx(row["probs"], abs=0.0051)
     opened.token(pinned + 2, "hero").hover()
     opened.page.mouse.move(2, 2)
-    assert opened.page.locator("#hero .model .written .word").first.inner_text() == index["rollouts"][hero]["token"]
+    written = opened.page.locator("#hero .model .written .word").first
+    assert written.inner_text() == opened.token(pinned, "hero").inner_text() == "0"
     opened.token(pinned + 2, "hero").click()
     assert opened.pinned("hero") == pinned + 2
 
@@ -341,7 +342,7 @@ FAKE = """(texts) => {
   const none = () => null;
   readRollout = async () => ({
     tokens, gaps: new Array(tokens.length + 1).fill(" "), words: tokens, categories: tokens.map(() => "word"),
-    wrong: [], firstWrong: null, spikes: {}, swaps: [], finalText: null, finalAnswer: null,
+    wrong: [], spikes: {}, swaps: [], finalText: null,
     column: () => values, ofReference: none, top: none,
   });
   pageData.rollouts.rollouts[4].position = 9000;
@@ -378,8 +379,7 @@ def test_a_rollout_that_is_not_held_says_who_opens_it(opened: Opened) -> None:
 
 LUMINANCE = """(theme) => {
   document.documentElement.dataset.theme = theme;
-  const [pixel, brush] = [document.createElement("canvas"), null];
-  const context = pixel.getContext("2d", { willReadFrequently: true });
+  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const luminance = (colour) => {
     context.clearRect(0, 0, 1, 1);
     context.fillStyle = colour;

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, read_table
 from swerve.report import layout, rollouts
+from swerve.report.format import joined_digits
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Payload, rollout_payload, split_pieces
 
@@ -203,7 +204,6 @@ def test_the_list_says_where_and_how_high_a_rollout_diverges(run: RunDirectory, 
     ]
     assert (entry["length"], entry["position"]) == (len(heights), int(np.argmax(heights)))
     assert entry["peak"] == pytest.approx(max(heights), rel=1e-3)
-    assert entry["token"] == unpacked(payload, 4).facts["tokens"][entry["position"]]
     spark = np.frombuffer(base64.b64decode(entry["spark"]), np.uint8)
     assert len(spark) == min(64, len(heights))
     assert spark.max() == round(255 * (max(heights) / 0.6931) ** 0.5)
@@ -251,28 +251,29 @@ def test_what_is_infinite_or_was_not_measured_has_no_value(changed: Any) -> None
     assert not unpacked(payload, 2).columns["rank"][1].any()
     assert unpacked(payload, 2).columns["rank"][0].all()
     entry = payload.index["rollouts"][1]
-    assert (entry["peak"], entry["position"], entry["token"], set(base64.b64decode(entry["spark"]))) == (
-        *(None, None, None),
-        {0},
-    )
+    assert (entry["peak"], entry["position"], set(base64.b64decode(entry["spark"]))) == (None, None, {0})
     json.dumps(payload.index, allow_nan=False)
 
 
-def test_the_axis_counts_steps_of_the_stage(inputs: ReportInputs, payload: Payload) -> None:
-    assert payload.index["checkpoints"][-1] == {"label": "rl-80", "step": 80, "name": "80"}
+def test_checkpoints_are_named_by_steps_of_their_stage(inputs: ReportInputs, payload: Payload) -> None:
+    assert payload.index["checkpoints"][-1] == {"label": "rl-80", "name": "80"}
     unknown = made(replace(inputs, evaluations=()))
-    assert unknown.index["checkpoints"][-1] == {"label": "rl-80", "step": 8, "name": "rl-80"}
+    assert unknown.index["checkpoints"][-1] == {"label": "rl-80", "name": "rl-80"}
 
 
 def test_populations_are_named_and_rollouts_keep_their_order(inputs: ReportInputs, payload: Payload) -> None:
-    assert [population["id"] for population in payload.index["populations"]] == [
-        "reference_wrong_final_right",
-        "reference_right",
+    assert payload.index["populations"] == [
+        {"title": "dpo-8 wrong, rl-80 right", "note": "Completions of dpo-8."},
+        {"title": "dpo-8 right", "note": "Completions of dpo-8."},
     ]
     listed = payload.index["rollouts"]
     assert [entry["population"] for entry in listed] == [0] * 12 + [1] * 2
     assert inputs.tables is not None
-    assert [entry["problem"] for entry in listed] == inputs.tables.sequences["problem_id"].to_pylist()
+    sequences = inputs.tables.sequences
+    assert [entry["problem"] for entry in listed] == sequences["problem_id"].to_pylist()
+    assert [entry["wrong"] for entry in listed] == sequences["first_wrong"].to_pylist()
+    questions = [entry["question"] for entry in listed]
+    assert questions == [joined_digits(text, text) for text in sequences["question"].to_pylist()]
     assert (listed[-1]["source"], listed[-1]["correct"], listed[-1]["wrong"]) == ("dpo-8", True, None)
 
 

@@ -75,7 +75,6 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     listed = [{**rollouts.entry(number), "held": number < num_held} for number in range(len(rollouts.rows))]
     populations = [
         {
-            "id": name,
             "title": population_title(name, summary),
             "note": "Responses from a file." if source == "imported" else f"Completions of {source}.",
         }
@@ -102,16 +101,13 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     return Payload(index=index, blobs=blobs, encode=rollouts.encode)
 
 
-def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the checkpoints with their steps within a stage; those of several stages, or of none, are counted."""
+def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, str]]:
+    """Return labels and names of the checkpoints: steps of their stage; of several stages, or of none, the labels."""
     known = [evaluation for evaluation in inputs.evaluations if evaluation.checkpoint in labels]
     steps = {evaluation.checkpoint: evaluation.stage_step for evaluation in known}
     if len(known) < len(labels) or len({evaluation.stage for evaluation in known}) > 1:
         steps = {}
-    return [
-        {"label": label, "step": steps.get(label, place), "name": str(steps.get(label, label))}
-        for place, label in enumerate(labels, start=1)
-    ]
+    return [{"label": label, "name": str(steps.get(label, label))} for label in labels]
 
 
 def _hero(
@@ -203,7 +199,6 @@ class Rollouts:
             "length": len(heights),
             "position": position,
             "peak": None if position is None else significant(heights[position]),
-            "token": None if position is None else self.token(number, position),
             "effect": [arms["reference"][0], *arms["checkpoint"]] if arms else None,
             "spark": self._spark(heights),
             "wrong": row["first_wrong"],

@@ -3,7 +3,7 @@
 
 const blocks = new Map();
 
-// A promise of one rollout, made once: its texts, and functions that return its numbers.
+// A promise of one rollout, made once: what its block has beyond the list, and functions that return its numbers.
 function readRollout(number) {
   if (!blocks.has(number)) {
     const promise = blockOf(number).then((bytes) => decodeRollout(bytes, pageData.rollouts, number));
@@ -83,8 +83,7 @@ function placesOfMarks(marks) {
 function decodeRollout(bytes, index, number) {
   const textEnd = 4 + new DataView(bytes.buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(bytes.subarray(4, textEnd)));
-  const entry = index.rollouts[number];
-  const [length, models, reader] = [entry.length, index.checkpoints.length + 1, new PlaneReader(bytes, textEnd)];
+  const [length, models, reader] = [index.rollouts[number].length, index.checkpoints.length + 1, new PlaneReader(bytes, textEnd)];
   const cells = length * models;
 
   // The order is that of `Rollouts.encode`.
@@ -136,13 +135,8 @@ function decodeRollout(bytes, index, number) {
     gaps: facts.gaps,
     words: Array.from(words, (word) => index.words[word]),
     categories: Array.from(categories, (category) => index.categories[category]),
-    question: entry.question,
-    gold: entry.gold,
-    answer: entry.answer,
     finalText: facts.finalText,
-    finalAnswer: entry.final_answer,
     wrong: facts.wrong,
-    firstWrong: entry.wrong,
     spikes: facts.spikes,
     swaps: facts.swaps,
     column: (name, checkpoint) => column(name, checkpoint + 1),

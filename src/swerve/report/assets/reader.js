@@ -201,11 +201,11 @@ class Reader {
 
   // The problem and the answers, wrong ones struck through.
   showFacts() {
-    const { entry, rollout, page } = this;
+    const { entry, page } = this;
     const answer = (name, text, isWrong) => element("span", { class: "clamped" }, element("bdi", {}, name), " ", element(isWrong ? "s" : "b", { class: "mono", dir: "auto" }, text || "no answer"));
     const facts = [element("details", { class: "question" }, element("summary", {}, "Problem ", element("b", { class: "mono", dir: "auto" }, entry.question || entry.problem)))];
     if (entry.correct !== null || entry.answer) facts.push(answer(entry.source, entry.answer, entry.correct === false));
-    const own = rollout ? rollout.finalAnswer : entry.final_answer;
+    const own = entry.final_answer;
     if (own && entry.source !== page.index.final) facts.push(answer(page.index.final, own, false));
     if (entry.gold && entry.gold !== entry.answer && entry.gold !== own) facts.push(answer("right answer", entry.gold, false));
     fill(this.part("facts"), facts);
@@ -457,7 +457,7 @@ class Reader {
     }
     this.showBefore(position, isKnown);
     const wanted = this.wrong.get(position);
-    this.part("wanted").textContent = wanted === undefined ? "" : `${position === rollout.firstWrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
+    this.part("wanted").textContent = wanted === undefined ? "" : `${position === this.entry.wrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
     this.part("numbers").textContent = this.numbers(position);
     this.showFilm(position);
     if (this.isWhole) this.markMap();
