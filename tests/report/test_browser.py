@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -324,10 +325,38 @@ def test_a_link_opens_rollout_checkpoint_and_token(browser: Any, report: Path, o
     other.go("#r=6&c=rl-5&t=999")
     other.opens(6)
     assert other.page.locator("#panel .k.on").inner_text() == "<eos>"
-    other.go("#r=99")
-    other.page.wait_for_timeout(100)
-    assert other.text("#which") == "Rollout 6"
+    for unknown in ("#r=99", "#r=-1&t=2", "#r=length&c=__proto__", "#t=3", "#%"):
+        other.go(unknown)
+        other.page.wait_for_timeout(50)
+        assert (other.text("#which"), other.text("#panel .now")[:4]) == ("Rollout 6", "rl-5")
     other.close(address)
+
+
+SLOW = """() => {
+  const read = readRollout;
+  readRollout = async (number) => {
+    await new Promise((resolve) => { setTimeout(resolve, number === 3 ? 300 : 100); });
+    return read(number);
+  };
+}"""
+
+
+def test_of_several_rollouts_the_one_asked_for_last_is_shown(opened: Opened) -> None:
+    opened.page.evaluate(SLOW)
+    opened.page.evaluate("() => { for (const number of [3, 4]) document.getElementById(`row-${number}`).click(); }")
+    opened.opens(4)
+    opened.page.wait_for_timeout(400)
+    assert opened.text("#which") == "Rollout 4"
+    assert opened.page.locator("#rows .on").get_attribute("id") == "row-4"
+    assert opened.page.evaluate("location.hash").startswith("#r=4&")
+
+    # Keys that come faster than rollouts open move a row each.
+    opened.page.locator("#list").focus()
+    for key in ("Home", "ArrowDown", "ArrowDown"):
+        opened.page.keyboard.press(key)
+    third = opened.page.locator("#rows tr:nth-child(4)")
+    assert "on" in third.get_attribute("class")
+    opened.opens(int(third.get_attribute("id").removeprefix("row-")))
 
 
 INSIDE = """() => {
@@ -361,6 +390,42 @@ def test_ten_thousand_tokens_of_any_script_open_at_the_spike(opened: Opened) -> 
     assert not opened.page.locator("#panel .models, #panel .swap h3").first.is_visible()
     opened.page.locator("#panel .tokens").evaluate("e => { e.scrollTop = 0; }")
     opened.until("() => document.querySelector(\"#panel [data-at='0']\")?.className.includes('q1')")
+
+
+ONE = """() => {
+  const [value, none] = [Float32Array.of(NaN), () => null];
+  readRollout = async () => ({
+    tokens: ["yes"], gaps: ["", ""], words: ["yes"], categories: [""], wrong: [], spikes: {}, swaps: [],
+    finalText: null, column: () => value, ofReference: none, top: none,
+  });
+  Object.assign(pageData.rollouts.rollouts[4], { position: null, length: 1 });
+  location.hash = "#r=4";
+}"""
+
+
+def test_one_token_whose_divergence_is_not_finite(opened: Opened) -> None:
+    opened.page.evaluate(ONE)
+    opened.opens(4)
+    for key in ("n", "p", "ArrowLeft", "ArrowRight", "[", "End"):
+        opened.page.keyboard.press(key)
+    opened.page.locator("#panel .tokens").focus()
+    for key in ("ArrowUp", "ArrowDown", "Enter"):
+        opened.page.keyboard.press(key)
+    assert opened.pinned() == 0
+    assert opened.text("#panel .now").startswith("rl-70: JS at “yes” not finite")
+    bars = opened.page.locator("#panel .bars i")
+    assert {(bar.get_attribute("class"), bar.evaluate("e => e.style.height")) for bar in bars.all()} == {
+        ("q15", "100%")
+    }
+    assert {cells.locator("i").count() for cells in opened.page.locator("#panel .cells").all()} == {1}
+
+
+def test_a_rollout_without_tokens_says_so(opened: Opened) -> None:
+    opened.page.evaluate("() => { pageData.rollouts.rollouts[4].length = 0; location.hash = '#r=4'; }")
+    opened.opens(4)
+    assert opened.text("#panel .closed") == "This rollout has no tokens."
+    opened.page.keyboard.press("n")
+    assert opened.page.evaluate("sparkline('').querySelector('.strokes').getAttribute('stroke-width')") == "89.6"
 
 
 def test_a_rollout_that_is_not_held_says_who_opens_it(opened: Opened) -> None:
@@ -422,6 +487,37 @@ def test_nothing_is_wider_than_the_page(opened: Opened, browser: Any, answers_on
             page.page.wait_for_timeout(200)
             assert page.page.evaluate(OVERFLOWING) == [width, []]
     other.close(answers_only_report.as_uri())
+
+
+TABLE = """(isRising) => {
+  const texts = ["not measured", "+1.5 (1 to 2)", "1,200", "\u22122", "1.23e-7"];
+  const rows = texts.map((text) => element("tr", {}, element("th", {}, "x"), element("td", {}, text)));
+  const table = element("table", {}, element("tbody", {}, ...rows));
+  sortTable(table, 1, isRising);
+  return [...table.querySelectorAll("td")].map((cell) => cell.textContent.split(" ")[0]);
+}"""
+
+
+def test_tables_sort_by_number_and_what_was_not_measured_comes_last(opened: Opened) -> None:
+    assert opened.page.evaluate(TABLE, True) == ["\u22122", "1.23e-7", "+1.5", "1,200", "not"]
+    assert opened.page.evaluate(TABLE, False) == ["1,200", "+1.5", "1.23e-7", "\u22122", "not"]
+
+
+def test_plots_and_tables_are_saved(opened: Opened) -> None:
+    saved = {}
+    rows = opened.page.locator(".verdict.rows").first
+    for name in ("SVG", "PNG", "CSV"):
+        with opened.page.expect_download() as download:
+            rows.locator(".save button", has_text=name).click()
+        path = Path(download.value.path())
+        saved[download.value.suggested_filename] = path.read_bytes()
+    id = rows.get_attribute("data-id")
+    assert list(saved) == [f"{id}.svg", f"{id}.png", f"{id}.csv"]
+    svg, png, csv = saved.values()
+    assert ElementTree.fromstring(svg).get("width") == "640"
+    assert b"var(" not in svg
+    assert (png[:8], int.from_bytes(png[16:20], "big")) == (b"\x89PNG\r\n\x1a\n", 1920)
+    assert csv.decode() == opened.page.evaluate("(id) => pageData.csv[id]", id)
 
 
 def test_a_page_without_rollouts_is_shared_too(browser: Any, tmp_path: Path) -> None:

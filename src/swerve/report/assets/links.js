@@ -10,6 +10,8 @@ class Rollouts {
     this.divergence = index.divergence;
     this.scale = "sqrt";
     this.timer = null;
+    // The list's rollout, shown or on its way.
+    this.chosen = null;
     this.hero = new Reader(byId("hero"), this);
     this.panel = new Reader(byId("panel"), this);
     this.readers = [this.hero, this.panel];
@@ -102,9 +104,9 @@ class Rollouts {
   }
 
   async show(number, token) {
-    await this.panel.open(number, token);
-    byId("which").textContent = `Rollout ${number}`;
+    this.chosen = number;
     this.list.reveal();
+    if (await this.panel.open(number, token)) byId("which").textContent = `Rollout ${number}`;
   }
 
   step(distance) {

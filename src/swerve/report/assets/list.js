@@ -29,7 +29,7 @@ const COLUMNS = [
 // The divergence along a rollout in one path: a stroke for each of its bytes.
 function sparkline(text) {
   const heights = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const width = 128 / heights.length;
+  const width = 128 / Math.max(1, heights.length);
   let path = "";
   heights.forEach((height, k) => {
     if (height > 4) path += `M${((k + 0.5) * width).toFixed(1)} 24v${(-height / 11).toFixed(1)}`;
@@ -152,7 +152,7 @@ class RolloutList {
       this.rows.set(number, made);
     }
     const row = this.rows.get(number);
-    const isChosen = number === this.page.panel.number;
+    const isChosen = number === this.page.chosen;
     row.setAttribute("aria-rowindex", String(place + 2));
     row.setAttribute("aria-selected", String(isChosen));
     row.classList.toggle("on", isChosen);
@@ -161,11 +161,11 @@ class RolloutList {
 
   // The chosen rollout in view, without moving the page.
   reveal() {
-    const place = this.placeOf(this.page.panel.number);
+    const place = this.placeOf(this.page.chosen);
     const { scrollTop, clientHeight } = this.box;
     if (place >= 0 && (ROW * place < scrollTop || ROW * (place + 2) > scrollTop + clientHeight)) this.box.scrollTop = ROW * place - clientHeight / 3;
     this.draw();
-    this.box.setAttribute("aria-activedescendant", `row-${this.page.panel.number}`);
+    this.box.setAttribute("aria-activedescendant", `row-${this.page.chosen}`);
   }
 
   placeOf(number) {
@@ -174,7 +174,7 @@ class RolloutList {
 
   // The rollout `distance` rows further on, or the first where the open one is not listed.
   neighbour(distance) {
-    const place = this.placeOf(this.page.panel.number);
+    const place = this.placeOf(this.page.chosen);
     const row = this.shown[place < 0 ? 0 : place + distance];
     return row ? row.number : null;
   }

@@ -19,11 +19,14 @@ const SPACE_AT_END = /\s$/;
 // Characters that turn the direction of the text after them.
 const TURNS = /[\u202a-\u202e\u2066-\u2069]/;
 
-// The shade of a divergence: 0 is none, SHADES as far as the scale goes, or one that is not finite.
+// A divergence as a share of the scale: 1 as far as it goes, or one that is not finite.
+function shareOf(value, top) {
+  return Number.isNaN(value) ? 1 : Math.max(0, Math.min(1, value / top));
+}
+
+// The shade of a divergence: 0 is none, SHADES the whole scale.
 function shade(value, top, scale) {
-  if (Number.isNaN(value)) return SHADES;
-  if (value <= 0) return 0;
-  const share = Math.min(1, value / top);
+  const share = shareOf(value, top);
   return Math.round(SHADES * (scale === "log" ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : Math.sqrt(share)));
 }
 
@@ -154,7 +157,7 @@ class Reader {
     this.part("map").addEventListener("click", (event) => this.pinCell(event.target));
   }
 
-  // Another rollout
+  // Another rollout; whether it is the one to show, or was overtaken by a later one.
 
   async open(number, token) {
     this.request += 1;
@@ -165,7 +168,7 @@ class Reader {
     } catch {
       // It is neither in this page nor behind it, or cannot be unpacked.
     }
-    if (request !== this.request) return;
+    if (request !== this.request) return false;
     this.number = number;
     this.entry = this.page.index.rollouts[number];
     this.rollout = this.entry.length ? rollout : null;
@@ -174,6 +177,7 @@ class Reader {
     this.part("closed").hidden = this.rollout !== null;
     if (this.rollout) this.openTokens(token);
     else this.part("closed").textContent = this.whyClosed();
+    return true;
   }
 
   whyClosed() {
@@ -184,6 +188,7 @@ class Reader {
 
   openTokens(token) {
     const { rollout, entry, page } = this;
+    this.hovered = null;
     this.wrong = new Map(rollout.wrong);
     this.token = Math.max(0, Math.min(rollout.tokens.length - 1, token ?? entry.position ?? 0));
     this.buildTokens();
@@ -503,7 +508,7 @@ class Reader {
     this.bars.forEach(({ button, bar }, k) => {
       const values = this.column(k);
       const value = values ? values[position] : 0;
-      bar.style.setProperty("height", `${100 * Math.max(0.03, Math.sqrt(Math.min(1, value / top)))}%`);
+      bar.style.setProperty("height", `${100 * Math.max(0.03, Math.sqrt(shareOf(value, top)))}%`);
       bar.className = `q${Math.max(2, shade(value, top, page.scale))}`;
       button.classList.toggle("on", k === page.checkpoint);
     });
