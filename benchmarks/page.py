@@ -51,7 +51,6 @@ WIDTHS = (1280, 700, 390)
 VOCABULARY = 151_000
 SHARE_OF_SPIKES = 0.025
 FIRST_LENGTHS, LENGTH = (1500, 10_000), 1000
-DIVERGENCE_BOUNDS = {"js": np.log(2)}
 Floats = NDArray[np.float64]
 
 # Runs whose tables are larger
@@ -296,15 +295,14 @@ const timed = async (act) => {
   return [performance.now() - start, script];
 };
 """
-_OPENING = """async (number) => {
-  const drawn = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0)));
+_OPENING = f"""async (number) => {{ {_TIMED}
   const before = document.querySelector("#panel .k");
   const start = performance.now();
-  location.hash = `#r=${number}`;
+  location.hash = `#r=${{number}}`;
   while (document.querySelector("#panel .k") === before || !document.querySelector("#panel .k")) await drawn();
   await drawn();
   return performance.now() - start;
-}"""
+}}"""
 _SLIDER = f"""async (place) => {{ {_TIMED}
   const slider = document.querySelector("#panel input[type=range]");
   return timed(() => {{

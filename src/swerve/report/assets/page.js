@@ -1,8 +1,9 @@
 "use strict";
+const SAVED_WIDTH = 640;
 
 // The theme follows the system until the reader chooses.
 function startTheme() {
-  const button = document.getElementById("theme");
+  const button = byId("theme");
   const isDark = () => {
     const chosen = document.documentElement.dataset.theme;
     return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -41,9 +42,7 @@ function sortTable(table, index, isRising) {
 function startTables() {
   for (const table of document.querySelectorAll("table:has(tbody tr + tr)")) {
     [...table.tHead.rows[0].cells].forEach((heading, index) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...heading.childNodes);
+      const button = element("button", { type: "button" }, ...heading.childNodes);
       heading.append(button);
       button.addEventListener("click", () => {
         const isRising = heading.getAttribute("aria-sort") === "descending";
@@ -57,62 +56,54 @@ function startTables() {
 
 // Offer a file for saving.
 function saveFile(name, address) {
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
+  element("a", { href: address, download: name }).click();
 }
 
-// A plot as a file of its own: its styles are written into it, and its width becomes a number.
-function plotText(plot) {
-  const copy = plot.cloneNode(true), width = 640;
+// A plot as the address of a file of its own: its styles are written into it, and its width becomes a number.
+function plotAddress(plot) {
+  const copy = plot.cloneNode(true);
   const originals = [plot, ...plot.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((element, index) => {
+  [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
     const style = getComputedStyle(originals[index]);
     for (const key of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family"]) {
-      element.style.setProperty(key, style.getPropertyValue(key));
+      node.style.setProperty(key, style.getPropertyValue(key));
     }
-    if (element.classList.contains("line")) element.style.setProperty("vector-effect", "non-scaling-stroke");
+    if (node.classList.contains("line")) node.style.setProperty("vector-effect", "non-scaling-stroke");
   });
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("width", width);
+  copy.setAttribute("width", SAVED_WIDTH);
   copy.style.background = getComputedStyle(document.body).backgroundColor;
-  return new XMLSerializer().serializeToString(copy);
+  return `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
 }
 
 // Save a plot as PNG, three times as fine as it is shown.
 function savePng(name, plot) {
   const image = new Image();
   image.addEventListener("load", () => {
-    const canvas = document.createElement("canvas");
-    canvas.width = 3 * 640;
+    const canvas = element("canvas");
+    canvas.width = 3 * SAVED_WIDTH;
     canvas.height = 3 * plot.height.baseVal.value;
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
     saveFile(`${name}.png`, canvas.toDataURL("image/png"));
   });
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(plotText(plot))}`;
+  image.src = plotAddress(plot);
 }
 
 // Beside every plot and table: save it as SVG, PNG and CSV.
 function startSaving(csv) {
   for (const rows of document.querySelectorAll(".rows")) {
-    const id = rows.dataset.id, plots = [...rows.querySelectorAll(".plot")], bar = document.createElement("div");
+    const id = rows.dataset.id, plots = [...rows.querySelectorAll(".plot")], bar = element("div", { class: "save" });
     const named = (index) => (plots.length > 1 ? `${id}-${index + 1}` : id);
     const offer = (text, save) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = text;
+      const button = element("button", { type: "button" }, text);
       button.addEventListener("click", save);
       bar.append(button);
     };
     if (plots.length) {
-      offer("SVG", () => plots.forEach((plot, index) => {
-        saveFile(`${named(index)}.svg`, `data:image/svg+xml;charset=utf-8,${encodeURIComponent(plotText(plot))}`);
-      }));
+      offer("SVG", () => plots.forEach((plot, index) => saveFile(`${named(index)}.svg`, plotAddress(plot))));
       offer("PNG", () => plots.forEach((plot, index) => savePng(named(index), plot)));
     }
     if (csv[id]) offer("CSV", () => saveFile(`${id}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(csv[id])}`));
-    bar.className = "save";
     rows.append(bar);
   }
 }
