@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from swerve.artifacts.evaluation import largest_k
 from swerve.artifacts.files import atomic_directory, read_sealed, sha256_file, write_sealed
 from swerve.artifacts.metrics import append_metrics, read_step_metrics, synced_extent
 from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import write_table
 from swerve.errors import ArtifactError
 from swerve.report.read import read_inputs
 
@@ -63,6 +67,56 @@ def test_a_probe_and_its_tables_belong_together(probed: RunDirectory) -> None:
         read_inputs(probed)
     summary.unlink()  # as a kill in the middle of another probe leaves it: the tables are of no probe
     assert read_inputs(probed).tables is None
+
+
+def _first(values: list[Any], value: Any) -> list[Any]:
+    return [value, *values[1:]]
+
+
+def _odd(values: list[Any]) -> list[Any]:
+    return [value[: -(index % 2) or None] for index, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "change", "fault"),
+    [
+        ("sequences", "sequence_id", lambda values: values[::-1], "its rows are not rollouts numbered from 0"),
+        ("sequences", "token_starts", _odd, "its rows are not rollouts numbered from 0"),
+        ("sequences", "text", lambda values: _first(values, None), "its rows are not rollouts numbered from 0"),
+        (
+            "tokens",
+            "sequence_id",
+            lambda values: _first(values, -1),
+            "a row is of a token that sequences.parquet lacks",
+        ),
+        ("tokens", "reference", lambda values: ["sft-1"] * len(values), "it compares nothing with dpo-8"),
+        ("topk", "position", lambda values: _first(values, 999), "a row is of a token that sequences.parquet lacks"),
+        ("topk", "checkpoint", lambda values: _first(values, "rl-9"), "it has another model than tokens.parquet"),
+        ("topk", "token_ids", _odd, "its lists differ in length"),
+        ("spikes", "sequence_id", lambda values: _first(values, 999), "a row is of a token that sequences.parquet"),
+        ("interventions", "arm", lambda values: _first(values, None), "a row lacks a value"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_others_is_named(
+    probed: RunDirectory, name: str, column: str, change: Callable[[list[Any]], list[Any]], fault: str
+) -> None:
+    path, summary = probed.probe_path / f"{name}.parquet", probed.probe_path / "summary.json"
+    table = pq.read_table(path)
+    values = pa.array(change(table[column].to_pylist()), table.schema.field(column).type)
+    write_table(path, table.set_column(table.schema.get_field_index(column), column, values), table.schema)
+    digests = {**read_sealed(summary)["tables"], path.name: sha256_file(path)}
+    write_sealed(summary, {**read_sealed(summary), "tables": digests})
+    with pytest.raises(ArtifactError, match=rf"{name}\.parquet is damaged: {fault}.*; run swerve probe .* again"):
+        read_inputs(probed)
+
+
+@pytest.mark.parametrize("name", ["topk", "spikes", "interventions"])
+def test_a_table_that_the_summary_does_not_list_is_named_where_it_is_missing(probed: RunDirectory, name: str) -> None:
+    path, summary = probed.probe_path / f"{name}.parquet", probed.probe_path / "summary.json"
+    path.unlink()
+    write_sealed(summary, {**read_sealed(summary), "tables": {}})
+    with pytest.raises(ArtifactError, match=rf"{name}\.parquet does not exist; .*; run swerve probe .* again"):
+        read_inputs(probed)
 
 
 def test_the_evaluation_of_another_step_is_named(probed: RunDirectory) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
@@ -141,7 +142,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
-        tables=_read_tables(run) if summary is not None and with_tables else None,
+        tables=_read_tables(run, summary.reference) if summary is not None and with_tables else None,
         final_completions={
             response.problem.id: response
             for evaluation in final
@@ -242,8 +243,12 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
             )
 
 
-def _read_tables(run: RunDirectory) -> ProbeTables:
-    """Return the tables that were written with the summary."""
+def _read_tables(run: RunDirectory, reference: str) -> ProbeTables:
+    """Return the tables that were written with the summary.
+
+    Raises:
+        ArtifactError: one is missing or damaged, or is not of the rollouts and models of the others.
+    """
     schemas = {
         "sequences": SEQUENCES_SCHEMA,
         "tokens": TOKENS_SCHEMA,
@@ -251,9 +256,47 @@ def _read_tables(run: RunDirectory) -> ProbeTables:
         "spikes": SPIKES_SCHEMA,
         "interventions": INTERVENTIONS_SCHEMA,
     }
-    return ProbeTables(
-        **{name: read_table(run.probe_path / f"{name}.parquet", schema) for name, schema in schemas.items()}
-    )
+    paths = {name: run.probe_path / f"{name}.parquet" for name in schemas}
+    try:
+        tables = ProbeTables(**{name: read_table(paths[name], schema) for name, schema in schemas.items()})
+        for name, fault in _faults(tables, reference):
+            raise ArtifactError(f"{paths[name]} is damaged: {fault}")
+    except ArtifactError as error:
+        raise ArtifactError(f"{error}; run swerve probe {run.quoted} again") from None
+    return tables
+
+
+def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
+    """Yield what does not fit together, the name of its table first."""
+    # Rollouts are numbered by their rows, and each of their tokens has a place in the text.
+    sequences = tables.sequences
+    needed = ("population", "label", "text", "completion_ids", "token_starts", "token_ends")
+    lengths, *others = (pc.list_value_length(sequences[name]) for name in needed[3:])
+    is_numbered = sequences["sequence_id"].to_pylist() == [*range(len(sequences))]
+    is_whole = not any(sequences[name].null_count for name in (*needed, "wrong_positions", "wrong_expected"))
+    if not is_numbered or not is_whole or any(other != lengths for other in others):
+        yield "sequences", "its rows are not rollouts numbered from 0, each with text and the places of its tokens"
+
+    # The rows of the other tables are of their tokens.
+    num_tokens = lengths.to_numpy()
+    for name in ("tokens", "topk", "spikes", "interventions"):
+        table: pa.Table = getattr(tables, name)
+        if any(column.null_count for column in table.columns):
+            yield name, "a row lacks a value"
+        number, position = table["sequence_id"].to_numpy(), table["position"].to_numpy()
+        is_known = (number >= 0) & (number < len(num_tokens)) & (position >= 0)
+        if not is_known.all() or (position >= num_tokens[number]).any():
+            yield name, "a row is of a token that sequences.parquet lacks"
+
+    # Lists of likeliest tokens are of the models that are compared, and of one length.
+    compared = tables.tokens["checkpoint"].filter(pc.equal(tables.tokens["reference"], reference)).unique()
+    if len(sequences) and not compared:
+        yield "tokens", f"it compares nothing with {reference}"
+    if not {*tables.topk["checkpoint"].unique().to_pylist()} <= {reference, *compared.to_pylist()}:
+        yield "topk", "it has another model than tokens.parquet"
+    lists = [tables.topk[name] for name in ("token_ids", "tokens", "probs")]
+    if len({length for each in lists for length in pc.list_value_length(each).unique().to_pylist()}) > 1:
+        yield "topk", "its lists differ in length"
 
 
 def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list[Response]:
