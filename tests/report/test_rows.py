@@ -64,6 +64,16 @@ def test_the_file_has_each_number_with_its_ends_and_places() -> None:
     }  # fmt: skip
 
 
+def test_points_in_the_file_have_no_digits_of_their_conversion() -> None:
+    rows = (("a", Estimate(mean=0.07, low=-0.28, high=0.57)), ("b", 1), ("c", 0.29))
+    records = Rows(id="a", title="", columns={"Effect": POINTS}, rows=rows).records
+    assert [list(record.values()) for record in records] == [
+        ["a", 7.0, -28.0, 57.0],
+        ["b", 100.0, None, None],
+        ["c", 29.0, None, None],
+    ]
+
+
 def test_all_rows_of_a_plot_share_an_axis() -> None:
     (plot,) = parsed(EFFECTS)
     lines = {kind: [line for line in plot.iter("line") if line.get("class") == kind] for kind in ("zero", "range own")}

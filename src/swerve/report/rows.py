@@ -340,17 +340,25 @@ class Rows:
         axes = {(_slug(plot.x_title), plot.x) for plot in self.plots if isinstance(plot, Curves)}
         table |= axes if len(axes) == 1 else ()
         for name, unit in self.columns.items():
-            # Differences of shares are in points, as everywhere.
-            scale, slug = (unit.scale, _slug(f"{name} points")) if unit.axis == POINTS.axis else (1, _slug(name))
+            slug = _slug(f"{name} points" if unit.axis == POINTS.axis else name)
             cells = self.column(name)
-            means = map(mean_of, cells)
-            table[slug] = [mean * scale if isinstance(mean, float) else mean for mean in means]
+            table[slug] = [_written(mean_of(cell), unit) for cell in cells]
             if any(isinstance(cell, Estimate) for cell in cells):
                 for end in ("low", "high"):
-                    table[f"{slug}_{end}"] = [
-                        getattr(cell, end) * scale if isinstance(cell, Estimate) else None for cell in cells
-                    ]
+                    ends = [getattr(cell, end) if isinstance(cell, Estimate) else None for cell in cells]
+                    table[f"{slug}_{end}"] = [_written(value, unit) for value in ends]
         return tuple(dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
+
+
+def _written(value: float | str | None, unit: Unit) -> float | str | None:
+    """Return a number as a file has it: a difference of shares in points, as everywhere.
+
+    >>> _written(0.07, POINTS), _written(1, POINTS), _written(0.07, SHARE)
+    (7.0, 100.0, 0.07)
+    """
+    if unit.axis != POINTS.axis or not isinstance(value, float | int):
+        return value
+    return float(f"{value * unit.scale:.12g}")
 
 
 def _slug(name: str) -> str:
