@@ -145,13 +145,13 @@ class Drawing:
 
 
 def rows_drawing(rows: Rows) -> Drawing:
-    """Return the figure of rows: a panel for each of their plots."""
-    return Drawing(name=rows.id, title=rows.title, panels=tuple(rows_panels(rows)), records=rows.kept.records)
-
-
-def rows_panels(rows: Rows) -> Iterator[Panel]:
-    """Yield a panel for each plot of rows in which something was measured."""
+    """Return the figure of rows: a panel for each of their plots in which something was measured."""
     kept = rows.kept
+    return Drawing(name=rows.id, title=rows.title, panels=tuple(_rows_panels(rows, kept)), records=kept.records)
+
+
+def _rows_panels(rows: Rows, kept: Rows) -> Iterator[Panel]:
+    """Yield a panel for each plot of rows, given what is kept of them."""
     for plot in kept.plots:
         yield _dots_panel(kept, plot) if isinstance(plot, Dots) else curves_panel(kept, plot)
 

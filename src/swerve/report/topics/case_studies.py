@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing, rows_panels
+from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank
@@ -241,7 +241,7 @@ def _study_drawing(study: CaseStudy) -> Drawing:
     return Drawing(
         name=f"case_study_{study.name}",
         title=study.title,
-        panels=(text, *(panel for rows in study.rows.values() for panel in list(rows_panels(rows))[:1])),
+        panels=(text, *(panel for rows in study.rows.values() for panel in rows_drawing(rows).panels[:1])),
         records=tuple({"panel": name, **record} for name, rows in study.rows.items() for record in rows.records),
     )
 
