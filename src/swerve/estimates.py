@@ -143,6 +143,8 @@ def false_by_chance(num: int, confidence: float | None) -> str:
 
     >>> false_by_chance(212, 0.95)
     'Expect 5 to 8 of the 212 intervals to be wrong (2.5 to 4.0% are where the truth is planted; 11 by their level).'
+    >>> false_by_chance(32, 0.95)
+    'Expect 1 of the 32 intervals to be wrong (2.5 to 4.0% are where the truth is planted; 2 by their level).'
     """
     if not num or confidence is None:
         return ""
@@ -151,7 +153,7 @@ def false_by_chance(num: int, confidence: float | None) -> str:
         return f"Expect about {expected} of the {num:,} intervals to be wrong."
     (low, high), (few, many) = (100 * rate for rate in _MISSED), (round(num * rate) for rate in _MISSED)
     where = f"{low:.1f} to {high:.1f}% are where the truth is planted; {expected} by their level"
-    return f"Expect {few} to {many} of the {num:,} intervals to be wrong ({where})."
+    return f"Expect {few if few == many else f'{few} to {many}'} of the {num:,} intervals to be wrong ({where})."
 
 
 _SIMULATED_AT, _MISSED = 0.95, (0.025, 0.040)

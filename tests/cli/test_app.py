@@ -330,7 +330,9 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
         ("report", config.report, path, None),
     ]
     *verdicts, last = out.splitlines()
-    assert verdicts == ["Not tested for cause. No other token was forced at the spikes: run swerve probe."]
+    assert verdicts == [
+        "Not tested for cause. No other token was forced at the spikes: there is no rollout to compare."
+    ]
     assert last.endswith(": runs/demo-knights-knaves/report/index.html")
     assert err == "run directory: runs/demo-knights-knaves\n"
 

@@ -64,8 +64,8 @@ def run(evaluated: Any, filled: Any, tmp_path: Path) -> RunDirectory:
 def test_headlines_are_the_first_screen_of_the_report(run: RunDirectory) -> None:
     lines = demo_text(run, Path("report.html"), seconds=95.2).splitlines()
     assert lines[0] == (
-        "Not compared: 46.2% to 99.8% right. 99.8% (98.6 to 99.96) after, on 400 held-out problems; the difference was "
-        "not measured."
+        "Not compared: 46.2% to 99.8% right. 99.8% (98.6 to 99.96) at rl-80, on 400 held-out problems; the difference "
+        "was not measured."
     )
     assert lines[-1] == "Report, after 1 min 35 s: report.html"
 

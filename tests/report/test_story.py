@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from swerve.estimates import Estimate
-from swerve.report.story import provenance, sentence, verdicts
+from swerve.report.story import lead, notes, provenance, sentence, verdicts
 
 GAIN = Estimate(mean=0.5275, low=0.48, high=0.57)
 NONE = Estimate(mean=0.01, low=-0.02, high=0.04)
 LOSS = Estimate(mean=-0.3, low=-0.4, high=-0.2)
+LAST = [
+    {
+        "checkpoint": "rl-80",
+        "step": 588,
+        "greedy": {"num_problems": 400, "accuracy": {"mean": 0.992, "low": 0.978, "high": 0.997}},
+    }
+]
 MEAN = {"mean": 0.02, "low": 0.019, "high": 0.021}
 
 
@@ -56,10 +63,62 @@ def test_accuracy_is_said_by_the_paired_difference(inputs_of: Any, change: Estim
     )
 
 
+def test_steps_of_several_stages_are_not_those_of_the_last(inputs_of: Any) -> None:
+    before, after = inputs_of().evaluations
+    after = after.model_copy(update={"stage": "rl", "stage_step": 80})
+    inputs = replace(inputs_of(summary=None), evaluations=(before.model_copy(update={"step": 500}), after))
+    assert sentence(inputs).startswith("88 steps of training took a model **from 46.5% to 99.2% (97.8 to 99.7) right**")
+
+
+def test_one_checkpoint_is_not_compared_with_itself(inputs_of: Any) -> None:
+    inputs = inputs_of(LAST, None)
+    assert sentence(inputs) == "`rl-80` is right in **99.2% (97.8 to 99.7)** of 400 held-out problems."
+    assert titles(inputs)[0] == "Not compared: 99.2% right."
+    assert lead(inputs_of(summary={"num_rollouts": 200})).startswith("It started from `dpo-8`. Below")
+    assert lead(inputs_of(LAST, {})).startswith("Below is one rollout")
+
+
+def test_a_collapse_stands_above_the_folds(inputs_of: Any) -> None:
+    end = {"step": 9, "stage": "rl", "stage_step": 7, "collapse": "reward", "collapse_message": "the reward fell"}
+    assert notes(inputs_of(summary=None, metrics=[end])) == ("Stage rl collapsed at its step 7: the reward fell.",)
+
+
+def test_why_no_token_was_forced_is_said(inputs_of: Any) -> None:
+    def reason(**summary: Any) -> str:
+        return next(each.text for each in verdicts(inputs_of(summary=summary)) if "Not tested" in each.title)
+
+    assert reason(causal=None).endswith("run swerve probe with probe.causal.max_rollouts above 0.")
+    assert reason(causal=None, population="imported").endswith("it needs gold answers, or a grader by --task KIND.")
+    assert reason(causal=None, num_rollouts=0).endswith("there is no rollout to compare.")
+    same = {"num_continuations": 16, "selections": [{"selection": "spike", "effect": None}], "policies": []}
+    assert reason(causal=same).endswith("both models choose the same token there.")
+
+
+def test_few_tokens_that_recover_nothing_are_said_so(inputs_of: Any) -> None:
+    def title(low: float) -> str:
+        point = {
+            "budget": 0.01,
+            "share_swapped": 0.01,
+            "accuracy": MEAN,
+            "recovered": {"mean": 0.2, "low": low, "high": 0.5},
+        }
+        entry = {
+            "direction": "checkpoint_into_reference",
+            "gap": {"mean": 0.5, "low": 0.4, "high": 0.6},
+            "selectors": [{"selector": "js", "points": [point]}],
+        }
+        inputs = inputs_of(summary={"cross_sampling": {"directions": [entry]}})
+        return next(each for each in titles(inputs) if "tokens" in each and "recover" in each)
+
+    assert title(0.1) == "1.0% of the tokens recover 20.0% (10.0 to 50.0) of the difference."
+    assert title(-0.1) == "1.0% of the tokens are not shown to recover any of the difference."
+
+
 def test_a_place_that_entropy_finds_too_is_said_so(inputs_of: Any) -> None:
     (title,) = (title for title in titles(inputs_of()) if "first wrong token" in title)
     assert title == (
-        "In 90.0% of 200 rollouts `rl-80` changed the first wrong token most: no more than the reference's entropy."
+        "In 90.0% of 200 rollouts `rl-80` changed the first wrong token most: not shown to be more than the "
+        "reference's entropy."
     )
 
 

@@ -10,6 +10,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
+from swerve.notebook import counted
 from swerve.progress import format_duration
 from swerve.report.format import (
     SAME,
@@ -35,6 +36,7 @@ from swerve.report.topics.dose import dose_rows, dose_sentence, least_dose
 from swerve.report.topics.outcome import accuracies
 from swerve.report.topics.spikes import density_rows, null_sentence
 from swerve.report.topics.topic import by_checkpoint
+from swerve.report.topics.training_curves import training_ends
 from swerve.report.topics.where import claim_rows
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
@@ -44,31 +46,46 @@ _SHORT = 60
 
 def sentence(inputs: ReportInputs) -> str:
     """Return which model was trained, on which task, and what came of it."""
-    measured, final, summary = accuracies(inputs), inputs.final, inputs.summary
+    measured, trained, summary = accuracies(inputs), _trained(inputs), inputs.summary
     task = f" at {inputs.task}" if inputs.task else ""
     question = joined_digits(inputs.example, inputs.example)
     example = f", such as `{question}`" if question and len(question) <= _SHORT else ""
     if measured is None:
         if summary is None or (mean := summary.final_divergence) is None:
-            return f"{count(len(inputs.metrics))} steps of training{task}; **nothing is evaluated yet**."
+            return f"{counted(len(inputs.metrics), 'step')} of training{task}; **nothing is evaluated yet**."
         title = population_title(summary.population, summary)
         return (
             f"`{summary.final}` differs from `{summary.reference}` by **{NATS.text(mean)} nats per token** "
-            f"({divergence_name(summary)}) on {count(summary.num_rollouts)} responses ({title}) to "
-            f"{count(summary.num_rollout_problems or summary.num_problems)} problems{task}{example}."
+            f"({divergence_name(summary)}) on {counted(summary.num_rollouts, 'response')} ({title}) to "
+            f"{counted(summary.num_rollout_problems or summary.num_problems, 'problem')}{task}{example}."
         )
 
     # Before and after, with the interval of the later; whether that is a change is what the paired difference says.
-    first, last = percent(measured.first.mean), percent_interval(measured.last)
+    (before, after), last = measured.labels, percent_interval(measured.last)
+    of = "of" if inputs.final is not None else "of the samples of"
+    right = f"`{after}` is right in **{last}** {of} {measured.problems}{task}{example}"
+    if measured.first is None:
+        return f"{right}."
+    first = percent(measured.first.mean)
     shown = "" if measured.difference is None or measured.difference.excludes(0) else "; no change is shown"
-    if final is None or not final.stage_step or (summary is not None and summary.selected is not None):
-        before, after = measured.labels
-        return f"`{after}` is right in **{last}** of {measured.problems}{task}{example}, `{before}` in {first}{shown}."
+    if not trained:
+        return f"{right}, `{before}` in {first}{shown}."
     model = f" a {inputs.model}" if inputs.model else " a model"
     return (
-        f"{count(final.stage_step)} steps of {_STAGES.get(final.stage, final.stage)} took{model} "
-        f"**from {first} to {last} right**, answering greedily, on {measured.problems}{task}{example}{shown}."
+        f"{trained} took{model} **from {first} to {last} right**, answering greedily, on "
+        f"{measured.problems}{task}{example}{shown}."
     )
+
+
+def _trained(inputs: ReportInputs) -> str:
+    """Return by how many steps of what the reference became the final checkpoint; empty where that is not known."""
+    first, last, summary = inputs.reference, inputs.final, inputs.summary
+    if first is None or last is None or last.step <= first.step or (summary is not None and summary.selected):
+        return ""
+    num = last.step - first.step
+    # Between checkpoints of several stages lies more than the last of them.
+    stage = _STAGES.get(last.stage, last.stage) if num <= last.stage_step else "training"
+    return f"{counted(num, 'step')} of {stage}"
 
 
 def lead(inputs: ReportInputs) -> str:
@@ -77,7 +94,7 @@ def lead(inputs: ReportInputs) -> str:
     if summary is None or not summary.num_rollouts:
         return ""
     title = population_title(summary.population, summary)
-    start = "" if summary.is_imported else f"It started from `{summary.reference}`. "
+    start = f"It started from `{summary.reference}`. " if _trained(inputs) else ""
     return (
         f"{start}Below is one rollout of “{title}”. The shade of a token is how far `{summary.final}` moved its "
         f"prediction from that of `{summary.reference}`, given the same text before it."
@@ -101,8 +118,9 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
     if measured is None:
         return
     # Two accuracies of the same problems are compared by their paired difference alone.
-    word = "Not compared"
-    text = f"{percent_interval(measured.last)} after, on {measured.problems}; the difference was not measured."
+    word, before = "Not compared", "" if measured.first is None else f"{percent(measured.first.mean)} to "
+    text = f"{percent_interval(measured.last)} at `{measured.labels[1]}`, on {measured.problems}; the difference "
+    text += "was not measured." if before else "from another checkpoint was not measured."
     if measured.difference is not None:
         words = {"above": "Better at the task", "below": "Worse at the task", SAME: "No change of accuracy is shown"}
         word = words[compared(measured.difference, 0.0)]
@@ -119,7 +137,7 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
         id="verdict-accuracy",
         title="Accuracy",
     )
-    title = f"{word}: {percent(measured.first.mean)} to {percent(measured.last.mean)} right."
+    title = f"{word}: {before}{percent(measured.last.mean)} right."
     yield Verdict(title=title, text=text, rows=rows.kept)
 
 
@@ -129,12 +147,15 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     if claim is None:
         return
     value, name = percent(claim.estimate.mean), divergence_name(summary)
-    where = f"In {value} of {count(summary.num_rollouts)} rollouts `{summary.final}` changed the first wrong token most"
+    hits = summary.spike_hits(summary.final, summary.divergence)
+    num = "the rollouts" if hits is None else counted(hits.num_rollouts, "rollout")
+    where = f"In {value} of {num} `{summary.final}` changed the first wrong token most"
     if claim.figure == "share":
         where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
     verdict = f"{'more' if claim.nulls[0].side == 1 else 'less'} than every null"
     if not claim.stands:
-        verdict = f"no more than {listed([NULL_NAMES[null.null] for null in claim.nulls if null.side != 1])}"
+        others = [NULL_NAMES[null.null] for null in claim.nulls if null.side != 1]
+        verdict = f"not shown to be more than {listed(others)}"
     mean = summary.final_divergence
     size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
     yield Verdict(
@@ -149,8 +170,9 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say whether the token at the spike decides the answer, and whether another would, too."""
     spike = None if summary.causal is None else summary.causal.selection("spike")
     if summary.causal is None or spike is None or spike.effect is None:
-        how = "it needs gold answers, or a grader by --task KIND" if summary.is_imported else "run swerve probe"
-        yield Verdict(title="Not tested for cause.", text=f"No other token was forced at the spikes: {how}.")
+        yield Verdict(
+            title="Not tested for cause.", text=f"No other token was forced at the spikes: {_untested(summary)}."
+        )
         return
     title = f"Forcing the token of `{summary.final}` at the spike "
     if spike.effect.excludes(0):
@@ -162,10 +184,21 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     yield Verdict(
         title=f"{title}.",
         text=f"From {percent(spike.reference.success)} to {percent(spike.checkpoint.success)} right, "
-        f"{points_interval(spike.effect)} points, {count(spike.num_rollouts)} rollouts of "
+        f"{points_interval(spike.effect)} points, {counted(spike.num_rollouts, 'rollout')} of "
         f"{count(summary.causal.num_continuations)} continuations. {headline(summary)} Null: no difference.",
         rows=spike_effect_rows(summary).kept,
     )
+
+
+def _untested(summary: ProbeSummary) -> str:
+    """Return why no token was forced, or what forces one."""
+    if summary.causal is not None:
+        return "both models choose the same token there"
+    if not summary.num_rollouts:
+        return "there is no rollout to compare"
+    if summary.population == "imported":
+        return "it needs gold answers, or a grader by --task KIND"
+    return "run swerve probe with probe.causal.max_rollouts above 0"
 
 
 def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
@@ -180,10 +213,13 @@ def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
         _, point = dose
         random = (each for selector in entry.selectors if selector.selector == "random" for each in selector.points)
         same = next((each.accuracy for each in random if each.budget == point.budget), None)
-        null = "" if same is None else f" Null: as many tokens at random, {percent_interval(same)}."
+        null = "" if same is None else f" Null: as many tokens at random, accuracy {percent_interval(same)}."
+        recovered = point.recovered
+        is_shown = recovered is not None and recovered.low > 0
         yield Verdict(
-            title=f"{percent(point.share_swapped)} of the tokens recover {percent_interval(point.recovered)} of the "
-            "difference.",
+            title=f"{percent(point.share_swapped)} of the tokens "
+            f"{'recover' if is_shown else 'are not shown to recover any'}"
+            f"{f' {percent_interval(recovered)}' if is_shown else ''} of the difference.",
             text=f"{dose_sentence(entry, summary)} On {count(crossing.num_problems)} problems that were "
             f"not selected.{null}",
             rows=dose_rows(entry, summary).kept,
@@ -195,7 +231,7 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
     entropy, length, first, last = inputs.entropy_change, inputs.length_change, inputs.reference, inputs.final
     if entropy is None or length is None or first is None or last is None:
         return
-    sure = {"above": "Less sure", "below": "Surer", SAME: "As sure as before"}[compared(entropy, 0.0)]
+    sure = {"above": "Less sure", "below": "Surer", SAME: "Not shown to be surer or less sure"}[compared(entropy, 0.0)]
     long = {"above": "longer", "below": "shorter", SAME: "not shown to be longer or shorter"}[compared(length, 0.0)]
     if length.mean == 0:
         long = "answers as long as before"
@@ -238,8 +274,9 @@ def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:
 
 
 def notes(inputs: ReportInputs) -> tuple[str, ...]:
-    """Return what limits all findings."""
-    return () if inputs.summary is None else tuple(f"{sentence_case(note)}." for note in inputs.summary.notes)
+    """Return what limits all findings: how training ended early, and what the probe notes."""
+    noted = () if inputs.summary is None else inputs.summary.notes
+    return *training_ends(inputs.metrics), *(f"{sentence_case(note)}." for note in noted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,8 @@ class Accuracies:
     name: str
     problems: str
     labels: tuple[str, str]
-    first: Estimate
+    first: Estimate | None
+    """None where the final checkpoint alone is evaluated."""
     last: Estimate
     difference: Estimate | None = None
     """Of the same problems, paired, where that was measured."""
@@ -55,7 +56,7 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
             name="greedy accuracy",
             problems=f"{count(last.greedy.num_problems)} held-out problems",
             labels=(first.checkpoint, last.checkpoint),
-            first=first.greedy.accuracy,
+            first=None if first is last else first.greedy.accuracy,
             last=last.greedy.accuracy,
             difference=inputs.greedy_change,
         )
@@ -78,7 +79,9 @@ def _accuracy(inputs: ReportInputs) -> str:
     """Say what accuracy did; of responses from elsewhere how many are right, as far as they were graded."""
     measured = accuracies(inputs)
     if measured is not None:
-        said = change(measured.first, measured.last, measured.difference, at=measured.labels)
+        said = f"is {percent_interval(measured.last)} at {measured.labels[1]}."
+        if measured.first is not None:
+            said = change(measured.first, measured.last, measured.difference, at=measured.labels)
         return f"On {measured.problems}, {measured.name} {said}"
     if inputs.summary is None or not inputs.is_imported:
         return "Accuracy was not measured."

@@ -86,9 +86,12 @@ def _caution(inputs: ReportInputs) -> Iterator[str]:
             f"In the evaluations, {count(statuses['timeout'])} of {count(statuses.total())} completions reached a "
             f"limit of the grader and {count(statuses['error'])} made it fail; they count as wrong."
         )
+    yield from training_ends(inputs.metrics)
 
-    # Where training collapsed or stopped, and why.
-    for step in inputs.metrics:
+
+def training_ends(metrics: Sequence[StepMetrics]) -> Iterator[str]:
+    """Say where training collapsed or stopped, and why."""
+    for step in metrics:
         stage, place = f"Stage {step.stage}", f"at its step {count(step.stage_step)}"
         if step.collapse is not None:
             yield f"{stage} collapsed {place}: {step.collapse_message or step.collapse}."
