@@ -51,7 +51,6 @@ WIDTHS = (1280, 700, 390)
 VOCABULARY = 151_000
 SHARE_OF_SPIKES = 0.025
 FIRST_LENGTHS, LENGTH = (1500, 10_000), 1000
-Floats = NDArray[np.float64]
 
 # Runs whose tables are larger
 
@@ -227,7 +226,7 @@ def _spikes(summary: ProbeSummary, lengths: Sequence[int], values: Mapping[str, 
 
 
 def _interventions(
-    lengths: Sequence[int], heights: Floats, words: pa.Array, rng: np.random.Generator
+    lengths: Sequence[int], heights: NDArray[np.float64], words: pa.Array, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
     rows, first = [], 0
     for number, length in enumerate(lengths[:100]):

@@ -307,8 +307,10 @@ def test_a_hostile_rollout_stays_text(opened: Opened, synthetic: Any) -> None:
 
 
 def test_a_link_opens_rollout_checkpoint_and_token(browser: Any, report: Path, opened: Opened) -> None:
+    opened.page.keyboard.press(" ")  # a link ends playing
     opened.go("#r=5&c=rl-20&t=7")
     opened.opens(5)
+    assert opened.page.locator("#panel .play").get_attribute("aria-pressed") == "false"
     opened.page.keyboard.press("ArrowRight")
     opened.page.keyboard.press("]")
     opened.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
@@ -368,10 +370,10 @@ INSIDE = """() => {
 FAKE = """(texts) => {
   const tokens = Array.from({ length: 10000 }, (_, k) => (k % 150 === 149 ? ".\\n" : texts[k % texts.length]));
   const values = Float32Array.from(tokens, (_, k) => (k === 9000 ? 0.6 : 0.001));
-  const none = () => null;
+  const none = () => null, noSpikes = pageData.rollouts.checkpoints.map(() => []);
   readRollout = async () => ({
     tokens, gaps: new Array(tokens.length + 1).fill(" "), words: tokens, categories: tokens.map(() => "word"),
-    wrong: [], spikes: {}, swaps: [], finalText: null,
+    wrong: [], spikes: { js: noSpikes }, swaps: [], finalText: null,
     column: () => values, ofReference: none, top: none,
   });
   pageData.rollouts.rollouts[4].position = 9000;
@@ -394,8 +396,9 @@ def test_ten_thousand_tokens_of_any_script_open_at_the_spike(opened: Opened) -> 
 
 ONE = """() => {
   const [value, none] = [Float32Array.of(NaN), () => null];
+  const noSpikes = pageData.rollouts.checkpoints.map(() => []);
   readRollout = async () => ({
-    tokens: ["yes"], gaps: ["", ""], words: ["yes"], categories: [""], wrong: [], spikes: {}, swaps: [],
+    tokens: ["yes"], gaps: ["", ""], words: ["yes"], categories: [""], wrong: [], spikes: { js: noSpikes }, swaps: [],
     finalText: null, column: () => value, ofReference: none, top: none,
   });
   Object.assign(pageData.rollouts.rollouts[4], { position: null, length: 1 });
@@ -425,6 +428,11 @@ def test_a_rollout_without_tokens_says_so(opened: Opened) -> None:
     opened.opens(4)
     assert opened.text("#panel .closed") == "This rollout has no tokens."
     opened.page.keyboard.press("n")
+    # A list of such rollouts alone has neither peaks nor repairs to sort by.
+    opened.page.evaluate(
+        "() => { for (const entry of pageData.rollouts.rollouts) entry.peak = entry.effect = entry.position = null; }"
+    )
+    assert opened.page.evaluate("() => new RolloutList(rollouts).sorted.name") == "Problem"
     assert opened.page.evaluate("sparkline('').querySelector('.strokes').getAttribute('stroke-width')") == "89.6"
 
 

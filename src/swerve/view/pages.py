@@ -87,7 +87,7 @@ def view_page(kind: str, name: str, state: Mapping[str, Any]) -> str:
         "view.html.j2",
         scripts=("dom.js", "view.js", "page.js"),
         styles=("page.css", "view.css"),
-        data={"csv": {}, "kind": kind, "state": state},
+        data={"kind": kind, "state": state},
         kind=kind,
         name=one_line(name),
         state=state,

@@ -52,5 +52,6 @@ function chance(value) {
   return value > 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value >= 0.1 && value < 0.99 ? 0 : 1)}%`;
 }
 
-// What Python wrote for the scripts: `csv` by name, and `rollouts` (null without any).
+// What Python wrote for the scripts: of a report `csv` by name and `rollouts` (null without any), of a page of
+// `swerve view` its `kind` and `state`.
 const pageData = JSON.parse(byId("data").textContent);

@@ -74,10 +74,6 @@ class Rollouts {
     for (const reader of this.readers) reader.showPlaying();
   }
 
-  activate(reader) {
-    this.active = reader;
-  }
-
   moved(reader) {
     this.active = reader;
     this.keepAddress();
@@ -144,6 +140,7 @@ class Rollouts {
     const address = this.address();
     const number = Number.parseInt(address.get("r"), 10);
     if (!this.index.rollouts[number]) return false;
+    this.stop();
     this.setCheckpointOf(address.get("c"));
     this.hero.repaint();
     const token = Number.parseInt(address.get("t"), 10);

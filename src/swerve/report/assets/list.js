@@ -46,7 +46,7 @@ class RolloutList {
     this.page = page;
     this.rollouts = page.index.rollouts;
     this.columns = COLUMNS.filter(({ value }) => this.rollouts.some((rollout) => value(rollout) !== null && value(rollout) !== ""));
-    this.sorted = this.columns.find(({ name }) => name === "Repair") || this.columns.find(({ name }) => name === "Peak");
+    this.sorted = this.columns.find(({ name }) => name === "Repair") || this.columns.find(({ name }) => name === "Peak") || this.columns[0];
     this.direction = this.sorted.starts;
     this.box = byId("list");
     this.rows = new Map();

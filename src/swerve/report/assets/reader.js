@@ -147,7 +147,7 @@ class Reader {
     this.tokens.addEventListener("pointerleave", () => this.preview(null));
     this.tokens.addEventListener("click", (event) => this.pin(this.positionOf(event.target)));
     this.tokens.addEventListener("keydown", (event) => this.press(event));
-    for (const kind of ["pointerdown", "focusin"]) this.root.addEventListener(kind, () => this.page.activate(this));
+    for (const kind of ["pointerdown", "focusin"]) this.root.addEventListener(kind, () => { this.page.active = this; });
     if (!this.isWhole) return;
     for (const [name, key] of [["divergence", "divergence"], ["curve", "scale"]]) {
       this.part(name).addEventListener("change", (event) => this.page.setShade(key, event.target.value));
@@ -427,10 +427,15 @@ class Reader {
     return best;
   }
 
+  // Positions of the checkpoint's spikes, the highest first.
+  spikes() {
+    return this.rollout.spikes[this.page.divergence][this.page.checkpoint];
+  }
+
   // The next spike of the text in a direction, from the end to the start again.
   spike(direction) {
     if (!this.rollout) return;
-    const known = (this.rollout.spikes[this.page.divergence] || [])[this.page.checkpoint] || [];
+    const known = this.spikes();
     const places = [...(known.length ? known : [this.entry.position])].sort((a, b) => direction * (a - b));
     this.pin(places.find((place) => direction * (place - this.token) > 0) ?? places[0]);
   }
@@ -496,7 +501,7 @@ class Reader {
   }
 
   spikeName(position) {
-    const spikes = (this.rollout.spikes[this.page.divergence] || [])[this.page.checkpoint] || [];
+    const spikes = this.spikes();
     const place = spikes.indexOf(position);
     return place < 0 ? "" : `, spike ${place + 1} of ${spikes.length} from the highest`;
   }
@@ -549,13 +554,18 @@ class Reader {
     return swap.policy === "checkpoint" ? this.page.index.final : this.page.index.reference;
   }
 
+  // Words that lead to a token.
+  linkTo(position) {
+    const button = element("button", { type: "button", class: "link" }, `position ${position}`);
+    button.addEventListener("click", () => this.pin(position));
+    return button;
+  }
+
   swapSentence(arms) {
     const [own, changed, third] = ["reference", "checkpoint", "alternative"].map((name) => this.arm(arms, name));
-    const place = element("button", { type: "button", class: "link" }, `position ${own.position}`);
-    place.addEventListener("click", () => this.pin(own.position));
     const claim = element("b", {}, `Write ${quoted(changed.token)} instead of ${quoted(own.token)} and ${this.writer(own)} finishes right ${changed.successes} times out of ${changed.num}, not ${own.successes}.`);
     const rest = third ? ` After ${quoted(third.token)}, which neither model would write, ${third.successes} of ${third.num}.` : "";
-    return element("p", {}, claim, rest, " At ", place, ".");
+    return element("p", {}, claim, rest, " At ", this.linkTo(own.position), ".");
   }
 
   swapDots(arms) {
@@ -583,9 +593,7 @@ class Reader {
   control(arms) {
     const [own, changed] = [this.arm(arms, "reference"), this.arm(arms, "checkpoint")];
     const names = { matched: "At a token like it", random: "At a random token", spike: "At the spike" };
-    const place = element("button", { type: "button", class: "link" }, `position ${own.position}`);
-    place.addEventListener("click", () => this.pin(own.position));
-    return element("p", { class: "control num" }, `${names[own.selection] || own.selection}, `, place, `, ${quoted(changed.token)} instead of ${quoted(own.token)}: ${own.successes} → ${changed.successes} of ${changed.num}${own.policy === "checkpoint" ? `, written by ${this.page.index.final}` : ""}.`);
+    return element("p", { class: "control num" }, `${names[own.selection] || own.selection}, `, this.linkTo(own.position), `, ${quoted(changed.token)} instead of ${quoted(own.token)}: ${own.successes} → ${changed.successes} of ${changed.num}${own.policy === "checkpoint" ? `, written by ${this.page.index.final}` : ""}.`);
   }
 
   offerOwn() {
