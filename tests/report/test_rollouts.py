@@ -255,6 +255,25 @@ def test_what_is_infinite_or_was_not_measured_has_no_value(changed: Any) -> None
     json.dumps(payload.index, allow_nan=False)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_divergence_is_deepest_in_the_curve(changed: Any) -> None:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "js": float("inf") if row["sequence_id"] == 1 else row["js"]} for row in rows]
+
+    entry = made(changed(tokens=change)).index["rollouts"][1]
+    assert (entry["peak"], entry["position"], set(base64.b64decode(entry["spark"]))) == (None, 0, {255})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unknown", [float("nan"), None])
+def test_a_list_of_top_tokens_without_probabilities_is_not_shown(changed: Any, unknown: float | None) -> None:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**rows[0], "probs": [*rows[0]["probs"][:-1], unknown]}, *rows[1:]]
+
+    left, right = (unpacked(made(changed(topk=function)), 0).tops for function in (change, list))
+    assert right.keys() - left.keys() == {(0, 0)}
+
+
 def test_checkpoints_are_named_by_steps_of_their_stage(inputs: ReportInputs, payload: Payload) -> None:
     assert payload.index["checkpoints"][-1] == {"label": "rl-80", "name": "80"}
     unknown = made(replace(inputs, evaluations=()))
@@ -286,6 +305,8 @@ def test_swaps_are_those_of_the_reference_if_there_are_any(payload: Payload, cha
     ]
     assert {(row["policy"], row["spike"]) for row in swaps} == {("reference", 1)}
     assert payload.index["rollouts"][1]["effect"] == [swaps[0]["successes"], swaps[1]["successes"], 16]
+    lacking = made(changed(interventions=lambda rows: [row for row in rows if row["arm"] != "checkpoint"]))
+    assert lacking.index["rollouts"][1]["effect"] is None
     own = made(changed(interventions=lambda rows: [row for row in rows if row["policy"] == "checkpoint"]))
     assert {row["policy"] for row in unpacked(own, 1).facts["swaps"]} == {"checkpoint"}
 

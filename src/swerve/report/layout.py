@@ -104,8 +104,6 @@ class Words:
             of_final = pc.equal(topk["checkpoint"], layout.summary.final).to_numpy()
             is_kept = (model == 0) | of_final | np.isin(token, layout.locate(spikes)[1])
             topk, model, token = topk.filter(pa.array(is_kept)), model[is_kept], token[is_kept]
-        self.lists = np.full(layout.ranks.shape, -1)
-        self.lists[model, token] = np.arange(len(topk))
 
         # Ids of lists, then those of the rollouts; of equal ones, the first says the text.
         listed, own = pc.list_flatten(topk["token_ids"]), pc.list_flatten(tables.sequences["completion_ids"])
@@ -122,6 +120,10 @@ class Words:
         shape = (max(1, len(topk)), -1)
         self.of_tops = number_of[listed].reshape(shape)
         self.probs = pc.list_flatten(topk["probs"]).to_numpy().astype(np.float64).reshape(shape)
+
+        # A list without probabilities is not shown.
+        self.lists = np.full(layout.ranks.shape, -1)
+        self.lists[model, token] = np.where(np.isfinite(self.probs[: len(topk)]).all(axis=1), np.arange(len(topk)), -1)
 
 
 def spike_positions(spikes: pa.Table) -> Mapping[Any, list[int]]:

@@ -184,8 +184,8 @@ class Rollouts:
         joined = partial(joined_digits, question=row["question"])
         heights = self.layout.heights[self.layout.tokens(number)]
         position = None if np.isnan(heights).all() else int(np.nanargmax(heights))
-        # The probe forces both models' tokens or none.
         arms = {swap["arm"]: [swap["successes"], swap["num"]] for swap in self.spike_swaps(number)}
+        own, changed = arms.get("reference"), arms.get("checkpoint")
         return {
             "population": list(self.populations).index(row["population"]),
             "problem": row["problem_id"],
@@ -199,7 +199,7 @@ class Rollouts:
             "length": len(heights),
             "position": position,
             "peak": None if position is None else significant(heights[position]),
-            "effect": [arms["reference"][0], *arms["checkpoint"]] if arms else None,
+            "effect": [own[0], *changed] if own and changed else None,
             "spark": self._spark(heights),
             "wrong": row["first_wrong"],
         }
@@ -212,7 +212,7 @@ class Rollouts:
     def _spark(self, heights: NDArray[np.float32]) -> str:
         """Return the largest of each of at most 64 parts, 0 to 255 on the square root of the colour scale."""
         parts = np.linspace(0, len(heights), min(len(heights), _SPARK), endpoint=False).astype(int)
-        shares = np.nan_to_num(np.fmax.reduceat(heights, parts)) / self.layout.largest[self.layout.summary.divergence]
+        shares = np.nan_to_num(np.fmax.reduceat(heights, parts) / self.layout.largest[self.layout.summary.divergence])
         return base64.b64encode(np.rint(255 * np.sqrt(np.clip(shares, 0, 1))).astype(np.uint8)).decode()
 
     def encode(self, number: int) -> bytes:
