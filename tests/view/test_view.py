@@ -322,6 +322,21 @@ def test_hundreds_of_runs_are_read_a_part_at_a_time_and_only_once(tmp_path: Path
     assert read[30:] == ["run-7"]
 
 
+def test_looking_at_what_is_known_does_not_keep_the_rest_from_being_read(tmp_path: Path, monkeypatch: Any) -> None:
+    for number in range(30):
+        training_run(tmp_path / f"run-{number}")
+    clock, catalogue = [0.0], Catalogue(tmp_path)
+
+    def passes(seconds: float, value: Any) -> Any:
+        clock[0] += seconds
+        return value
+
+    monkeypatch.setattr("swerve.view.catalogue.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("swerve.view.catalogue.Item.stamp", property(lambda item: passes(0.1, item.path)))
+    monkeypatch.setattr("swerve.view.catalogue.describe_run", lambda path: passes(0.1, {"status": "x"}))
+    assert [catalogue.list(seconds=0.95)[1] for _ in range(4)] == [20, 10, 0, 0]
+
+
 def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none is no folder; give one with runs in it"):
         ViewServer(tmp_path / "none")

@@ -110,15 +110,18 @@ class Catalogue:
         """Return a line about each item, and how many of them are not read yet.
 
         Args:
-            seconds: after so long those that are not known are left for the next call.
+            seconds: of reading, after which the others are left for the next call.
         """
         with self._lock:
             self._look()
-            end, known = time.monotonic() + seconds, {}
+            known = {}
             for key, item in self.items.items():
                 stamp = item.stamp
-                if self._known.get(key, (None, None))[0] != stamp and time.monotonic() < end:
+                # To look at those that are known takes its own time: each call reads on, however many there are.
+                if self._known.get(key, (None, None))[0] != stamp and seconds > 0:
+                    start = time.monotonic()
                     self._known[key] = stamp, describe(item)
+                    seconds -= time.monotonic() - start
                 if key in self._known:
                     known[key] = self._known[key][1]
             return list(filter(None, known.values())), len(self.items) - len(known)
