@@ -158,6 +158,9 @@ def test_without_several_seeds_only_the_problems_of_these_runs_are_told_of(study
     rows = outcome_rows(study.model_copy(update={"differences": (alone,)}))
     over = "400 problems of these runs alone"
     assert rows.rows[0][1:] == (Estimate(mean=0.1, low=0.07, high=0.13), 2e-5, over, "higher")
+    untested = alone.model_copy(update={"over_problems": None, "p_problems": None, "p_problems_adjusted": None})
+    page = study_page(study.model_copy(update={"differences": (untested,)}), options=ReportConfig())
+    assert page.verdicts[1].text == "Over 1 seed, without a test."
 
 
 def test_a_run_with_a_page_is_linked_and_hostile_names_stay_text(study, tmp_path: Path):

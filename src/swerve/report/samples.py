@@ -100,7 +100,7 @@ def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Itera
             for name, each in row.differences.items()
             if (p := each.p_adjusted) is not None and p <= 1 - comparison.confidence and each.estimate.excludes(0)
         ]
-        title = f"`{row.model}` differs from `{comparison.baseline}` in {counted(len(shown), 'measure')}"
+        title = f"`{row.model}` is shown to differ from `{comparison.baseline}` in {counted(len(shown), 'measure')}"
         yield Verdict(title=title, text=f"{sentence_case('; '.join(shown)) or 'No difference is shown'}.")
 
 

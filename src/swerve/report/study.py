@@ -181,7 +181,7 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
     text = f"The line is no difference, a band what is too small to matter. {100 * study.confidence:g}% intervals."
     yield Verdict(title=outcomes.title, text=text, rows=outcomes)
     for name, value, p, over, words in outcomes.rows:
-        text = f"Over {over}, {p_words(p if isinstance(p, float) else None)}."
+        text = f"Over {over}, {p_words(p)}." if isinstance(p, float) else f"Over {over}, without a test."
         yield Verdict(title=f"`{name}`, {changed(measure, value)}: {words}", text=text)
 
     # Every other measure, what was expected, and what the seeds suffice for.
