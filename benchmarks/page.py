@@ -357,7 +357,8 @@ def measured(browser: Any, path: Path, repeats: int) -> dict[str, Any]:
     result["first_view"], result["loaded"] = (median(times) for times in zip(*views, strict=True))
     with opened(browser, path) as page:
         result["calibration"] = median([page.evaluate(_CALIBRATION) for _ in range(repeats)])
-        result["opening"] = median([page.evaluate(_OPENING, number) for number in range(2, 2 + repeats)])
+        last = page.evaluate("pageData.rollouts.rollouts.length") - 1
+        result["opening"] = median([page.evaluate(_OPENING, 1 + place % last) for place in range(repeats)])
         page.evaluate(_OPENING, 0)
         last = int(page.locator("#panel input[type=range]").get_attribute("max"))
         for name, script in (("slider", _SLIDER), ("hover", _HOVER)):

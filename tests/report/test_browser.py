@@ -138,6 +138,9 @@ def test_the_slider_repaints_both_readers_and_makes_nothing_anew(opened: Opened,
     assert slider.get_attribute("aria-valuetext") == "rl-10"
     opened.page.keyboard.press("End")
     assert [opened.colour(*place) for place in places] == late
+    opened.page.locator("#hero .bars button").nth(2).click()
+    assert slider.get_attribute("aria-valuetext") == "rl-20"
+    assert opened.page.locator("#panel .bars .on").get_attribute("aria-label") == "rl-20"
     assert opened.page.evaluate("() => [...document.querySelectorAll('.k, .top')].every((e) => e.kept)")
 
 
@@ -166,6 +169,16 @@ def test_every_key_that_the_page_names(opened: Opened, index: Any) -> None:
     assert opened.text("#hero .now").startswith("rl-70")
     press("]")
     assert opened.text("#hero .now").startswith("rl-80")
+
+    # Spike by spike through the text, and from its end to its start again.
+    spikes = opened.page.evaluate("rollouts.hero.spikes()")
+    assert spikes[0] == spike
+    visited = []
+    for _ in spikes:
+        press("n")
+        visited.append(opened.pinned("hero"))
+    assert (sorted(visited), visited[-1]) == (sorted(spikes), spike)
+    assert f", spike 1 of {len(spikes)} from the highest" in opened.page.evaluate(f"rollouts.hero.numbers({spike})")
 
     # Up and down move by lines, each of thirteen tokens: `4 + 6 + 0 = 1 0 write 0 carry 1 ;`.
     opened.token(1, "hero").click()
@@ -475,7 +488,10 @@ LUMINANCE = """(theme) => {
 def test_text_can_be_read_on_every_shade_of_both_themes(opened: Opened) -> None:
     for theme in ("light", "dark"):
         assert min(opened.page.evaluate(LUMINANCE, theme)) >= 4.5
-    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 20, 19)"
+    for background, offered in (("rgb(21, 20, 19)", "Dark"), ("rgb(255, 254, 252)", "Light")):
+        assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == background
+        opened.page.locator("#theme").click()
+        assert opened.text("#theme") == offered
 
 
 OVERFLOWING = """() => {

@@ -295,7 +295,7 @@ def test_answers_have_strict_headers_and_no_body_for_head(client: Client) -> Non
     assert policy.replace("&#39;", "'").startswith("default-src 'none'; script-src 'sha256-")
 
 
-def test_names_and_samples_stay_text(client: Client, tmp_path: Path) -> None:
+def test_names_stay_text(client: Client, tmp_path: Path) -> None:
     for page in (client.ask(), client.open("a <b>run</b>", "live")):
         assert "<b>run" not in page.text
     run = training_run(tmp_path / "x")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.report import rollouts
+from tests.artifacts.test_samples import EASY, RIGHT, _sample
 from tests.report.synthetic_run import write_synthetic_run
 from tests.view.test_view import Client, serve, step, training_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+HOSTILE = "</pre><img src=x onerror=alert(1)><script>alert(1)</script>"
 
 
 @pytest.fixture
@@ -62,16 +67,36 @@ def test_the_list_is_sorted_searched_and_follows_the_folder(page: Any, client: C
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+def test_a_page_says_that_its_server_has_ended(page: Any) -> None:
+    assert not page.is_visible("#away")
+    page.route("**/list.json", lambda route: route.abort())
+    page.wait_for_selector("#away:not([hidden])", timeout=60_000)
+    assert len(names(page)) == 3
+    page.unroute("**/list.json")
+    page.wait_for_selector("#away", state="hidden", timeout=60_000)
+    assert all("net::ERR_FAILED" in complaint for complaint in page.complaints)
+    page.complaints.clear()
+
+
 def test_a_run_in_training_is_drawn_again_and_its_end_is_told(page: Any, client: Client) -> None:
     run = RunDirectory(client.server.catalogue.folder / "now-9")
     with run.lock():
         page.goto(f"{client.server.url}{client.entries()['now-9']['key']}/live")
         page.wait_for_selector("text=steps 9/3")
         (first,) = (plot.get_attribute("d") for plot in page.query_selector_all(".plot .line"))
+        sample = replace(_sample(EASY, 0, RIGHT), text=HOSTILE)
+        write_responses(run.rollouts_path(10), [sample], ROLLOUTS_SCHEMA, table="rollouts")
         step(run, 10, reward=0.125)
         page.wait_for_selector("text=steps 10/3", timeout=60_000)
         (second,) = (plot.get_attribute("d") for plot in page.query_selector_all(".plot .line"))
         assert second != first
+        (shown,) = page.query_selector_all("#samples article")
+        assert (shown.get_attribute("class"), shown.inner_text().split("\n")[0]) == (
+            "right",
+            "math-1 right, reward 1.000",
+        )
+        assert shown.query_selector("pre").text_content() == HOSTILE
+        assert page.query_selector("#samples :is(img, script)") is None
     page.wait_for_selector("h1:text-is('now-9: killed')", timeout=60_000)
 
 
