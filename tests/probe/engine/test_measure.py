@@ -223,6 +223,13 @@ def test_no_more_than_the_needed_heads_and_states_are_kept(monkeypatch: pytest.M
     assert kept == [("ref", ["ref"], 1), ("base", ["ref"], 1), ("b", ["b", "ref"], 2), ("c", [], 0)]
 
 
+def test_checkpoints_without_an_update_between_them_share_their_states(tmp_path: Path) -> None:
+    same = {"ref": MODELS["ref"], "b": MODELS["b"], "twin": MODELS["b"], "c": MODELS["c"]}
+    pairs = [("b", "ref"), ("twin", "ref"), ("twin", "b"), ("c", "ref"), ("c", "twin")]
+    assert_identical(run(sources(same), pairs), run(sources(same), pairs, store=tmp_path))
+    assert not list(tmp_path.glob("states-*"))
+
+
 def test_models_in_no_pair_are_left_alone() -> None:
     found = sources()
     measured = run(found, [("b", "ref")])

@@ -193,8 +193,11 @@ class _Engine:
                 own, ref = (hidden if name == label else self._states(name, unit) for name in job.labels)
                 self._run_job(job, unit, (own, ref), loaded.model.device.type)
         for other in {label, *(name for job in ready for name in job.labels)}:
-            if not self._keep and not self._open_jobs(other, unit):
-                self.units.drop("states", [self.plan.state_keys[other], unit])
+            # Checkpoints of the same weights, with no update between them, share their hidden states.
+            key = self.plan.state_keys[other]
+            sharing = (name for name in self.plan.order if self.plan.state_keys[name] == key)
+            if not self._keep and not any(self._open_jobs(name, unit) for name in sharing):
+                self.units.drop("states", [key, unit])
 
     @property
     def _keep(self) -> bool:
