@@ -93,8 +93,10 @@ def _odd(values: list[Any]) -> list[Any]:
         ("topk", "position", lambda values: _first(values, 999), "a row is of a token that sequences.parquet lacks"),
         ("topk", "checkpoint", lambda values: _first(values, "rl-9"), "it has another model than tokens.parquet"),
         ("topk", "token_ids", _odd, "its lists differ in length"),
+        ("topk", "token_ids", lambda values: [[-1, *ids[1:]] for ids in values], "a token has an id below 0"),
         ("spikes", "sequence_id", lambda values: _first(values, 999), "a row is of a token that sequences.parquet"),
         ("interventions", "arm", lambda values: _first(values, None), "a row lacks a value"),
+        ("interventions", "num_continuations", lambda values: _first(values, 0), "a forced token has no continuation"),
     ],
 )
 def test_a_table_that_does_not_fit_the_others_is_named(

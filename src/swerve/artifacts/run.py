@@ -241,8 +241,8 @@ class RunDirectory:
 
     def set_status(self, status: str, *, seconds: float = 0.0) -> None:
         """Record `created`, `training`, `interrupted`, `failed` or `trained`, and `seconds` more of training."""
-        record = self._read_record()
-        self.write_provenance({**record, "status": status, "seconds": round(record.get("seconds", 0.0) + seconds, 1)})
+        seconds += self._read_record().get("seconds", 0.0)
+        self.write_provenance({"status": status, "seconds": round(seconds, 1)})
 
     @property
     def status(self) -> str | None:

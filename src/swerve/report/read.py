@@ -297,6 +297,10 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
     lists = [tables.topk[name] for name in ("token_ids", "tokens", "probs")]
     if len({length for each in lists for length in pc.list_value_length(each).unique().to_pylist()}) > 1:
         yield "topk", "its lists differ in length"
+    if pc.any(pc.less(pc.list_flatten(lists[0]), 0)).as_py():
+        yield "topk", "a token has an id below 0"
+    if pc.any(pc.less(tables.interventions["num_continuations"], 1)).as_py():
+        yield "interventions", "a forced token has no continuation"
 
 
 def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list[Response]:

@@ -171,7 +171,7 @@ def _swap_rows(summary: ProbeSummary, swaps: Sequence[Mapping[str, Any]]) -> Row
     rows = {}
     for swap in swaps:
         arm, num, right = _ARMS[swap["arm"]].format(final=summary.final), swap["num"], swap["successes"]
-        rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / max(1, num), num)
+        rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / num, num)
     by_final = any(swap["policy"] == "checkpoint" for swap in swaps)
     column = f"right when {summary.final if by_final else summary.reference} continues"
     return Rows(
