@@ -115,7 +115,8 @@ def test_few_tokens_that_recover_nothing_are_said_so(inputs_of: Any) -> None:
 
 
 def test_a_place_that_entropy_finds_too_is_said_so(inputs_of: Any) -> None:
-    (title,) = (title for title in titles(inputs_of()) if "first wrong token" in title)
+    ((title, text),) = ((one.title, one.text) for one in verdicts(inputs_of()) if "first wrong token" in one.title)
+    assert "Noise" not in text  # it was not measured
     assert title == (
         "In 90.0% of 200 rollouts `rl-80` changed the first wrong token most: not shown to be more than the "
         "reference's entropy."

@@ -156,12 +156,14 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     if not claim.stands:
         others = [NULL_NAMES[null.null] for null in claim.nulls if null.side != 1]
         verdict = f"not shown to be more than {listed(others)}"
-    mean = summary.final_divergence
-    size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
+    text = f"By {name}: {claim_words(claim)}; paired over problems."
+    if any(null.null == "noise" for null in claim.nulls):
+        mean = summary.final_divergence
+        size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
+        text += f" Noise is the reference with random changes of its weights that move it as far{size}."
     yield Verdict(
         title=f"{where}: {verdict}.",
-        text=f"By {name}: {claim_words(claim)}; paired over problems. Noise is the reference with random changes of "
-        f"its weights that move it as far{size}.",
+        text=text,
         rows=claim_rows(claim, summary).kept,
     )
 
