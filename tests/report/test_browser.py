@@ -221,7 +221,10 @@ def test_the_list_is_sorted_by_click_and_by_keyboard(opened: Opened, index: Any)
     assert sorted_by() == [("Repair", "descending")]
     shown = [text.split(" → ") for text in column("repair")]
     assert [int(cell[1]) - int(cell[0]) for cell in shown if len(cell) == 2] == sorted(gains, reverse=True)
-    assert column("repair")[-2:] == ["", ""]  # what was not tested comes last
+    assert column("repair")[-2:] == ["", ""]  # what was not tested comes last, in both directions
+    opened.page.locator("#list th", has_text="Repair").locator("button").click()
+    assert sorted_by() == [("Repair", "ascending")]
+    assert column("repair")[-2:] == ["", ""]
 
     peaks = sorted(entry["peak"] for entry in index["rollouts"])
     opened.page.locator("#list th", has_text="Peak").locator("button").click()
@@ -567,6 +570,10 @@ def test_a_phone_has_the_rollout_in_a_sheet_from_below(browser: Any, report: Pat
     phone.token(6).click()
     assert phone.pinned() == 6
     phone.page.locator("#close").click()
+    assert not phone.page.locator("#dock").is_visible()
+    phone.page.locator("#rows tr").nth(2).click()
+    assert phone.page.locator("#dock").is_visible()
+    phone.page.keyboard.press("Escape")
     assert not phone.page.locator("#dock").is_visible()
     phone.close(report.as_uri())
 
