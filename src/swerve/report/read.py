@@ -270,8 +270,8 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
     """Yield what does not fit together, the name of its table first."""
     # Rollouts are numbered by their rows, and each of their tokens has a place in the text.
     sequences = tables.sequences
-    needed = ("population", "label", "text", "completion_ids", "token_starts", "token_ends")
-    lengths, *others = (pc.list_value_length(sequences[name]) for name in needed[3:])
+    needed = ("problem_id", "population", "label", "text", "completion_ids", "token_starts", "token_ends")
+    lengths, *others = (pc.list_value_length(sequences[name]) for name in needed[-3:])
     is_numbered = sequences["sequence_id"].to_pylist() == [*range(len(sequences))]
     is_whole = not any(sequences[name].null_count for name in (*needed, "wrong_positions", "wrong_expected"))
     if not is_numbered or not is_whole or any(other != lengths for other in others):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -170,7 +171,7 @@ def _swap_rows(summary: ProbeSummary, swaps: Sequence[Mapping[str, Any]]) -> Row
     """Return how often the answer is right after each forced token."""
     rows = {}
     for swap in swaps:
-        arm, num, right = _ARMS[swap["arm"]].format(final=summary.final), swap["num"], swap["successes"]
+        arm, num, right = named(_ARMS, swap["arm"]).format(final=summary.final), swap["num"], swap["successes"]
         rows[swap["arm"]] = (f'{arm} "{swap["token"]}": {right} of {num}', right / num, num)
     by_final = any(swap["policy"] == "checkpoint" for swap in swaps)
     column = f"right when {summary.final if by_final else summary.reference} continues"
@@ -206,10 +207,14 @@ def _text_cells(study: CaseStudy, width: float) -> list[tuple[int, int, int, str
 
 
 def _scale(values: Iterable[float]) -> PowerNorm:
-    """Return how deep shades are: by the square root, as in the reader, so that low ones can be distinguished."""
+    """Return how deep shades are: by the square root, as in the reader, so that low ones can be distinguished.
+
+    >>> _scale([math.nan, 2.0, math.inf]).vmax
+    2.0
+    """
     from matplotlib.colors import PowerNorm
 
-    return PowerNorm(0.5, vmin=0.0, vmax=max(values) or 1.0, clip=True)
+    return PowerNorm(0.5, vmin=0.0, vmax=max(filter(math.isfinite, values), default=0.0) or 1.0, clip=True)
 
 
 def _draw_text(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
@@ -272,7 +277,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     start = max(0, min(study.spike - num // 2, len(study.tokens) - num))
     shown = range(len(study.tokens))[start : start + num]
     values = [[row.get(at, 0.0) for at in shown] for row in study.heights.values()]
-    norm = _scale(map(max, values))
+    norm = _scale(value for row in values for value in row)
     image = axes.imshow(values, aspect="auto", cmap=colour_map(), norm=norm, interpolation="nearest")
 
     # The spike is framed; tokens stand below their columns.
