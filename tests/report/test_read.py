@@ -112,6 +112,19 @@ def test_a_table_that_does_not_fit_the_others_is_named(
         read_inputs(probed)
 
 
+def test_a_probe_that_compared_no_rollout_is_whole(probed: RunDirectory) -> None:
+    summary = probed.probe_path / "summary.json"
+    digests = {}
+    for name in ("tokens", "topk", "spikes", "interventions"):
+        path = probed.probe_path / f"{name}.parquet"
+        write_table(path, pq.read_schema(path).empty_table(), pq.read_schema(path))
+        digests[path.name] = sha256_file(path)
+    write_sealed(summary, {**read_sealed(summary), "tables": {**read_sealed(summary)["tables"], **digests}})
+    inputs = read_inputs(probed)
+    assert inputs.tables is not None
+    assert len(inputs.tables.sequences) > 0
+
+
 @pytest.mark.parametrize("name", ["topk", "spikes", "interventions"])
 def test_a_table_that_the_summary_does_not_list_is_named_where_it_is_missing(probed: RunDirectory, name: str) -> None:
     path, summary = probed.probe_path / f"{name}.parquet", probed.probe_path / "summary.json"

@@ -290,7 +290,7 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
 
     # Lists of likeliest tokens are of the models that are compared, and of one length.
     compared = tables.tokens["checkpoint"].filter(pc.equal(tables.tokens["reference"], reference)).unique()
-    if len(sequences) and not compared:
+    if len(tables.tokens) and not compared:
         yield "tokens", f"it compares nothing with {reference}"
     if not {*tables.topk["checkpoint"].unique().to_pylist()} <= {reference, *compared.to_pylist()}:
         yield "topk", "it has another model than tokens.parquet"
