@@ -58,12 +58,12 @@ class Payload:
 
 
 def rollout_payload(inputs: ReportInputs) -> Payload | None:
-    """Return what the page needs of the rollouts, or None where the probe has not run.
+    """Return what the page needs of the rollouts, or None where no probe has compared any.
 
     The headline population comes first. Divergences are those from the summary's reference, spikes those of its method.
     """
     summary, tables = inputs.summary, inputs.tables
-    if summary is None or tables is None or tables.sequences.num_rows == 0:
+    if summary is None or tables is None or tables.tokens.num_rows == 0:
         return None
     # The first rollouts are in the page, as many as it may hold.
     rollouts = Rollouts(summary, tables, inputs.final_completions)
