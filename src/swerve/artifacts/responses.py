@@ -57,9 +57,11 @@ COLUMNS: Columns = {
     "problem_details": (_TEXT, "JSON object: alternatives, solution, prefix, begun, grader, grading, metadata"),
     "prompt": (_TEXT, "the text as the model read it, chat template filled in"),
     "prompt_ids": (_IDS, "token ids the model was given; null: not tokenised"),
-    "completion_ids": (_IDS, "token ids it sampled, end of sequence included; null: not tokenised, or empty"),
-    "logprobs": (_FLOATS, "of each sampled token at the temperature sampled at (greedy: at 1), nats"),
+    "completion_ids": (_IDS, "token ids after the prompt, end of sequence included; null: not tokenised, or empty"),
+    "sampled": (pa.list_(_BOOL), "per token after the prompt, whether the model sampled it; null: it sampled all"),
+    "logprobs": (_FLOATS, "of each token at the temperature sampled at (greedy: at 1), nats; null: not sampled"),
     "text": (_TEXT, "the completion without special tokens, or as it was written; null: only ids are known"),
+    "turns": (_TEXT, "JSON list of the messages after the prompt, tools' answers too; null: one text is all"),
     "token_starts": (_IDS, "character offset in `text`, per token"),
     "token_ends": (_IDS, "where the token ends; equal to its start: no text"),
     "boundary": (_TEXT, "`joint` or `split`, how text became ids; null: ids were given, or there are none"),
@@ -95,7 +97,7 @@ def response_schema(*names: str) -> pa.Schema:
 
 _PROBLEM = ("problem_id", "family", "kind", "question", "gold", "messages", "difficulty", "problem_details")
 _VERDICT = ("reward", "correct", "parts", "status", "answered", "extracted", "detail")
-_TOKENS = ("prompt_ids", "completion_ids", "text", "token_starts", "token_ends")
+_TOKENS = ("prompt_ids", "completion_ids", "sampled", "text", "turns", "token_starts", "token_ends")
 _SIGNAL = ("advantages", "kl", "clipped")
 ROLLOUTS_SCHEMA = response_schema(
     *("group", "sample", "problem_id", "step", "version", "prompt_ids", "completion_ids", "logprobs", "text"),
@@ -113,7 +115,7 @@ SAMPLES_SCHEMA = response_schema(
 )
 """Of the files that `swerve sample` writes."""
 RESPONSES_SCHEMA = response_schema(
-    *(*_PROBLEM, "sample", "label", "step", "population", "prompt", *_TOKENS, "boundary"),
+    *(*_PROBLEM, "sample", "label", "step", "population", "prompt", *_TOKENS, "logprobs", "boundary"),
     *(*_VERDICT, "finish_reason", "temperature", "place", "extra"),
 )
 """Of what `swerve data import` and `select` write."""
@@ -146,9 +148,16 @@ class Response:
     """The text exactly as the model read it, chat template included where there was one."""
     prompt_ids: Ids = ()
     completion_ids: Ids = ()
-    """The ids as they were sampled, end of sequence included."""
-    logprobs: tuple[float, ...] = ()
-    """Of each completion token at the temperature sampled at (greedy: at 1), nats."""
+    """The ids after the prompt as they were sampled, end of sequence included; of several turns also what the model
+    did not sample, up to its last token."""
+    sampled: tuple[bool, ...] = ()
+    """Of each completion token, whether the model sampled it; empty: it sampled all."""
+    turns: tuple[Mapping[str, Any], ...] = ()
+    """The messages after the prompt where they are more than one text: `{role, content}`, with `tool_calls`
+    (`{id, name, arguments}`), `tool_call_id`, `name` and `reasoning_content` where there are some. `text` has what the
+    model wrote in all of them, an empty line between two messages."""
+    logprobs: tuple[float | None, ...] = ()
+    """Of each completion token at the temperature sampled at (greedy: at 1), nats; None where it was not sampled."""
     spans: Spans = ()
     """Character offsets of each completion token in `text`; an empty span for special tokens."""
     boundary: str | None = None
@@ -215,8 +224,9 @@ class Response:
         """
         judged: Any = {name: getattr(self, name) for name in _OF_REWARD}
         ended: Any = self.finish_reason
+        logprobs: Any = self.logprobs
         return Rollout(
-            completion=Completion(token_ids=self.completion_ids, logprobs=self.logprobs, finish_reason=ended),
+            completion=Completion(token_ids=self.completion_ids, logprobs=logprobs, finish_reason=ended),
             text=self.text or "",
             reward=Reward(value=self.reward, **judged),
             version=self.version or 0,
@@ -266,7 +276,8 @@ class Response:
         return self.prompt, self.problem.messages, self.problem.question
 
 
-_PLAIN = [one.name for one in fields(Response) if one.name in SCHEMA.names and one.name not in ("parts", "extra")]
+_JSON = ("parts", "turns", "extra")
+_PLAIN = [one.name for one in fields(Response) if one.name in SCHEMA.names and one.name not in _JSON]
 """Fields that have a column of their name and type."""
 _OF_PROBLEM = {"id": "problem_id", "family": "family", "kind": "kind", "question": "question", "answer": "gold"}
 """Field of a problem -> its column; `messages` and `difficulty` have one of their name, the rest is in one together."""
@@ -292,6 +303,7 @@ def response_row(response: Response) -> dict[str, Any]:
         "messages": _json(own["messages"]),
         "problem_details": _json(details),
         "parts": _json(dict(response.parts)),
+        "turns": _json([dict(turn) for turn in response.turns]),
         "extra": _json(dict(response.extra)),
         "token_starts": [start for start, _ in response.spans] or None,
         "token_ends": [end for _, end in response.spans] or None,
@@ -317,10 +329,11 @@ def response_from_row(row: Mapping[str, Any], **known: Any) -> Response:
     """
     # What is null has the default of its field.
     values = {name: row[name] for name in _PLAIN if row.get(name) is not None}
-    for name in values.keys() & {"prompt_ids", "completion_ids", "logprobs", *_SIGNAL}:
+    for name in values.keys() & {"prompt_ids", "completion_ids", "sampled", "logprobs", *_SIGNAL}:
         values[name] = tuple(values[name])
     for name in ("parts", "extra"):
         values[name] = from_json(row, name, dict) or {}
+    values["turns"] = tuple(from_json(row, "turns", list) or ())
     # Pairs of columns are spans, and wrong positions with what is expected there.
     starts, ends = row.get("token_starts"), row.get("token_ends")
     if starts is not None and ends is not None:

@@ -205,7 +205,7 @@ def _check_sample(sample: Response) -> None:
         _check(getattr(sample, name) in allowed, f"{name} is {getattr(sample, name)!r:.40}")
     _check(bool(sample.prompt_ids and sample.completion_ids), "prompt_ids and completion_ids need a token each")
     _check(min(*sample.prompt_ids, *sample.completion_ids) >= 0, "a token id is below 0")
-    are_logs = all(-math.inf < value <= _ROUNDING for value in sample.logprobs)
+    are_logs = all(value is not None and -math.inf < value <= _ROUNDING for value in sample.logprobs)
     _check(are_logs, "a log-probability is above 0 or not finite")
     are_finite = 0 <= (sample.temperature or 0.0) < math.inf and math.isfinite(sample.reward or 0.0)
     _check(are_finite, "temperature or reward is not finite")

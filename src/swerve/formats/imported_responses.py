@@ -44,7 +44,7 @@ _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set"
 """Columns of a table of responses that have another name than what is read."""
 _TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy"))
 """Columns that are read; the others are of tokens and measurements."""
-_JSON_COLUMNS = ("messages", "parts", "extra", "problem_details")
+_JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
 
 
 def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, dialect: str = "auto") -> list[Response]:
@@ -112,7 +112,7 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     columns = {name: value for name, value in record.values.items() if name in _TABLE_COLUMNS}
     columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
     if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
-        columns |= dict.fromkeys(("completion_ids", "prompt_ids", "token_starts", "token_ends"))
+        columns |= dict.fromkeys(("completion_ids", "prompt_ids", "sampled", "token_starts", "token_ends"))
     try:
         # Arrow checks the types; what stands in a column as JSON may also come as an object.
         typed = response_schema(*(name for name in columns if name not in _JSON_COLUMNS))
