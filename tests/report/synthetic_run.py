@@ -201,6 +201,8 @@ def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
         "gold": trace.gold,
         "prompt_ids": [_ID[word] for word in [*str(a), "+", *str(b), "="]],
         "completion_ids": [_ID[word] for word in trace.words],
+        "sampled": None,
+        "turns": None,
         "text": trace.text,
         "token_starts": starts,
         "token_ends": ends,
