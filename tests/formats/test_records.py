@@ -147,19 +147,44 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
         read_records(tmp_path / "folder.json")
 
 
-@pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.parquet"])
+@pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.jsonl.gz", "r.csv.gz", "r.parquet"])
 def test_large_files_are_refused_by_their_content(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_BYTES", 1000)
     path = tmp_path / name
-    rows = [{"a": "x" * 2000}]
+    rows = [{"a": "x" * 900}] * 1000
     if name == "r.parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, compression="none")
-    else:
+        pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    elif "json." in name or name == "r.json":
         put(path, json.dumps(rows))
-    if name == "r.json.gz":
-        assert path.stat().st_size < 1000
+    else:
+        put(path, "a\n" + f"{'x' * 900}\n" * 1000 if "csv" in name else f"{json.dumps(rows[0])}\n" * 1000)
+    if name != "r.json":
+        assert path.stat().st_size < 9000
     with pytest.raises(ArtifactError, match="GiB, the most that is read at once; give it in parts"):
         read_records(path)
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.csv"])
+def test_what_is_read_line_by_line_may_be_of_any_size_but_no_line(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(records, "MAX_BYTES", 1000)
+    monkeypatch.setattr(records, "MAX_LINE", 100)
+    line = '{"a": "xx"}' if name == "r.jsonl" else "1"
+    head = "" if name == "r.jsonl" else "a\n"
+    path = put(tmp_path / name, head + f"{line}\n" * 500)
+    assert len(read_records(path)) == 500
+    with pytest.raises(ArtifactError, match=r"line 2 is longer than 9.54e-05 MiB; a line holds one record"):
+        read_records(put(path, f"{line}\n{' ' * 101}{line}"))
+
+
+def test_an_open_quote_of_csv_does_not_read_the_whole_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_LINE", 1000)
+    path = put(tmp_path / "r.csv", 'a,b\n"1,2\n' + "3,4\n" * 1000)
+    with pytest.raises(ArtifactError, match=r"line 2 is not CSV: field larger than field limit \(1000\)"):
+        read_records(path)
+    assert [dict(one.values) for one in read_records(put(path, "a,b\r1,2\r3,4\r"))] == [
+        {"a": "1", "b": "2"},
+        {"a": "3", "b": "4"},
+    ]
 
 
 _JSON = st.recursive(

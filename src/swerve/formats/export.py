@@ -22,15 +22,13 @@ import pyarrow.parquet as pq
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.parquet_check import check_parquet
-from swerve.formats.records import MAX_BYTES, is_plain, plain
+from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
 from swerve.version import __version__
 
 ExportFormat = Literal["jsonl", "csv", "hf"]
 
 _MADE_BY = "swerve data export"
 _ROWS_AT_ONCE = 4096
-_EXPANSION = 100
-"""How many times its size a table may hold, where that is more than what any file may."""
 _ENDINGS: dict[str, ExportFormat] = {".jsonl": "jsonl", ".csv": "csv", "": "hf"}
 _IGNORED_BEFORE = r"[\s\x00-\x20\x7f-\xa0\"'\u200b-\u200f\u2060\ufeff]*"
 # The full-width forms are formulas too in spreadsheets of some languages.
@@ -137,7 +135,7 @@ def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
     first: list[tuple[str, pa.DataType]] | None = None
     for file in files:
-        check_parquet(file, limit=max(MAX_BYTES, _EXPANSION * file.stat().st_size))
+        check_parquet(file, limit=max(MAX_BYTES, UNPACKED * file.stat().st_size))
         schema = pq.read_schema(file)
         kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
         columns = list(zip(schema.names, kinds, strict=True))

@@ -5,9 +5,10 @@ Nothing is computed and nothing is made up: what a record does not have is None.
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from swerve.artifacts.responses import (
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
-from swerve.formats.records import Record, read_records
+from swerve.formats.records import Record, iter_records
 from swerve.formats.typed_fields import Fields
 
 _NUM_NAMED = 5
@@ -59,30 +60,48 @@ def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, diale
         ArtifactError: the file is missing or damaged, a field is missing or of the wrong type; the message says where.
         ConfigError: there is no such layout.
     """
-    return responses_of(path, read_records(path), fields=fields, dialect=dialect)
+    return list(responses_of(path, iter_records(path), fields=fields, dialect=dialect))
 
 
 def responses_of(
     path: Path,
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     fields: Mapping[str, str] | None = None,
     dialect: str = "auto",
     without: list[str] | None = None,
-) -> list[Response]:
-    """Return the responses of records that were read from `path`; see `read_responses`.
+) -> Iterator[Response]:
+    """Yield the responses of records that were read from `path`, one record at a time; see `read_responses`.
 
     Records without a response are an error, unless there is a list `without` for their places.
     """
     given = fields or {}
-    for name, key in given.items():
-        present = sorted({key for record in records for key in record.values})
-        if key not in present:
-            raise ArtifactError(
-                f"{path} has no field '{key}' (--field {name}={key}){nearest(key, present)}; "
-                f"it has {', '.join(present[:12])}"
-            )
+    read = _with_fields(path, records, given)
+    try:
+        yield from _read_as(path, read, given, dialect, without)
+    except ArtifactError:
+        deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
+        raise
 
+
+def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]) -> Iterator[Record]:
+    """Yield records; raise ArtifactError after the last if none has a field that the caller named."""
+    lacking, present = dict(given), set[str]()
+    for record in records:
+        if lacking:
+            present.update(record.values)
+            lacking = {name: key for name, key in lacking.items() if key not in record.values}
+        yield record
+    for name, key in lacking.items():
+        known = sorted(present)
+        raise ArtifactError(
+            f"{path} has no field '{key}' (--field {name}={key}){nearest(key, known)}; it has {', '.join(known[:12])}"
+        )
+
+
+def _read_as(
+    path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, without: list[str] | None
+) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
     names = list(dict.fromkeys(layout.name for layout in LAYOUTS))
     if dialect not in ("auto", *names):
@@ -90,11 +109,13 @@ def responses_of(
             f"--format '{dialect}' is not a known layout{nearest(dialect, ['auto', *names])}; use "
             f"{', '.join(['auto', *names])}"
         )
-    layout = detect(records[0].values, None if dialect == "auto" else dialect)
+    first = next(records)
+    records = itertools.chain([first], records)
+    layout = detect(first.values, None if dialect == "auto" else dialect)
     if layout is TABLE:
-        return [_of_table(record, given) for record in records]
+        yield from (_of_table(record, given) for record in records)
+        return
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    responses: list[Response] = []
     for record in records:
         try:
             own = [_response(entry, is_csv=is_csv) for entry in layout.responses(record, path, given)]
@@ -103,8 +124,7 @@ def responses_of(
                 raise
             without.append(record.place)
         else:
-            responses += [replace(response, dialect=layout.name) for response in own]
-    return responses
+            yield from (replace(response, dialect=layout.name) for response in own)
 
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:
@@ -265,7 +285,7 @@ def check_prompts(path: Path, responses: Sequence[Response]) -> None:
             raise ArtifactError(f"{response.place}: the id {name!r} occurs with two different prompts in {path}")
 
 
-def numbered(responses: Sequence[Response]) -> list[Response]:
+def numbered(responses: Iterable[Response]) -> list[Response]:
     """Return the responses; one without a number gets its place among those of its problem, checkpoint and step."""
     counts: Counter[tuple[Any, ...]] = Counter()
     found = []

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from swerve.errors import ArtifactError
 
 ROWS_AT_ONCE = 4096
-_MARGIN_BYTES = 2**29
-"""What reading takes beside the values that are held."""
+_BYTES_AT_ONCE, _BUFFER_BYTES = 2**26, 2**20
+_HELD_BYTES = 2**31 + 2**29
+"""Most memory that the process takes: for one batch of values and what reading it takes beside them."""
 
 
 def check_parquet(path: Path, *, limit: int, per_value: int = 0) -> int:
@@ -62,7 +63,7 @@ def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    most = pages * resource.getpagesize() + limit + _MARGIN_BYTES
+    most = pages * resource.getpagesize() + _HELD_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
         answer: dict[str, int | str] = {"size": _size(path, limit, per_value)}
@@ -75,7 +76,7 @@ def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
 
 def _size(path: Path, limit: int, per_value: int) -> int:
     """Return the bytes of all values, or more than the limit as soon as that is known."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
         described = file.metadata
         groups = [described.row_group(index) for index in range(described.num_row_groups)]
         size: int = per_value * sum(
@@ -83,7 +84,9 @@ def _size(path: Path, limit: int, per_value: int) -> int:
         )
         if size > limit:
             return size
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+        described_bytes = sum(group.total_byte_size for group in groups)
+        rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * described.num_rows // max(1, described_bytes))
+        for batch in file.iter_batches(batch_size=max(1, rows), use_threads=False):
             batch.validate(full=True)
             size += batch.nbytes
             if size > limit:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,16 +31,20 @@ if TYPE_CHECKING:
 FORMATS = ".json, .jsonl, .csv (each also with .gz) or .parquet"
 """The endings that are read."""
 MAX_BYTES = 2**31
-"""Largest content of a file, after decompression, in bytes: it is held in memory."""
+"""Most bytes of content that are held at once: a whole JSON file, after decompression."""
+MAX_LINE = 2**28
+"""Longest line of JSONL and longest row of CSV, bytes."""
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects in a record."""
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 4096, 2**26
-"""Of a Parquet file, and how often memory is looked at."""
+_ROWS_AT_ONCE, _BYTES_AT_ONCE, _BUFFER_BYTES = 4096, 2**24, 2**20
+"""Of a Parquet file: rows, their values, and compressed pages of a column. Also how often memory is looked at."""
 _EXPANSION = 10
 """How many times its size a file's records may take in memory, where that is more than `MAX_BYTES`."""
+UNPACKED = 100
+"""How many times its size a compressed file may hold, where that is more than `MAX_BYTES`."""
 _PYTHON_BYTES = 32
 """Bytes of a value of Python beside those of the value itself, about."""
 
@@ -62,8 +67,8 @@ def read_records(path: Path) -> list[Record]:
 def iter_records(path: Path) -> Iterator[Record]:
     """Yield the records of a file, in its order; the ending says the format (`FORMATS`).
 
-    Of JSONL one line is held at a time, of Parquet some rows. A file whose records take more memory than 2 GiB and many
-    times its size, held or dropped, is refused.
+    Of JSONL and CSV one line is held at a time, of Parquet some rows; a JSON file is held whole. Where the records that
+    the caller keeps take more memory than 2 GiB and many times the file's size, it is refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
     field `id`.
@@ -126,9 +131,8 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
-    text = _read_text(path)
-    before = csv.field_size_limit(max(len(text), 1))  # a cell may be as long as the file
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    before = csv.field_size_limit(MAX_LINE)  # also where a quote is never closed
+    reader = csv.reader(_csv_lines(path), strict=True)
     names: list[str] = []
     last = 0
     try:
@@ -152,6 +156,12 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
         csv.field_size_limit(before)
 
 
+def _csv_lines(path: Path) -> Iterator[str]:
+    """Yield lines as CSV counts them, which may also end in a carriage return alone."""
+    for _, line in _lines(path):
+        yield from io.StringIO(line, newline="")
+
+
 def _header(cells: list[str], place: str) -> list[str]:
     names = [cell.strip() for cell in cells]
     if len(names) == 1 and (separator := next((one for one in ";\t|" if one in names[0]), None)):
@@ -172,9 +182,9 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     from swerve.formats.parquet_check import ROWS_AT_ONCE, check_parquet
 
     _check_exists(path)
-    size = check_parquet(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
+    size = check_parquet(path, limit=max(MAX_BYTES, UNPACKED * path.stat().st_size), per_value=_PYTHON_BYTES)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
             # So many rows at once as take some megabytes.
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
@@ -242,24 +252,37 @@ def plain(value: Any) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    return "".join(text for _, text in _lines(path))
+    return "".join(text for _, text in _lines(path, most=MAX_BYTES))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each line with its number and its end; only one is held."""
+def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield each line with its number and its end; only one is held.
+
+    Args:
+        path: the file.
+        most: bytes of the file, which may be one line; None: of a line `MAX_LINE`, of a compressed file many times its
+            size, and of any other whatever there is.
+    """
     _check_exists(path)
+    longest = most or MAX_LINE
+    is_packed = path.suffix == ".gz"
+    allowed = most or (max(MAX_BYTES, UNPACKED * path.stat().st_size) if is_packed else sys.maxsize)
     size = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
             for number in itertools.count(1):
-                line = stream.readline(MAX_BYTES - size + 1)  # a small file may hold very much
+                line = stream.readline(min(longest, allowed - size) + 1)  # a small file may hold very much
                 if not line:
                     return
                 size += len(line)
-                if size > MAX_BYTES:
+                if size > allowed:
                     raise ArtifactError(
-                        f"{path} holds more than {MAX_BYTES / 2**30:.3g} GiB, the most that is read at once; give it "
-                        "in parts"
+                        f"{path} holds more than {allowed / 2**30:.3g} GiB, the most that is read at once; give it "
+                        f"in parts{'' if most is None else ', or as JSONL, which is read line by line'}"
+                    )
+                if len(line) > longest:
+                    raise ArtifactError(
+                        f"{path}, line {number} is longer than {longest / 2**20:.3g} MiB; a line holds one record"
                     )
                 try:
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")

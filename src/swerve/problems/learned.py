@@ -40,7 +40,7 @@ def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> t
         return kept, []
 
     # Responses: none that is asked a held-out question.
-    responses = responses_of(path, records)
+    responses = list(responses_of(path, records))
     asked = [one for one in responses if not any(map(held_out.asked_in, one.asked_texts))]
     _note_left_out(spec, len(responses) - len(asked), len(responses), note)
     return [], asked

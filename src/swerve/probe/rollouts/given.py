@@ -101,7 +101,7 @@ def _record(entry: Any) -> Mapping[str, Any] | None:
 def _encoded(records: Mapping[int, Mapping[str, Any]], encoder: ResponseEncoder) -> list[TokenSequence]:
     """Return the tokens of records, each of which has an id of its own unless it brings one."""
     numbered = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
-    read = responses_of(Path("responses"), numbered)
+    read = list(responses_of(Path("responses"), numbered))
     check_prompts(Path("responses"), read)
     return [(entry.prompt_ids, entry.completion_ids) for entry in encoder.encode_all(read)]
 
