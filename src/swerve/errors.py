@@ -40,6 +40,10 @@ class CheckpointError(ArtifactError):
     """A checkpoint is missing, damaged or not of the expected layout."""
 
 
+class MissingShardsError(ArtifactError):
+    """A shard, or what merges them, needs pieces that other shards have not made."""
+
+
 class MismatchError(SwerveError):
     """Two inputs that must belong together do not (vocabularies, fingerprints, configurations)."""
 

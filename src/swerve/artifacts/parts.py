@@ -22,6 +22,8 @@ from swerve.errors import ArtifactError, ConfigError
 _INPUTS = "parts.json"
 """What the parts of a folder depend on: whose it is."""
 _ENDING = ".part"
+SHARD_FILES = "shard-*-of-*"
+"""Names of what shards of the work keep beside the parts; see `swerve.artifacts.shards`."""
 _NUM_DIGITS = 32
 """Hexadecimal digits of the digest in a part's name."""
 
@@ -79,7 +81,7 @@ class Parts:
             form: of the parts.
         """
         self.folder = folder
-        self._inputs = json.loads(json.dumps(inputs))
+        self.inputs = json.loads(json.dumps(inputs))
         self._form = form
         self._in_memory: dict[str, Any] = {}
 
@@ -91,7 +93,7 @@ class Parts:
         """
         if self.folder is None or not self.folder.exists() or _is_empty(self.folder):
             return None
-        if not (self.folder / _INPUTS).is_file():
+        if not (self.folder / _INPUTS).is_file() and not any(self.folder.glob(f"*{_ENDING}")):
             raise ConfigError(
                 f"{self.folder} exists and is no interrupted work of swerve; move it away, or give another name with "
                 "--out"
@@ -103,8 +105,8 @@ class Parts:
 
     def begin(self) -> None:
         """Write down the inputs, so that a folder without a room for them is noticed before any work."""
-        if self.folder is not None and self.begun() != self._inputs:
-            write_sealed(self.folder / _INPUTS, {"inputs": self._inputs})
+        if self.folder is not None and self.begun() != self.inputs:
+            write_sealed(self.folder / _INPUTS, {"inputs": self.inputs})
 
     def get(self, name: str, depends: Any = None) -> Any | None:
         """Return the value of a part; None where it is missing or damaged.
@@ -151,15 +153,16 @@ class Parts:
         if self.folder is None or not self.folder.is_dir():
             return
         # What says that the folder is one of parts goes last: a kill in between leaves a folder that is known as one.
-        for path in (*self.folder.glob(f"*{_ENDING}"), *self.folder.glob(f"{TEMPORARY_PREFIX}*")):
-            remove(path)
+        for pattern in (f"*{_ENDING}", f"{TEMPORARY_PREFIX}*", SHARD_FILES):
+            for path in self.folder.glob(pattern):
+                remove(path)
         remove(self.folder / ".lock")
         remove(self.folder / _INPUTS)
         with suppress(OSError):  # somebody else's files are in it, or another process has removed it
             self.folder.rmdir()
 
     def _file_name(self, name: str, depends: Any) -> str:
-        return f"{name}-{digest_of(self._inputs, name, depends)[:_NUM_DIGITS]}{_ENDING}"
+        return f"{name}-{digest_of(self.inputs, name, depends)[:_NUM_DIGITS]}{_ENDING}"
 
 
 def _is_empty(folder: Path) -> bool:

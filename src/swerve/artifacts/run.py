@@ -262,23 +262,33 @@ class RunDirectory:
             return not _try_lock(stream, fcntl.LOCK_SH)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, *, shared: bool = False, name: str = ".lock") -> Iterator[None]:
         """Hold the run for one process.
+
+        Args:
+            shared: hold it beside others that do so, against who would hold it alone.
+            name: of the file that is locked; by another one than `.lock` only a part of the run's work is held.
 
         Raises:
             ArtifactError: another process holds it; the message names its pid.
         """
-        with self._lock_path.open("a+", encoding="utf-8") as stream:
-            if not (_try_lock(stream, fcntl.LOCK_EX) or _try_lock(stream, fcntl.LOCK_EX, after=_LOOK_SECONDS)):
+        kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
+        with place.open("a+", encoding="utf-8") as stream:
+            if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):
                 stream.seek(0)
-                holder = stream.read().strip() or "unknown"
+                holder = stream.read().strip()
                 raise ArtifactError(
-                    f"{self.path} is in use by process {holder}; wait for it or stop it, or choose another --out"
+                    f"{self.path if place == self._lock_path else place} is in use by "
+                    f"{f'process {holder}' if holder else 'shards of its work'}; wait for it or stop it, or choose "
+                    "another --out"
                 )
+            # Of those that share it none is named; leftovers may be what another one is writing.
             stream.truncate(0)
-            stream.write(f"{os.getpid()} on {socket.gethostname()}")
-            stream.flush()
-            self._remove_leftovers()
+            if not shared:
+                stream.write(f"{os.getpid()} on {socket.gethostname()}")
+                stream.flush()
+            if not shared and place == self._lock_path:
+                self._remove_leftovers()
             yield
             stream.truncate(0)
 

@@ -17,6 +17,7 @@ from swerve.cli.console import print_json, print_text
 from swerve.errors import ConfigError, SwerveError, nearest
 
 if TYPE_CHECKING:
+    from swerve.artifacts.shards import Shard
     from swerve.recipes.layers import Override
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -45,7 +46,17 @@ Baseline = Annotated[
     str | None,
     typer.Option("--baseline", metavar="NAME", help="What the others are compared with.  [default: the first]"),
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Do the I-th of N shares of the work, beside other jobs; swerve merge then finishes it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_GIVEN = "swerve.arguments"
+"""Key of a command's context: its arguments as they were given."""
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
 
@@ -117,6 +128,11 @@ class ResultCommand(PlainCommand):
         *own, help_option = super().get_params(ctx)
         return [*own, *self._more, help_option]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the arguments as they were given, which a shard's marker has."""
+        ctx.meta[_GIVEN] = [*ctx.command_path.split()[1:], *args]
+        return list(super().parse_args(ctx, args))
+
     def invoke(self, ctx: Any) -> None:
         """Hand the options that were given to the command as keys of the settings, and print its result."""
         from swerve.artifacts.run import is_main_process
@@ -158,6 +174,23 @@ def with_settings(place: str, options: Mapping[str, str]) -> Callable[[Command],
 def given_settings(context: typer.Context) -> dict[str, Override]:
     """Return the options of settings that were given, by key."""
     return dict(context.obj)
+
+
+def given_shard(context: typer.Context, text: str | None) -> Shard | None:
+    """Return the shard that `--shard` names, with the command that `swerve merge` will finish; None: the whole work.
+
+    Raises:
+        ConfigError: it is not I/N.
+    """
+    if text is None:
+        return None
+    from swerve.artifacts.shards import Shard
+
+    command = list(context.meta[_GIVEN])
+    while "--shard" in command:
+        place = command.index("--shard")
+        del command[place : place + 2]
+    return Shard.parse(text, [word for word in command if not word.startswith("--shard=")])
 
 
 def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:
