@@ -151,10 +151,10 @@ def test_trl_completions(tmp_path: Path) -> None:
     row = {"step": 20, "prompt": "1+1?", "completion": "2", "accuracy_reward": 1.0, "advantage": 0.5}
     one = only(write(tmp_path / "c.parquet", [row]))
     assert (one.dialect, one.prompt, one.text, one.step, one.reward) == ("trl", "1+1?", "2", 20, 1.0)
-    assert one.extra == {"advantage": 0.5}
+    assert (one.parts, one.extra) == ({"accuracy_reward": 1.0}, {"advantage": 0.5})
     several = only(write(tmp_path / "d.parquet", [{**row, "format_reward": 0.5, "mode": "eval"}]))
-    assert (several.reward, several.population) == (None, "eval")  # how the rewards were weighed is not recorded
-    assert several.extra == {"accuracy_reward": 1.0, "format_reward": 0.5, "advantage": 0.5}
+    assert (several.reward, several.population) == (1.5, "eval")  # TRL's weights are 1 unless told otherwise
+    assert (several.parts, several.verdict) == ({"accuracy_reward": 1.0, "format_reward": 0.5}, None)
     named = only(tmp_path / "d.parquet", fields={"reward": "format_reward"})
     assert named.reward == 0.5
 
@@ -169,9 +169,17 @@ def test_trl_conversations(tmp_path: Path) -> None:
     }
     one = only(write(tmp_path / "c.jsonl", [row]))
     assert (one.problem.messages, one.text) == ((("system", "Be brief."), ("user", "1+1?")), "2")
-    two = {**row, "completion": row["completion"] * 2}
-    with pytest.raises(ArtifactError, match="line 2: completion must be one message of the assistant, got 2 messages"):
-        read_responses(write(tmp_path / "c.jsonl", [row, two]))
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    tool = {"role": "tool", "tool_call_id": "c1", "name": "add", "content": "2"}
+    calling = {"role": "assistant", "content": None, "tool_calls": [call]}
+    agent = {**row, "completion": [calling, tool, *row["completion"]], "answer": 2}
+    one = only(write(tmp_path / "c.jsonl", [agent]))
+    assert (one.text, one.problem.answer) == ("2", "2")
+    assert one.turns == (
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}]},
+        {"role": "tool", "content": "2", "tool_call_id": "c1", "name": "add"},
+        {"role": "assistant", "content": "2"},
+    )
 
 
 def test_chats(tmp_path: Path) -> None:
@@ -189,7 +197,8 @@ def test_chats(tmp_path: Path) -> None:
     for wrong, message in (
         (messages[:1], "messages must hold a message of the assistant after what it answers"),
         (messages[1:2], "messages must hold a message of the assistant after what it answers"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "a role and a text as content"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages must hold a message of the assistant"),
+        ([{"content": "x"}], "messages must be a list of messages"),
         ("hello", "messages must be a list of messages"),
     ):
         with pytest.raises(ArtifactError, match=message) as caught:

@@ -236,7 +236,8 @@ class Response:
     def verdict(self) -> bool | None:
         """Whether it is right: as recorded, else as its reward says; None where nothing says so.
 
-        A text without an answer is wrong; of one whose grader failed or reached a limit nothing is known.
+        A text without an answer is wrong; of one whose grader failed or reached a limit nothing is known, nor of one
+        whose reward another program made of several parts of which none is `correct`.
 
         >>> problem = Problem(id="p", family="math", question="1 + 1?", answer="2")
         >>> Response(problem=problem, reward=0.2, parts={"correct": 1.0}).verdict
@@ -246,6 +247,8 @@ class Response:
         """
         if self.correct is not None:
             return self.correct
+        if self.reward is not None and self.status is None and len(self.parts) > 1 and "correct" not in self.parts:
+            return None
         if self.reward is not None:
             return Reward(value=self.reward, status="graded", parts=self.parts).is_right
         return False if self.status == "unparsed" else None

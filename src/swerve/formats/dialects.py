@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
+from swerve.formats.conversations import CONVERSATION, conversation_fields, read_turns, text_turn
 from swerve.formats.records import Record
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, as_messages, at_place, without_place
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, without_place
 
-Convert = Callable[[Record, Path], dict[str, Any]]
-"""Returns a record's fields with those changed that a table of names cannot describe; takes the file's path."""
+Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
+"""Yields the fields of each of a record's responses, where a table of names cannot say it; takes the file's path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +42,20 @@ class Dialect:
 
     def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
         """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
-        values = self.convert(record, path) if self.convert else record.values
-        values = {**values, **{field: record.values[field] for field in fields.values() if field in record.values}}
         names = {**self.names, **{name: (field,) for name, field in fields.items()}}
-        entry = Fields(record.place, values, names, frozenset(fields))
+        given = {field: record.values[field] for field in fields.values() if field in record.values}
+        for converted in self.convert(record, path) if self.convert else (record.values,):
+            values = {**converted, **given}
+            entry = Fields(record.place, values, names, frozenset(fields))
 
-        # One response, or a list of them: the one that the caller names, else where there is no single one.
-        lists = (fields["response"],) if "response" in fields else () if entry.is_text("response") else self.each
-        place = next((place for place in lists if isinstance(at_place(values, place), list)), None)
-        if place is None:
-            yield entry
-            return
-        for own in _expanded(record.place, values, place):
-            yield Fields(record.place, own, {**names, "response": ("response",)}, frozenset(fields))
+            # One response, or a list of them: the one that the caller names, else where there is no single one.
+            lists = (fields["response"],) if "response" in fields else () if entry.is_text("response") else self.each
+            place = next((place for place in lists if isinstance(at_place(values, place), list)), None)
+            if place is None:
+                yield entry
+                continue
+            for own in _expanded(record.place, values, place):
+                yield Fields(record.place, own, {**names, "response": ("response",)}, frozenset(fields))
 
 
 _BESIDE = {
@@ -98,7 +100,7 @@ _RL_PROBE_FIELDS = (
 )
 
 
-def _convert_rl_probe(record: Record, path: Path) -> dict[str, Any]:
+def _convert_rl_probe(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Add the label, which may be in the file's name, its step, and the answer of the recorded solution."""
     values = record.values
     named, ending, _ = path.name.partition("_responses.json")
@@ -107,7 +109,7 @@ def _convert_rl_probe(record: Record, path: Path) -> dict[str, Any]:
     label = str(checkpoint) if is_label else named if ending else None
     step = re.search(r"step_(\d+)", label or "")
     gold, is_damaged = _rl_probe_gold(values.get("ground_truth"))
-    return {
+    yield {
         **{key: value for key, value in values.items() if key not in ("problem_id", "checkpoint")},
         "id": values.get("problem_id", values.get("id")),
         "label": label,
@@ -166,48 +168,53 @@ def verl_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "made_id": None if has_id else "/".join(str(part) for part in parts if part is not None)}
 
 
-def _convert_verl_data(record: Record, path: Path) -> dict[str, Any]:
+def _convert_verl_data(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Add an id; a row without responses is of a file of problems."""
     if "responses" not in record.values:
         raise ArtifactError(
             f"{record.place} has no responses: it is a data set of problems; give it with --problems, beside the file "
             "of the responses"
         )
-    return verl_values(record.values)
+    yield verl_values(record.values)
 
 
-_TRL_NAMES = _names(
-    prompt="prompt",
-    response="completion",
-    step="step",
-    set="mode",
-    id="id?",
-    gold="gold?",
-    correct="correct?",
-    sample="sample?",
-    label="label?",
-)
+_SESSION = re.compile(r"(.+)_(\d+)_(\d+)")
 
 
-def _convert_trl(record: Record, path: Path) -> dict[str, Any]:
-    """Take the only reward as the reward, and the text of a completion that is a message of the assistant."""
+def _convert_verl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Take the problem and the sample out of a `uid` of the form UID_SESSION_OUTPUT.
+
+    A later output of a session answers a prompt of its own, which had what was left of the session: its id is whole.
+    """
     values = dict(record.values)
-    known = {"advantage", *(place.rstrip("?") for places in _TRL_NAMES.values() for place in places)}
-    rewards = [
-        key
-        for key, value in values.items()
-        if key not in known and isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-    if len(rewards) == 1:
-        values["reward"] = values.pop(rewards[0])
-    if isinstance(values.get("completion"), list):
-        messages = as_messages(values["completion"], f"{record.place}: completion")
-        if len(messages) != 1 or messages[0][0] != "assistant":
-            raise ArtifactError(
-                f"{record.place}: completion must be one message of the assistant, got {len(messages)} messages"
-            )
-        values["completion"] = messages[0][1]
-    return values
+    session = _SESSION.fullmatch(uid) if isinstance(uid := values.get("uid"), str) else None
+    if session and session[3] == "0":
+        values |= {"uid": session[1], "sample": int(session[2]), "session": uid}
+    yield values
+
+
+_TRL_NAMES = {
+    **CONVERSATION,
+    **_names(
+        prompt="prompt", step="step", set="mode", id="id?", gold="gold? answer? ground_truth? solution?",
+        correct="correct?", sample="sample?", label="label?",
+    ),
+}  # fmt: skip
+
+
+def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Take the columns of fractions as rewards and their sum, with TRL's own default weights of 1, as the reward."""
+    values = dict(record.values)
+    known = {"advantage", *(place.rstrip("?") for places in _TRL_NAMES.values() for place in places)} - {"reward"}
+    parts = {name: value for name, value in values.items() if isinstance(value, float) and name not in known}
+    others = {name: value for name, value in values.items() if name not in parts}
+    written, place = values.get("completion"), f"{record.place}: completion"
+    turns = [text_turn(written)] if isinstance(written, str) else read_turns(written, place)
+    if isinstance(values.get("prompt"), list):
+        asked = read_turns(others.pop("prompt"), f"{record.place}: prompt")
+        turns = [*(replace(turn, sampled=False) for turn in asked), *turns]
+    reward = sum(parts.values()) if parts else None
+    yield {**others, "reward": reward, "parts": parts, "completion": None, **conversation_fields(turns, record.place)}
 
 
 _CHAT_NAMES = (
@@ -215,22 +222,26 @@ _CHAT_NAMES = (
 )
 
 
-def _convert_chat(record: Record, path: Path) -> dict[str, Any]:
-    """Cut the messages before the last one of the assistant: it is the response where none stands beside them."""
-    values = dict(record.values)
-    messages = as_messages(values.get("messages"), f"{record.place}: messages")
+def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Take the messages up to the last one of the user as the prompt, unless the response stands beside them all."""
+    values, place = dict(record.values), f"{record.place}: messages"
+    turns = read_turns(values.get("messages"), place)
     apart = next((name for name in RESPONSE_NAMES["response"] if isinstance(values.get(name), str)), None)
     if apart is not None:  # the messages are the prompt alone
-        messages = (*messages, ("assistant", values.pop(apart)))
-    last = max((index for index, (role, _) in enumerate(messages) if role == "assistant"), default=None)
+        prompt = [replace(turn, sampled=False) for turn in turns]
+        yield {**values, **conversation_fields([*prompt, text_turn(values.pop(apart))], place)}
+        return
+    # The model's are those of the assistant after what the user said last before its last one.
+    last = max((number for number, turn in enumerate(turns) if turn.sampled), default=None)
     if not last:  # none, or nothing before it
-        raise ArtifactError(f"{record.place}: messages must hold a message of the assistant after what it answers")
-    later = [list(message) for message in messages[last + 1 :]]
-    before = [list(message) for message in messages[:last]]
-    return {**values, "messages": before, "response": messages[last][1], "later_messages": later or None}
+        raise NoResponseError(f"{place} must hold a message of the assistant after what it answers")
+    roles = [turn.message["role"] for turn in turns[:last]]
+    asked = last - 1 - roles[::-1].index("user") if "user" in roles else last - 1
+    turns = [replace(turn, sampled=turn.sampled and number > asked) for number, turn in enumerate(turns)]
+    yield {**values, **conversation_fields(turns, place)}
 
 
-def _convert_batch(record: Record, path: Path) -> dict[str, Any]:
+def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Take the choices of the answer to a request as its responses, unless the request failed."""
     name, body = record.values["custom_id"], at_place(record.values, "response.body")
     choices = at_place(record.values, "response.body.choices")
@@ -250,10 +261,10 @@ def _convert_batch(record: Record, path: Path) -> dict[str, Any]:
         own = {"sample": choice.get("index", number), "finish_reason": choice.get("finish_reason")}
         responses.append({**more, **own, "response": message["content"]})
     more = {key: value for key, value in body.items() if key not in ("choices", "messages")}
-    return {**more, "custom_id": name, "responses": responses}
+    yield {**more, "custom_id": name, "responses": responses}
 
 
-def _convert_processbench(record: Record, path: Path) -> dict[str, Any]:
+def _convert_processbench(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Join the steps by empty lines, and turn the number of the first wrong one into its characters."""
     steps, label = record.values["steps"], record.values["label"]
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
@@ -266,7 +277,7 @@ def _convert_processbench(record: Record, path: Path) -> dict[str, Any]:
     start = len(_STEP_END) * label + sum(map(len, steps[:label])) if label > 0 else 0
     mistake = [start, start + len(steps[label])] if label >= 0 else None
     more = {key: value for key, value in record.values.items() if key not in ("steps", "label")}
-    return {**more, "response": _STEP_END.join(steps), "first_wrong": mistake}
+    yield {**more, "response": _STEP_END.join(steps), "first_wrong": mistake}
 
 
 _STEP_END = "\n\n"
@@ -313,7 +324,9 @@ LAYOUTS: tuple[Dialect, ...] = (
             step="step",
             correct="acc?",
             extracted="pred?",
+            sample="sample?",
         ),
+        convert=_convert_verl,
     ),
     Dialect(
         name="verl",
@@ -325,15 +338,16 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="trl",
         marks=_marks("step prompt completion", "prompt completion advantage"),
-        names={**_TRL_NAMES, "reward": ("reward",)},
+        names=_TRL_NAMES,
         convert=_convert_trl,
     ),
     Dialect(
         name="chat",
         marks=_marks("messages"),
         names={
+            **CONVERSATION,
             **{name: (f"{name}?",) for name in _CHAT_NAMES},
-            **_names(id="id? problem_id?", problem="question", messages="messages", response="response"),
+            **_names(id="id? problem_id?", problem="question"),
         },
         convert=_convert_chat,
     ),

@@ -41,6 +41,7 @@ _STEP_LABELS = ("first_wrong", "first_wrong_sentence")
 """Where a response goes wrong; kept in `extra` until it is tokenised, when they are read."""
 """Fields of a response that a record may have -> how they are read."""
 _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
+_WRITTEN = ("response", "completion_ids", "turns", "sampled", "logprobs", "parts", "set")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
 """Columns of a table of responses that have another name than what is read."""
 _TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy"))
@@ -183,8 +184,12 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         place=entry.place,
         text=text,
         completion_ids=ids,
+        turns=tuple(entry.get("turns") or ()),
+        sampled=tuple(entry.get("sampled") or ()),
+        logprobs=tuple(entry.get("logprobs") or ()),
+        parts=entry.numbers("parts"),
         population=entry.label("set") or "",
-        extra={**entry.others((*taken, *_ASKED, "response", "completion_ids", "set")), **labels},
+        extra={**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels},
         **read,
     )
 

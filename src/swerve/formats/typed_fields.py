@@ -134,6 +134,12 @@ class Fields:
             self._converted(name, lambda value: value if isinstance(value, dict) else None, wanted, strict=True) or {}
         )
 
+    def numbers(self, name: str) -> dict[str, float]:
+        """Return the numbers of an object with named fields, empty if there is none."""
+        value = self.get(name)
+        given = value if isinstance(value, dict) else {}
+        return {key: number for key, one in given.items() if (number := as_number(one)) is not None}
+
     def whole(self, name: str) -> int | None:
         """Return a whole number, None where the field holds something else and was not named by the caller."""
         return self._converted(name, _whole, "a whole number")
@@ -156,7 +162,7 @@ class Fields:
         value = at_place(self.values, place)
         converted = convert(value)
         if converted is None and (name in self.demanded or (strict and not place.endswith("?"))):
-            raise ArtifactError(f"{self.place}: {name} must be {wanted}, got {_shown(value)}")
+            raise ArtifactError(f"{self.place}: {name} must be {wanted}, got {shown(value)}")
         return converted
 
     def others(self, taken: Iterable[str]) -> dict[str, Any]:
@@ -175,7 +181,7 @@ def as_messages(value: Any, what: str) -> tuple[Message, ...]:
     (('user', '1 + 1?'),)
     """
     if not isinstance(value, list) or not value:
-        raise ArtifactError(f"{what} must be a list of messages {{role, content}}, got {_shown(value)}")
+        raise ArtifactError(f"{what} must be a list of messages {{role, content}}, got {shown(value)}")
     return tuple(_message(one, what) for one in value)
 
 
@@ -190,7 +196,7 @@ def _message(value: Any, what: str) -> Message:
         content = "".join(str(part.get("text", "")) for part in content)
     if not isinstance(role, str) or not isinstance(content, str):
         raise ArtifactError(
-            f"{what} must be text or a list of messages with a role and a text as content, got {_shown(value)}"
+            f"{what} must be text or a list of messages with a role and a text as content, got {shown(value)}"
         )
     return role, content
 
@@ -256,6 +262,7 @@ def _word(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "" else None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as messages quote it."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
