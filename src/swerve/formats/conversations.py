@@ -73,8 +73,9 @@ def read_turn(value: Any, place: str, *, sampled: bool | None = None, **tokens: 
     for part in content if isinstance(content, list) else [content]:
         inner = part if isinstance(part, dict) else {"text": part}
         thought = next((inner[name] for name in _THOUGHTS if isinstance(inner.get(name), str)), None)
-        if isinstance(inner.get("text"), str):
-            texts.append(inner["text"])
+        text = inner.get("text")
+        if isinstance(text, str):
+            texts.append(text)
         elif thought is not None:
             thoughts.append(thought)
         elif part is not None:
