@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.parts import Parts
-from swerve.eval import answer_files
-from swerve.eval.answer_files import grade_pairs
-from swerve.progress import SilentProgress
+from swerve.eval import grading
 from swerve.statistics import accuracy_interval
-from swerve.types import Problem
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -337,7 +334,7 @@ def reward(problem, text):
 def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_path: Path) -> None:
     log = tmp_path / "graded.txt"
     (tmp_path / "slow.py").write_text(SLOW_REWARD.format(log=str(log)))
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(600)])
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(2400)])
     arguments = ["grade", "--task", "python", "file=slow.py", file.name, "--out", "out.jsonl", "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "swerve", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -352,31 +349,93 @@ def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_p
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert not (tmp_path / "out.jsonl").exists()
-    done_before = 256 * len(list(partial.glob("verdicts-*")))
+    done_before = 1000 * len(list(partial.glob("verdicts-*")))
     log.unlink()
     assert swerve(*arguments)[0] == 0
     again = log.read_text().splitlines()
-    assert len(again) == 600 - done_before
-    assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 600
+    assert len(again) == 2400 - done_before
+    assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 2400
     assert not partial.exists()
 
 
-def test_damaged_verdicts_are_graded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(id="a", family="gsm8k", question="", answer="18", grader="gsm8k")
-    pairs = [(problem, f"#### {18 + number % 2}") for number in range(600)]
-    kept = Parts(tmp_path / "out.jsonl.partial", 0)
-    expected = grade_pairs(pairs, SilentProgress(), kept)
-    files = sorted((tmp_path / "out.jsonl.partial").iterdir())
-    assert len(files) == 3
-    files[1].write_bytes(files[1].read_bytes().replace(b"0.0", b"1.0", 1))
+def test_chunks_change_nothing_and_a_kill_between_them_costs_one(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"id": f"p{n // 4}", "gold": None if n == 17 else "3", "response": f"#### {3 + n % 2}", "was": n % 3}
+        for n in range(50)
+    ]
+    file = write_rows(tmp_path / "rows.jsonl", [*rows, {"gold": "3", "response": "x" * 3000, "was": 0}])
+    command = ("grade", file.name, "--task", "gsm8k", "--audit", "was", "--out", "out.jsonl", "--json")
+    _, whole, _ = swerve(*command)
+    content = (tmp_path / "out.jsonl").read_bytes()
+    assert len(content.splitlines()) == 50
+
+    # Chunks end at some rows or at some size; the third is not graded.
+    monkeypatch.setattr(grading, "_ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(grading, "_SIZE_AT_A_TIME", 60)
     graded: list[int] = []
-    grade_all = answer_files.grade_all
-    monkeypatch.setattr(answer_files, "grade_all", lambda some: (graded.append(len(some)), grade_all(some))[1])
-    for _ in range(2):  # once
-        assert grade_pairs(pairs, SilentProgress(), kept) == expected
-    assert len(graded) == 1
-    assert grade_pairs(pairs, SilentProgress(), Parts(kept.folder, 1)) == expected
-    assert graded[1:] == [256, 256, 88]
+
+    def grade_two(pairs: list[Any]) -> Any:
+        if len(graded) == 2:
+            raise KeyboardInterrupt
+        graded.append(len(pairs))
+        return grade_all(pairs)
+
+    grade_all = grading.grade_all
+    monkeypatch.setattr(grading, "grade_all", grade_two)
+    (tmp_path / "out.jsonl").unlink()
+    assert swerve(*command)[0] == 130
+    partial = tmp_path / "out.jsonl.partial"
+    assert (len(list(partial.glob("verdicts-*"))), (tmp_path / "out.jsonl").exists()) == (2, False)
+
+    # The same command grades the rest, and a chunk whose verdicts were changed.
+    first, _ = sorted(partial.glob("verdicts-*"))
+    first.write_bytes(first.read_bytes().replace(b"0.0", b"1.0", 1))
+    again: list[int] = []
+    monkeypatch.setattr(grading, "grade_all", lambda pairs: (again.append(len(pairs)), grade_all(pairs))[1])
+    _, parts, _ = swerve(*command)
+    assert ((tmp_path / "out.jsonl").read_bytes(), json.loads(parts)) == (content, json.loads(whole))
+    assert sum(again) == 50 - graded[0]
+    assert not partial.exists()
+
+
+def test_rows_come_to_stdout_as_chunks_are_graded(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(5)])
+    _, whole, _ = swerve("grade", str(file), "--task", "math")
+    monkeypatch.setattr(grading, "_ROWS_AT_A_TIME", 2)
+    grade_all, calls = grading.grade_all, iter(range(3))
+    monkeypatch.setattr(grading, "grade_all", lambda pairs: grade_all(pairs) if next(calls) < 1 else 1 / 0)
+    _, begun, _ = swerve("grade", str(file), "--task", "math")
+    assert begun.splitlines() == whole.splitlines()[:2]
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [({"gold": "1", "resp": "x"}, "line 2002 has no response"), ({"gold": "1", "answer": "1", "was": "?"}, "'was'")],
+)
+def test_what_is_wrong_with_the_last_record_is_said_before_the_first_is_graded(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(grading, "grade_all", lambda pairs: 1 / 0)
+    file = write_rows(tmp_path / "rows.jsonl", [*[{"gold": "1", "answer": "1", "was": 1}] * 2001, last])
+    status, out, err = swerve("grade", file.name, "--task", "math", "--audit", "was", "--out", "out.jsonl")
+    assert (status, out, message in err) == (1, "", True)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
+
+
+def test_what_is_kept_of_a_summary_does_not_grow_with_the_rows(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "_MOST_KEPT", 3)
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "answer": "2", "was": True} for _ in range(8)])
+    command = ("grade", file.name, "--task", "math", "--audit", "was")
+    (audit,) = json.loads(swerve(*command, "--json")[1])["audits"]
+    assert (audit["num_disagreements"], len(audit["disagreements"])) == (8, 3)
+    monkeypatch.setattr("swerve.cli.grade._NUM_SHOWN", 2)
+    assert "and 6 more; --json has the first 3" in swerve(*command)[2]
 
 
 def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, tmp_path: Path) -> None:

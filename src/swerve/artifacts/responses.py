@@ -15,7 +15,7 @@ What the one schema settles:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.problem_records import problem_from_record, problem_record
-from swerve.artifacts.tables import PROVENANCE, Columns, read_table, schema_of, write_table
+from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_table
 from swerve.errors import ArtifactError
 from swerve.types import Completion, Message, Problem, Prompt, Reward, Rollout
 
@@ -407,20 +407,25 @@ def write_responses(
     write_table(path, rows, schema, metadata=metadata)
 
 
-def read_responses(path: Path, schema: pa.Schema) -> list[Response]:
-    """Return the responses of a table, in the order of its rows, with what the columns of `schema` say.
+def iter_responses(path: Path, schema: pa.Schema) -> Iterator[Response]:
+    """Yield the responses of a table, in the order of its rows, with what the columns of `schema` say; none is held.
 
     Raises:
         ArtifactError: the file is missing or damaged, lacks a column, or has a value that cannot be; the message names
             the row.
     """
-    responses = []
-    for number, row in enumerate(read_table(path, schema).to_pylist(), start=1):
+    rows = (row for table in iter_tables(path, schema) for row in table.to_pylist())
+    for number, row in enumerate(rows, start=1):
         try:
-            responses.append(response_from_row(row))
+            response = response_from_row(row)
         except (ValueError, TypeError) as error:
             raise ArtifactError(f"{path}, row {number}: {error}") from None
-    return responses
+        yield response
+
+
+def read_responses(path: Path, schema: pa.Schema) -> list[Response]:
+    """Return the responses of a table; see `iter_responses`."""
+    return list(iter_responses(path, schema))
 
 
 def by_problem(responses: Iterable[Response]) -> dict[str, list[Response]]:

@@ -5,9 +5,11 @@ A row has its whole problem, so that it can be graded again without the task's s
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -18,7 +20,8 @@ from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.record import Record
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, by_problem, read_responses, write_responses
+from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, by_problem, iter_responses, write_responses
+from swerve.artifacts.row_keys import RowKeys
 from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError
 from swerve.types import FinishReason, Problem, RewardStatus
@@ -150,24 +153,38 @@ def read_samples(path: str | Path) -> SampleFile:
     Raises:
         ArtifactError: the file is missing, damaged, changed, or no file of samples; the message names file and row.
     """
-    path = Path(path)
-    info, samples = read_samples_info(path), read_responses(path, SAMPLES_SCHEMA)
-    problems: dict[str, Problem] = {}
-    seen: set[tuple[str, int | None]] = set()
-    for number, sample in enumerate(samples, start=1):
+    path, problems = Path(path), dict[str, Problem]()
+    samples = tuple(
+        replace(sample, problem=problems.setdefault(sample.problem.id, sample.problem))  # held once
+        for sample in iter_samples(path)
+    )
+    return SampleFile(info=read_samples_info(path), samples=samples)
+
+
+def iter_samples(path: Path) -> Iterator[Response]:
+    """Yield the samples in a file, checked row by row; none is held, and after the last it is known that none is twice.
+
+    Raises:
+        ArtifactError: see `read_samples`.
+    """
+    info, numbers = read_samples_info(path), RowKeys()
+    problems: dict[str, str] = {}  # digests of what is said of them
+    for number, sample in enumerate(iter_responses(path, SAMPLES_SCHEMA), start=1):
         # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
         name = sample.problem.id
+        said = hashlib.sha256(repr(sample.problem).encode("utf-8", "surrogatepass")).hexdigest()[:16]
         try:
             _check_sample(sample)
-            _check(problems.setdefault(name, sample.problem) == sample.problem,
-                   f"problem {name!r} differs from that of an earlier row")  # fmt: skip
-            _check((name, sample.sample) not in seen, f"problem {name!r} has the sample {sample.sample} twice")
+            _check(problems.setdefault(name, said) == said, f"problem {name!r} differs from that of an earlier row")
             _check(sample.label == info.model.label, f"label {sample.label!r} is not the file's {info.model.label!r}")
         except ValueError as error:
             raise ArtifactError(f"{path}, row {number}: {error}; sample again") from None
-        seen.add((name, sample.sample))
-        samples[number - 1] = replace(sample, problem=problems[name])  # held once
-    return SampleFile(info=info, samples=tuple(samples))
+        numbers.add(name, sample.sample)
+        yield sample
+    for row in numbers.places().nonzero()[0][:1].tolist():
+        sample = next(itertools.islice(iter_responses(path, SAMPLES_SCHEMA), row, None))
+        twice = f"problem {sample.problem.id!r} has the sample {sample.sample} twice"
+        raise ArtifactError(f"{path}, row {row + 1}: {twice}; sample again")
 
 
 def read_samples_info(path: Path) -> SamplesInfo:

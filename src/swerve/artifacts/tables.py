@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ PROVENANCE = "swerve_provenance"
 Columns = Mapping[str, tuple[pa.DataType, str]]
 """The columns of a table in their order, each with its type and what it is; the reference of the docs shows them."""
 
+_ROWS_AT_ONCE, _BUFFER_BYTES = 256, 2**20
+"""Of a table that is not held: rows, and compressed pages of a column."""
 _LABEL = pa.dictionary(pa.int32(), pa.string())
 _INT, _FLOAT, _BOOL, _TEXT = pa.int32(), pa.float32(), pa.bool_(), pa.string()
 _IDS, _FLOATS, _TEXTS = pa.list_(_INT), pa.list_(_FLOAT), pa.list_(_TEXT)
@@ -218,16 +221,38 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
         ArtifactError: the file is missing, damaged, of another schema version, or lacks a column or has one of another
             type.
     """
+    with _opened(path) as file:
+        table = file.read()
+        table.validate(full=True)  # texts that are not UTF-8, lists that end before they begin
+    return _typed(path, table, schema)
+
+
+def iter_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of the table at `path`, some hundred at a time; no more are held. See `read_table`."""
+    with _opened(path) as file:
+        _typed(path, file.schema_arrow.empty_table(), schema)
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            table = pa.Table.from_batches([batch]).replace_schema_metadata(file.schema_arrow.metadata)
+            table.validate(full=True)
+            yield _typed(path, table, schema)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a table, its page checksums verified; what it raises is an ArtifactError."""
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
-        table.validate(full=True)  # texts that are not UTF-8, lists that end before they begin
+        with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
+            yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and DiskFullError.matches(error):
             raise DiskFullError(path) from error
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+
+def _typed(path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema as it says."""
     version = (table.schema.metadata or {}).get(b"swerve_table_version", b"none").decode()
     if version != TABLE_VERSION:
         raise ArtifactError(f"{path} has table version {version}, this swerve reads {TABLE_VERSION}; make it again")

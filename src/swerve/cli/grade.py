@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, given_settings, with_settings
+from swerve.cli.options import Fields, Result, given_settings, wants_json, with_settings
 from swerve.cli.text import interval, safe
 from swerve.errors import ConfigError
 from swerve.progress import console_progress
@@ -66,12 +67,10 @@ def grade(
       swerve grade answers.jsonl --task math --out verdicts.jsonl
       swerve grade answers.jsonl --problems problems.jsonl --audit correct
     """
-    from swerve.artifacts.files import write_text
-    from swerve.artifacts.samples import is_samples_file, read_samples
+    from swerve.artifacts.samples import is_samples_file
     from swerve.config import RuntimeConfig
-    from swerve.eval import answer_files as answers
-    from swerve.eval.recorded_verdicts import GradedRecord, check_recorded, compare_verdicts
-    from swerve.formats.records import read_records
+    from swerve.eval.answer_files import AnswerFile, samples_task
+    from swerve.eval.grading import GradingSummary, check_answers, grade_answers, graded_row, json_line, kept_verdicts
     from swerve.models.runtime import apply_runtime
     from swerve.recipes.loader import load_settings
 
@@ -84,46 +83,47 @@ def grade(
     file, policies = Path(files[0]), [argument for argument in arguments if argument != files[0]]
     if out:
         check_output("--out", out, ending=".jsonl", read=[file, problems])
-    samples = read_samples(file) if is_samples_file(file) else None
-    grading = (
-        _grading(policies, task, problems, fields or ())
-        if samples is None
-        else answers.samples_task(samples, task, policies)
-    )
-    records = read_records(file)
-    for field in audits or ():  # before hours of grading, not after
-        check_recorded(records, field, file)
-    if samples is None:
-        records, pairs, left_out = answers.answered_pairs(records, grading, file)
-    else:
-        pairs, left_out = answers.sample_pairs(samples, grading, is_named=task is not None), None
+    is_samples = is_samples_file(file)
+    grading = samples_task(file, task, policies) if is_samples else _grading(policies, task, problems, fields or ())
+    answers = AnswerFile(path=file, task=grading, is_samples=is_samples, is_named=task is not None)
     runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
-    limits = [runtime.grader_cpu_seconds, runtime.grader_memory_mb]
+    checked = check_answers(answers, audits or ())
     apply_runtime(runtime)
 
     # An interrupted command continues from the verdicts beside its output.
-    kept = answers.kept_verdicts(out, file, problems, grading, limits) if out else None
-    rewards = answers.grade_pairs(pairs, console_progress(sys.stderr), kept)
-    rows = [answers.graded_row(record, reward) for record, reward in zip(records, rewards, strict=True)]
-    if out:
-        write_text(out, _json_lines(rows))
-
-    # Compare with the verdicts that the file records.
-    summary = answers.grading_summary(file, grading, pairs, rewards)
-    summary["left_out"] = left_out
-    graded = list(map(GradedRecord, records, [problem for problem, _ in pairs], rewards))
-    summary["audits"] = [compare_verdicts(graded, field) for field in audits or ()]
+    limits = [runtime.grader_cpu_seconds, runtime.grader_memory_mb]
+    kept = kept_verdicts(out, answers, problems, limits) if out else None
+    if kept:
+        kept.begin()
+    counts = GradingSummary(answers, checked)
+    with _opened(out, is_shown=not wants_json(context)) as write:
+        for chunk, rewards in grade_answers(answers, checked.num, console_progress(sys.stderr), kept):
+            for answer, reward in zip(chunk, rewards, strict=True):
+                counts.add(answer, reward)
+                write(f"{json_line(graded_row(answer.record, reward))}\n")
+    summary = counts.summary()
     if kept:
         kept.finish()
     lines = "\n".join(map(safe, _summary_lines(summary)))
-
-    def text() -> str:
-        if out:
-            return f"{lines}\nVerdicts: {out}"
+    if out:
+        return Result(summary, f"{lines}\nVerdicts: {out}")
+    if not wants_json(context):
         sys.stderr.write(f"{lines}\n")
-        return _json_lines(rows)
+    return Result(summary, "")
 
-    return Result(summary, text)
+
+@contextmanager
+def _opened(out: Path | None, *, is_shown: bool) -> Iterator[Callable[[str], Any]]:
+    """Yield what takes the rows as they come: the output file, else stdout where they are shown."""
+    from swerve.artifacts.files import atomic_path
+    from swerve.artifacts.run import is_main_process
+
+    if out is None:
+        yield sys.stdout.write if is_shown and is_main_process() else len
+        sys.stdout.flush()
+        return
+    with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        yield stream.write
 
 
 def _grading(policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]) -> GradingTask:
@@ -131,14 +131,8 @@ def _grading(policies: Sequence[str], task: str | None, problems: Path | None, f
     from swerve.formats.typed_fields import parse_fields
 
     known = read_known_problems(problems) if problems else {}
-    grader = chosen_grader(task, policies, known.values())
+    grader = chosen_grader(task, policies, {problem.grader or problem.family for problem in known.values()})
     return grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
-
-
-def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    from swerve.eval.answer_files import json_line
-
-    return "".join(f"{json_line(row)}\n" for row in rows)
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -154,7 +148,9 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"no answer: {summary['num_unanswered']} of {summary['num_records']}")
     lines.append("statuses: " + ", ".join(f"{name} {count}" for name, count in summary["statuses"].items()))
     if len(summary["values"]) > 2:
-        lines.append("values: " + ", ".join(f"{value}: {count}" for value, count in summary["values"].items()))
+        shown = [f"{value}: {count}" for value, count in list(summary["values"].items())[:_NUM_SHOWN]]
+        more = len(summary["values"]) - len(shown)
+        lines.append(f"values: {', '.join(shown)}{f' and {more} more' if more else ''}")
     lines += [f"  {count} x {detail}" for detail, count in summary["failures"].items()]
     lines += [hint for hint in [summary["extraction_hint"]] if hint]
     for audit in summary["audits"]:
@@ -178,8 +174,9 @@ def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
         lines.append(f"  {audit['num_without_record']} records have no verdict in it")
     disagreements = audit["disagreements"]
     lines += [_line(row) for row in disagreements[:limit]]
-    if len(disagreements) > limit:
-        lines.append(f"  and {len(disagreements) - limit} more; --json has all")
+    if (more := audit["num_disagreements"] - limit) > 0:
+        has = "all" if len(disagreements) == audit["num_disagreements"] else f"the first {len(disagreements):,}"
+        lines.append(f"  and {more} more; --json has {has}")
     return lines
 
 

@@ -176,6 +176,11 @@ def given_settings(context: typer.Context) -> dict[str, Override]:
     return dict(context.obj)
 
 
+def wants_json(context: typer.Context) -> bool:
+    """Whether the result of a command is to be printed as JSON."""
+    return "--json" in context.meta[_GIVEN]
+
+
 def given_shard(context: typer.Context, text: str | None) -> Shard | None:
     """Return the shard that `--shard` names, with the command that `swerve merge` will finish; None: the whole work.
 

@@ -1,37 +1,27 @@
-"""Grade the answers of a file: which field says what, under which policies, and where an interrupted run continues."""
+"""The answers of a file: which field says what, and under which policies each is graded."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from swerve.artifacts.files import sha256_file
-from swerve.artifacts.parts import Parts
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
-from swerve.artifacts.samples import SampleFile
+from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.records import Record, read_records
+from swerve.formats.records import Record, iter_records
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
-from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
-from swerve.progress import Progress
 from swerve.recipes.layers import parse_override
-from swerve.rewards import grade_all, known_graders
+from swerve.rewards import known_graders
 from swerve.rewards.checks import outside_policies
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
-from swerve.statistics.intervals import accuracy_interval
-from swerve.types import Problem, Reward
-from swerve.version import __version__
+from swerve.types import Problem
 
-_ROWS_AT_A_TIME = 256
-_RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": (*RESPONSE_NAMES["id"], "idx"),
     "question": ("question", "problem"),
@@ -48,9 +38,6 @@ They are not `RESPONSE_NAMES`: what is graded may be an answer alone, which in a
 """
 
 _OUTSIDE_ANSWER = ["auto", "whole"]
-_MOST_UNPARSED = 0.2
-"""Share of texts without an answer above which it is said which extraction reads them."""
-_NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,31 +147,48 @@ class GradingTask:
         return () if gold is None or gold in ([], {}) else texts_in(entry.place, "gold answer", gold), {}
 
 
-def answered_pairs(
-    records: Sequence[Record], task: GradingTask, file: Path
-) -> tuple[list[Record], list[tuple[Problem, str]], str | None]:
-    """Return the records with a gold answer, problem and text of each, and a line on those without one.
+class Answer(NamedTuple):
+    """A record of a file, the problem that it is an answer to, and the text to grade."""
 
-    Raises:
-        ArtifactError: none has one, or as for `GradingTask.pair`.
-    """
-    # A record whose gold answer is null is left out.
-    kept: list[Record] = []
-    pairs: list[tuple[Problem, str]] = []
-    without: list[str] = []
-    for record in records:
-        pair = task.pair(record)
-        if pair is None:
-            without.append(record.place)
-        else:
-            kept.append(record)
-            pairs.append(pair)
-    if records and not kept:
-        raise ArtifactError(
-            f"{file}: the gold answer of all {len(records)} records is null; --field gold=FIELD names it"
-        )
-    line = f"{len(without)} of {len(records)} left out: no gold answer ({without[0]})" if without else None
-    return kept, pairs, line
+    record: Record
+    problem: Problem
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFile:
+    """The answers of a file, read anew by whoever iterates over them; none is held."""
+
+    path: Path
+    task: GradingTask
+    is_samples: bool = False
+    """Whether it is a file of samples, which have whole problems of their own."""
+    is_named: bool = False
+    """Whether the grader was named, and judges also the problems of samples that have another."""
+
+    def __iter__(self) -> Iterator[Answer]:
+        """Yield the answers in the file's order, but for records whose gold answer is null.
+
+        Raises:
+            ArtifactError: see `GradingTask.pair` and `read_samples`.
+        """
+        return (Answer(record, *pair) for record, pair in self.pairs() if pair is not None)
+
+    def pairs(self) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+        """Yield every record, and the problem and text of those whose gold answer is not null."""
+        if not self.is_samples:
+            for record in iter_records(self.path):
+                yield record, self.task.pair(record)
+            return
+        for record, sample in zip(iter_records(self.path), iter_samples(self.path), strict=True):
+            yield record, (self._sample_problem(sample.problem), sample.text or "")
+
+    def _sample_problem(self, problem: Problem) -> Problem:
+        if (problem.grader or problem.family) == self.task.grader:
+            return replace(problem, grading={**problem.grading, **self.task.given})
+        if self.is_named:
+            return replace(problem, grader=self.task.grader, grading=dict(self.task.policies))
+        return problem
 
 
 def grading_task(
@@ -219,19 +223,19 @@ def grading_task(
     )
 
 
-def samples_task(file: SampleFile, grader: str | None, overrides: Sequence[str]) -> GradingTask:
+def samples_task(path: Path, grader: str | None, overrides: Sequence[str]) -> GradingTask:
     """Return how samples are graded again: by the grader that is named, else by that of their problems.
 
     Raises:
         ConfigError: policies are given and the problems have several graders, or as for `grading_task`.
+        ArtifactError: see `read_samples`.
     """
-    problems = [sample.problem for sample in file.samples]
-    task = grading_task(chosen_grader(grader, overrides, problems), overrides, fields={}, known={})
-    is_own = task.grader in {problem.grader or problem.family for problem in problems}
-    return replace(task, policies=task.given) if is_own else task
+    graders = {sample.problem.grader or sample.problem.family for sample in iter_samples(path)}
+    task = grading_task(chosen_grader(grader, overrides, graders), overrides, fields={}, known={})
+    return replace(task, policies=task.given) if task.grader in graders else task
 
 
-def chosen_grader(name: str | None, overrides: Sequence[str], problems: Iterable[Problem]) -> str:
+def chosen_grader(name: str | None, overrides: Sequence[str], of_problems: Iterable[str]) -> str:
     """Return the grader that is named, else that of the problems.
 
     Raises:
@@ -239,7 +243,7 @@ def chosen_grader(name: str | None, overrides: Sequence[str], problems: Iterable
     """
     if name is not None:
         return name
-    graders = sorted({problem.grader or problem.family for problem in problems} & {*known_graders()})
+    graders = sorted({*of_problems} & {*known_graders()})
     if not graders:
         raise ConfigError("--task is missing: which grader? Give --task math, gsm8k, k_and_k, ... (swerve data list)")
     if overrides and len(graders) > 1:
@@ -249,137 +253,11 @@ def chosen_grader(name: str | None, overrides: Sequence[str], problems: Iterable
     return graders[0]
 
 
-def sample_pairs(file: SampleFile, task: GradingTask, *, is_named: bool) -> list[tuple[Problem, str]]:
-    """Return each sample's problem and text; problems keep the grader and policies that the task does not replace.
-
-    Args:
-        file: the samples.
-        task: of `samples_task`.
-        is_named: whether its grader was named, and judges also the problems that have another.
-    """
-    pairs = []
-    for sample in file.samples:
-        problem = sample.problem
-        if (problem.grader or problem.family) == task.grader:
-            problem = replace(problem, grading={**problem.grading, **task.given})
-        elif is_named:
-            problem = replace(problem, grader=task.grader, grading=dict(task.policies))
-        pairs.append((problem, sample.text or ""))
-    return pairs
-
-
 def read_known_problems(path: Path) -> dict[str, Problem]:
     """Return the problems of a file by id.
 
     Raises:
         ArtifactError: the file cannot be read, or a record is not a problem.
     """
-    problems = [read_problem(record.values, record.place) for record in read_records(path)]
+    problems = (read_problem(record.values, record.place) for record in iter_records(path))
     return {problem.id: problem for problem in problems}
-
-
-def kept_verdicts(
-    out: Path, file: Path, problems: Path | None, task: GradingTask, limits: Sequence[float | None]
-) -> Parts:
-    """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits.
-
-    Raises:
-        ConfigError: what is there is somebody else's.
-    """
-    digests = [sha256_file(path) if path else None for path in (file, problems)]
-    names = {name: list(fields) for name, fields in task.names.items()}
-    inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
-    parts = Parts(out.with_name(f"{out.name}.partial"), inputs)
-    parts.begin()
-    return parts
-
-
-def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as one line of ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot."""
-    return json.dumps(row, allow_nan=False, default=str)
-
-
-def grade_pairs(pairs: Sequence[tuple[Problem, str]], progress: Progress, kept: Parts | None = None) -> list[Reward]:
-    """Grade each text as an answer to its problem, in order; `kept` has the verdicts of an interrupted command."""
-    rewards: list[Reward] = []
-    with progress.task("grade", len(pairs)) as task:
-        for start in range(0, len(pairs), _ROWS_AT_A_TIME):
-            # What was graded before the interruption is read.
-            known = kept.get("verdicts", start) if kept else None
-            if known is not None:
-                graded = [Reward(**verdict) for verdict in known]
-            else:
-                graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
-                if kept:
-                    kept.put("verdicts", start, [_verdict(reward) for reward in graded])
-            rewards += graded
-            right = sum(reward.is_right for reward in rewards)
-            failures = sum(reward.value is None for reward in rewards)
-            task.advance(len(graded), right=right, failures=failures)
-    return rewards
-
-
-def _verdict(reward: Reward) -> dict[str, Any]:
-    return {name: getattr(reward, name) for name in _RESULT_NAMES} | {"parts": dict(reward.parts)}
-
-
-def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
-    """Return the record with the verdict; its own fields of the verdict's names are kept as `recorded_...`."""
-    kept = {key: value for key, value in record.values.items() if key not in _RESULT_NAMES}
-    for key in _RESULT_NAMES:
-        if key in record.values:
-            name = f"recorded_{key}"
-            while name in record.values:  # verdicts that were graded before
-                name = f"recorded_{name}"
-            kept[name] = record.values[key]
-    return {**kept, **_verdict(reward)}
-
-
-def grading_summary(
-    file: Path, task: GradingTask, pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]
-) -> dict[str, Any]:
-    """Return how many records are right, with the interval, and the counts of values, statuses and failures."""
-    graded = [reward.value for reward in rewards if reward.value is not None]
-    right = sum(reward.is_right for reward in rewards)
-    # A problem counts once, however many records it has.
-    by_problem: dict[str, list[bool]] = {}
-    for (problem, _), reward in zip(pairs, rewards, strict=True):
-        by_problem.setdefault(problem.id, []).append(reward.is_right)
-    return {
-        "file": str(file),
-        "grader": task.grader,
-        "policies": dict(task.policies),
-        "graders": dict(Counter(problem.grader or problem.family for problem, _ in pairs)),
-        "num_records": len(rewards),
-        "num_right": right,
-        "right": accuracy_interval(list(by_problem.values())),
-        "mean_value": sum(graded) / len(graded) if graded else None,
-        "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
-        "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
-        "num_unanswered": sum(not reward.answered for reward in rewards),
-        "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
-        "extraction_hint": extraction_hint(pairs, rewards),
-    }
-
-
-def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]) -> str | None:
-    """Return which extraction reads the answers, where many texts of mathematics were found to have none."""
-    maths = [
-        (problem, text, reward)
-        for (problem, text), reward in zip(pairs, rewards, strict=True)
-        if GRADERS[problem.grader or problem.family].policies is MathGrading
-    ]
-    num_unanswered = sum(not reward.answered for _, _, reward in maths)
-    if num_unanswered <= _MOST_UNPARSED * len(maths):
-        return None
-    # In how many texts each form finds an answer.
-    forms = ("boxed", "answer_tag", "hash", "auto")
-    read = {form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths) for form in forms}
-    if read["auto"] <= len(maths) - num_unanswered:
-        return None
-    form = next(form for form in forms if read[form] >= _NEARLY_ALL * read["auto"])
-    asked: dict[str, None] = {}
-    for problem, _, _ in maths:
-        asked |= dict.fromkeys(problem.grading.get("extraction", MathGrading().extraction))
-    named = " or ".join(r"\boxed{}" if name == "boxed" else name for name in asked)
-    return f"{num_unanswered} of {len(maths)} answers have no {named}; extraction={form} reads {read[form]}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from swerve.artifacts.comparison import PublishedRow
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
-from swerve.eval.answer_files import grade_pairs
+from swerve.eval.grading import grade_pairs
 from swerve.formats.imported_responses import numbered, plain_text, responses_of
 from swerve.formats.records import Record, read_records
 from swerve.progress import Progress

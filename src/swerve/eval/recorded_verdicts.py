@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,67 +25,115 @@ class GradedRecord(NamedTuple):
     reward: Reward
 
 
-def check_recorded(records: Sequence[Record], field: str, file: Path) -> None:
-    """Check that a field of the records can be compared with verdicts.
+class AuditedFields:
+    """What is known of the fields of `--audit` after a look at every record."""
 
-    Raises:
-        ConfigError: no record has the field.
-        ArtifactError: a record holds something else than a verdict in it.
-    """
-    if not any(field in record.values for record in records):
-        known = sorted({key for record in records for key in record.values})
-        raise ConfigError(
-            f"--audit '{field}': {file} has no such field{nearest(field, known)}; it has {', '.join(known)}"
-        )
-    for record in records:
-        if record.values.get(field) is not None:
-            _recorded(record, field)
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.are_verdicts = dict.fromkeys(fields, True)
+        """Of each field, whether all that is recorded in it are truth values."""
+        self._present: dict[str, None] = {}
+
+    def look(self, record: Record, *, counts: bool = True) -> None:
+        """Look at a record; one that does not count is left out of the comparison.
+
+        Raises:
+            ArtifactError: it holds something else than a verdict in a field.
+        """
+        for field in self.are_verdicts:
+            if record.values.get(field) is not None:
+                is_verdict = _recorded(record, field) in (0.0, 1.0)
+                self.are_verdicts[field] &= is_verdict or not counts
+        if self.are_verdicts:
+            self._present |= dict.fromkeys(record.values)
+
+    def check(self, file: Path) -> None:
+        """Raise ConfigError if no record had one of the fields."""
+        for field in self.are_verdicts:
+            if field not in self._present:
+                known = sorted(self._present)
+                raise ConfigError(
+                    f"--audit '{field}': {file} has no such field{nearest(field, known)}; it has {', '.join(known)}"
+                )
 
 
-def compare_verdicts(rows: Sequence[GradedRecord], field: str) -> dict[str, Any]:
-    """Return how the verdicts recorded in `field` compare with the grader's.
+class VerdictComparison:
+    """How the verdicts recorded in a field compare with the grader's.
 
     Where every recorded value is a truth value (true, false, 0, 1 or such words), right is compared with right: a
     reward of 1 or more is right, a failure is not. Other numbers are compared with the reward's value itself. Records
     without a recorded value are counted apart.
+    """
+
+    def __init__(self, field: str, *, are_verdicts: bool, most: int | None = None) -> None:
+        """Begin with no record.
+
+        Args:
+            field: of the records.
+            are_verdicts: whether all that is recorded in it are truth values.
+            most: disagreements that are kept; the others are counted.
+        """
+        self._field, self._are_verdicts, self._most = field, are_verdicts, most
+        self._cases: Counter[tuple[bool, bool]] = Counter()
+        self._num = self._num_agreeing = 0
+        self._disagreements: list[dict[str, Any]] = []
+
+    def add(self, row: GradedRecord) -> None:
+        """Compare a record's verdict.
+
+        Raises:
+            ArtifactError: it holds something else than a verdict in the field.
+        """
+        record, problem, reward = row
+        self._num += 1
+        if record.values.get(self._field) is None:
+            return
+        value = _recorded(record, self._field)
+        self._cases[value == 1.0, reward.is_right] += 1
+        agrees = (value == 1.0) == reward.is_right
+        if not self._are_verdicts:
+            agrees = reward.value is not None and abs(reward.value - value) <= _TOLERANCE
+        self._num_agreeing += agrees
+        if not agrees and (self._most is None or len(self._disagreements) < self._most):
+            said = {name: getattr(reward, name) for name in ("value", "status", "detail")}
+            named = {"place": record.place, "id": problem.id, "gold": problem.answer, "extracted": reward.extracted}
+            self._disagreements.append({**named, "recorded": record.values[self._field], **said})
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts both ways, and the disagreements."""
+        cases, num_judged = self._cases, self._cases.total()
+        counts = {
+            "recorded_right": cases[True, True] + cases[True, False],
+            "graded_right": cases[True, True] + cases[False, True],
+            "both_right": cases[True, True],
+            "only_recorded_right": cases[True, False],
+            "only_graded_right": cases[False, True],
+            "both_wrong": cases[False, False],
+        }
+        return {
+            "field": self._field,
+            "compared": "verdicts" if self._are_verdicts else "values",
+            "num_without_record": self._num - num_judged,
+            "num_compared": num_judged,
+            "agreement": share(self._num_agreeing, num_judged),
+            **(counts if self._are_verdicts else {"num_same": self._num_agreeing}),
+            "num_disagreements": num_judged - self._num_agreeing,
+            "disagreements": self._disagreements,
+        }
+
+
+def compare_verdicts(rows: Sequence[GradedRecord], field: str) -> dict[str, Any]:
+    """Return how the verdicts recorded in `field` compare with the grader's; see `VerdictComparison`.
 
     Raises:
         ArtifactError: a record holds something else than a verdict in the field.
     """
-    judged = [(row, _recorded(row.record, field)) for row in rows if row.record.values.get(field) is not None]
-    are_verdicts = all(value in (0.0, 1.0) for _, value in judged)
-
-    # Count the four cases of two verdicts, and keep what disagrees.
-    cases: Counter[tuple[bool, bool]] = Counter()
-    disagreements: list[dict[str, Any]] = []
-    for (record, problem, reward), value in judged:
-        cases[value == 1.0, reward.is_right] += 1
-        agrees = (value == 1.0) == reward.is_right
-        if not are_verdicts:
-            agrees = reward.value is not None and abs(reward.value - value) <= _TOLERANCE
-        if not agrees:
-            said = {name: getattr(reward, name) for name in ("value", "status", "detail")}
-            named = {"place": record.place, "id": problem.id, "gold": problem.answer, "extracted": reward.extracted}
-            disagreements.append({**named, "recorded": record.values[field], **said})
-
-    num_agreeing = len(judged) - len(disagreements)
-    counts = {
-        "recorded_right": cases[True, True] + cases[True, False],
-        "graded_right": cases[True, True] + cases[False, True],
-        "both_right": cases[True, True],
-        "only_recorded_right": cases[True, False],
-        "only_graded_right": cases[False, True],
-        "both_wrong": cases[False, False],
-    }
-    return {
-        "field": field,
-        "compared": "verdicts" if are_verdicts else "values",
-        "num_without_record": len(rows) - len(judged),
-        "num_compared": len(judged),
-        "agreement": share(num_agreeing, len(judged)),
-        **(counts if are_verdicts else {"num_same": num_agreeing}),
-        "disagreements": disagreements,
-    }
+    fields = AuditedFields([field])
+    for row in rows:
+        fields.look(row.record)
+    comparison = VerdictComparison(field, are_verdicts=fields.are_verdicts[field])
+    for row in rows:
+        comparison.add(row)
+    return comparison.summary()
 
 
 def _recorded(record: Record, field: str) -> float:

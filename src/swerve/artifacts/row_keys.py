@@ -1,0 +1,54 @@
+"""Which rows of a long table belong together, in eight bytes a row."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+
+class RowKeys:
+    """The key of each row as 64 bits of its digest: of ten million keys two are alike once in 400,000 times.
+
+    >>> keys = RowKeys()
+    >>> for name in "abacab":
+    ...     keys.add(name)
+    >>> keys.groups().tolist(), keys.places().tolist()
+    ([0, 1, 0, 2, 0, 1], [0, 0, 1, 0, 2, 1])
+    """
+
+    def __init__(self) -> None:
+        self._digests = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def add(self, *key: Any) -> None:
+        """Add a row; its key is equal to another where `repr` is."""
+        text = repr(key).encode("utf-8", "surrogatepass")
+        self._digests.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+    def groups(self) -> Integers:
+        """Return the number of each row's key, by first appearance."""
+        _, first, inverse = np.unique(self._values(), return_index=True, return_inverse=True)
+        numbers = np.empty(len(first), np.int64)
+        numbers[np.argsort(first)] = np.arange(len(first))
+        return np.asarray(numbers[inverse])
+
+    def places(self) -> Integers:
+        """Return how many rows of the same key stand before each row."""
+        values, rows = self._values(), np.arange(len(self))
+        order = np.argsort(values, kind="stable")
+        is_first = np.ones(len(self), bool)
+        is_first[1:] = values[order][1:] != values[order][:-1]
+        places = np.empty(len(self), np.int64)
+        places[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+        return places
+
+    def _values(self) -> npt.NDArray[np.uint64]:
+        return np.frombuffer(self._digests, np.uint64) if self._digests else np.zeros(0, np.uint64)

@@ -1,0 +1,256 @@
+"""Grade the answers of a file a chunk at a time: memory does not grow with the file, and a kill costs one chunk."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swerve.artifacts.files import sha256_file
+from swerve.artifacts.parts import Parts
+from swerve.artifacts.row_keys import RowKeys
+from swerve.artifacts.shards import Shard
+from swerve.errors import ArtifactError
+from swerve.eval.answer_files import Answer, AnswerFile
+from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
+from swerve.formats.records import Record
+from swerve.grading.answers import find_answer
+from swerve.grading.policies import MathGrading
+from swerve.progress import Progress
+from swerve.rewards import grade_all
+from swerve.rewards.graders import GRADERS
+from swerve.statistics.intervals import mean_interval
+from swerve.types import Problem, Reward
+from swerve.version import __version__
+
+_ROWS_AT_A_TIME = 1000
+_SIZE_AT_A_TIME = 2**21
+"""Of a chunk: characters of texts and entries of lists, about; it ends where either is reached."""
+_RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
+_MOST_KEPT = 1000
+"""Disagreements of an audit, different values and different failures that are told apart."""
+_MOST_UNPARSED = 0.2
+"""Share of texts without an answer above which it is said which extraction reads them."""
+_NEARLY_ALL = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedAnswers:
+    """What a look at every answer found, before the first is graded."""
+
+    num: int
+    left_out: str | None
+    """A line on the records without a gold answer; None: there are none."""
+    audits: Mapping[str, bool]
+    """Field of a recorded verdict -> whether all that it records are truth values."""
+
+
+def check_answers(answers: AnswerFile, audits: Iterable[str]) -> CheckedAnswers:
+    """Look at every answer of a file, and at what it records in the fields of audits; nothing is held.
+
+    Raises:
+        ArtifactError: a record cannot be graded, none has a gold answer, or a field records something else than a
+            verdict.
+        ConfigError: no record has a field.
+    """
+    fields, num, num_without, first_without = AuditedFields(audits), 0, 0, ""
+    for record, pair in answers.pairs():
+        fields.look(record, counts=pair is not None)
+        num += 1
+        if pair is None:
+            num_without, first_without = num_without + 1, first_without or record.place
+    fields.check(answers.path)
+    if num == num_without:
+        raise ArtifactError(
+            f"{answers.path}: the gold answer of all {num} records is null; --field gold=FIELD names it"
+        )
+    left_out = f"{num_without} of {num} left out: no gold answer ({first_without})" if num_without else None
+    return CheckedAnswers(num=num - num_without, left_out=left_out, audits=fields.are_verdicts)
+
+
+def kept_verdicts(out: Path, answers: AnswerFile, problems: Path | None, limits: Sequence[float | None]) -> Parts:
+    """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits."""
+    digests, task = [sha256_file(path) if path else None for path in (answers.path, problems)], answers.task
+    names = {name: list(fields) for name, fields in task.names.items()}
+    inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
+    return Parts(out.with_name(f"{out.name}.partial"), inputs)
+
+
+def grade_answers(
+    answers: AnswerFile, num: int, progress: Progress, kept: Parts | None = None, shard: Shard | None = None
+) -> Iterator[tuple[list[Answer], list[Reward]]]:
+    """Yield the answers of a file a chunk at a time, with their rewards.
+
+    Args:
+        answers: of the file.
+        num: of answers.
+        progress: told of each chunk.
+        kept: has the verdicts of an interrupted command, and of other shards; new ones are put into it.
+        shard: which chunks are graded here; the others are not yielded, but for the one that merges.
+
+    Raises:
+        MissingShardsError: the shard merges, and chunks are missing; before any is yielded.
+    """
+    if shard is not None and shard.merges:
+        assert kept is not None
+        missing = (number for number, _ in enumerate(_chunks(answers)) if kept.get("verdicts", number) is None)
+        shard.check_none_missing(missing, "the grading")
+    right = failures = 0
+    with progress.task("grade", num) as task:
+        for number, chunk in enumerate(_chunks(answers)):
+            if shard is not None and not shard.merges and number % shard.total != shard.number - 1:
+                task.advance(len(chunk))
+                continue
+            rewards = _graded([(answer.problem, answer.text) for answer in chunk], number, kept)
+            right += sum(reward.is_right for reward in rewards)
+            failures += sum(reward.value is None for reward in rewards)
+            task.advance(len(chunk), right=right, failures=failures)
+            yield chunk, rewards
+
+
+def _chunks(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
+    """Yield answers so many at a time as take some megabytes; which is told by the file alone."""
+    chunk, size = list[Answer](), 0
+    for answer in answers:
+        chunk.append(answer)
+        size += sum(len(value) for value in answer.record.values.values() if isinstance(value, str | list | dict))
+        if len(chunk) == _ROWS_AT_A_TIME or size >= _SIZE_AT_A_TIME:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _graded(pairs: Sequence[tuple[Problem, str]], number: int, kept: Parts | None) -> list[Reward]:
+    """Return the rewards of a chunk, which were kept or are now."""
+    known = kept.get("verdicts", number) if kept else None
+    if known is not None:
+        return [Reward(**verdict) for verdict in known]
+    rewards = grade_all(pairs)
+    if kept:
+        kept.put("verdicts", number, [_verdict(reward) for reward in rewards])
+    return rewards
+
+
+def grade_pairs(pairs: Sequence[tuple[Problem, str]], progress: Progress) -> list[Reward]:
+    """Grade each text as an answer to its problem, in order."""
+    rewards: list[Reward] = []
+    with progress.task("grade", len(pairs)) as task:
+        for start in range(0, len(pairs), _ROWS_AT_A_TIME):
+            graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
+            rewards += graded
+            failures = sum(reward.value is None for reward in rewards)
+            task.advance(len(graded), right=sum(reward.is_right for reward in rewards), failures=failures)
+    return rewards
+
+
+def _verdict(reward: Reward) -> dict[str, Any]:
+    return {name: getattr(reward, name) for name in _RESULT_NAMES} | {"parts": dict(reward.parts)}
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """Return a row as one line of ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot."""
+    return json.dumps(row, allow_nan=False, default=str)
+
+
+def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
+    """Return the record with the verdict; its own fields of the verdict's names are kept as `recorded_...`."""
+    kept = {key: value for key, value in record.values.items() if key not in _RESULT_NAMES}
+    for key in _RESULT_NAMES:
+        if key in record.values:
+            name = f"recorded_{key}"
+            while name in record.values:  # verdicts that were graded before
+                name = f"recorded_{name}"
+            kept[name] = record.values[key]
+    return {**kept, **_verdict(reward)}
+
+
+class GradingSummary:
+    """Running counts of what the grader said; of each answer nine bytes are held, for the interval over problems."""
+
+    def __init__(self, answers: AnswerFile, checked: CheckedAnswers) -> None:
+        self._answers, self._checked = answers, checked
+        self._problems, self._right = RowKeys(), bytearray()
+        self._graders, self._statuses = Counter[str](), Counter[str]()
+        self._values, self._failures = Counter[float](), Counter[str]()
+        self._sum = 0.0
+        self._num_unanswered = self._num_maths = self._num_maths_unanswered = 0
+        self._audits = [
+            VerdictComparison(field, are_verdicts=are_verdicts, most=_MOST_KEPT)
+            for field, are_verdicts in checked.audits.items()
+        ]
+
+    def add(self, answer: Answer, reward: Reward) -> None:
+        """Count an answer."""
+        self._problems.add(answer.problem.id)
+        self._right.append(reward.is_right)
+        self._graders[answer.problem.grader or answer.problem.family] += 1
+        self._statuses[reward.status] += 1
+        self._num_unanswered += not reward.answered
+        if _is_maths(answer.problem):
+            self._num_maths += 1
+            self._num_maths_unanswered += not reward.answered
+        if reward.value is not None:
+            self._sum += reward.value
+            _count(self._values, reward.value)
+        if reward.detail:
+            _count(self._failures, reward.detail)
+        for audit in self._audits:
+            audit.add(GradedRecord(answer.record, answer.problem, reward))
+
+    def summary(self) -> dict[str, Any]:
+        """Return how many answers are right, with the interval, the counts, and the audits."""
+        # A problem counts once, however many records it has.
+        groups, right = self._problems.groups(), np.frombuffer(self._right, np.uint8)
+        fractions = np.bincount(groups, right) / np.maximum(1, np.bincount(groups))
+        num_graded = self._statuses["graded"]
+        return {
+            "file": str(self._answers.path),
+            "grader": self._answers.task.grader,
+            "policies": dict(self._answers.task.policies),
+            "graders": dict(self._graders),
+            "num_records": len(groups),
+            "num_right": int(right.sum()),
+            "right": mean_interval(fractions, bounds=(0.0, 1.0)),
+            "mean_value": self._sum / num_graded if num_graded else None,
+            "values": {f"{value:g}": count for value, count in sorted(self._values.items())},
+            "statuses": dict(sorted(self._statuses.items())),
+            "num_unanswered": self._num_unanswered,
+            "failures": dict(self._failures.most_common(10)),
+            "extraction_hint": self._extraction_hint(),
+            "left_out": self._checked.left_out,
+            "audits": [audit.summary() for audit in self._audits],
+        }
+
+    def _extraction_hint(self) -> str | None:
+        """Return which extraction reads the answers, where many texts of mathematics were found to have none."""
+        num, num_unanswered = self._num_maths, self._num_maths_unanswered
+        if num_unanswered <= _MOST_UNPARSED * num:
+            return None
+        # In how many texts each form finds an answer; the file is read once more.
+        read, asked = dict.fromkeys(("boxed", "answer_tag", "hash", "auto"), 0), dict[str, None]()
+        for answer in self._answers:
+            if _is_maths(answer.problem):
+                asked |= dict.fromkeys(answer.problem.grading.get("extraction", MathGrading().extraction))
+                for form in read:
+                    read[form] += find_answer(answer.text, (form,)) is not None
+        if read["auto"] <= num - num_unanswered:
+            return None
+        form = next(form for form in read if read[form] >= _NEARLY_ALL * read["auto"])
+        named = " or ".join(r"\boxed{}" if name == "boxed" else name for name in asked)
+        return f"{num_unanswered} of {num} answers have no {named}; extraction={form} reads {read[form]}"
+
+
+def _is_maths(problem: Problem) -> bool:
+    return GRADERS[problem.grader or problem.family].policies is MathGrading
+
+
+def _count(counter: Counter[Any], key: Any) -> None:
+    """Count a key, unless so many others are counted that it is no kind any more."""
+    if key in counter or len(counter) < _MOST_KEPT:
+        counter[key] += 1
