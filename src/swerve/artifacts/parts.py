@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -60,6 +61,40 @@ def digest_of(*values: Any) -> str:
     '2657442bb4a4'
     """
     return hashlib.sha256(json.dumps(values, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def take_parts(source: Path, target: Path) -> None:
+    """Copy the parts of a folder, and what says whose they are, to another one that lacks them; damaged ones are none.
+
+    Raises:
+        ArtifactError: a part is in both folders with different content.
+    """
+    for path in sorted(source.glob(f"*{_ENDING}")):
+        present = target / path.name
+        if not _is_whole(path) or path.samefile(present if present.exists() else source):
+            continue
+        if not _is_whole(present):
+            _copy(path, present)
+        elif path.read_bytes() != present.read_bytes():
+            raise ArtifactError(
+                f"{path} and {present} are the same piece of the work with different results: the machines compute "
+                "differently; delete one of the two folders and run its shards again"
+            )
+    if (source / _INPUTS).is_file() and not (target / _INPUTS).exists():
+        _copy(source / _INPUTS, target / _INPUTS)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
+    except OSError:
+        return False
+    return hashlib.sha256(content).hexdigest().encode() == digest
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 class Parts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from swerve.artifacts.files import read_sealed, write_sealed
-from swerve.artifacts.parts import SHARD_FILES, Parts, digest_of
+from swerve.artifacts.parts import SHARD_FILES, Parts, digest_of, take_parts
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 from swerve.version import __version__
@@ -41,6 +42,21 @@ class Marker:
     """Arguments of `swerve` without `--shard`."""
     left: str | None
     """What is still to do; None: nothing."""
+
+    @property
+    def file_name(self) -> str:
+        """Its own."""
+        return f"shard-{self.number}-of-{self.total}.json"
+
+    @property
+    def has_begun_only(self) -> bool:
+        """Whether the shard was killed, or still works."""
+        return self.left == _BEGUN
+
+    @property
+    def shown(self) -> str:
+        """The command of the shard."""
+        return shlex.join(["swerve", *self.command, "--shard", f"{self.number}/{self.total}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +137,13 @@ class Shard:
         assert parts.folder is not None
         self.begin(parts)
         held = RunDirectory(within or parts.folder)
-        with held.lock(shared=True), RunDirectory(parts.folder).lock(name=f"shard-{self._name}.lock"):
+        with held.lock(shared=True), RunDirectory(parts.folder).lock(name=f"shard-{self.number}-of-{self.total}.lock"):
             try:
                 yield
             except MissingShardsError as error:
                 self._mark(parts, str(error))
                 raise
             self._mark(parts, None)
-
-    @property
-    def _name(self) -> str:
-        return f"{self.number}-of-{self.total}"
 
     def _mark(self, parts: Parts, left: str | None) -> None:
         folder = parts.folder
@@ -147,11 +159,60 @@ class Shard:
         for other in read_markers(folder):
             if (other.inputs, other.total) != (marker.inputs, marker.total):
                 raise ConfigError(
-                    f"{folder} has shard {other.number}/{other.total} of other settings, another version of swerve or "
-                    f"another number of shards (swerve {' '.join(other.command)}); give the same ones, or delete "
-                    f"{folder}/{SHARD_FILES}, and divide the work anew"
+                    f"{folder} has a shard of other settings, another version of swerve or another number of shards "
+                    f"({other.shown}); give the same ones, or delete {folder}/{SHARD_FILES} to divide the work anew"
                 )
-        write_sealed(folder / f"shard-{self._name}.json", asdict(marker))
+        write_sealed(folder / marker.file_name, asdict(marker))
+
+
+def marked_folders(place: Path) -> list[Path]:
+    """Return the folders at a place, or below it, in which shards have left markers.
+
+    Args:
+        place: a folder, or the file whose parts are in the folder beside it.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    beside = place.with_name(f"{place.name}.partial")
+    folders = {path.parent for path in (place if place.is_dir() else beside).rglob(f"{SHARD_FILES}.json")}
+    folders = {folder for folder in folders if read_markers(folder)}
+    if not folders:
+        raise ArtifactError(
+            f"{place} has no parts of shards: none was run, or they are merged; give what --out says, or folders of "
+            "parts"
+        )
+    return sorted(folders)
+
+
+def take_shards(folders: Sequence[Path]) -> list[Marker]:
+    """Take the parts and markers of a command's shards into the folder that the command named.
+
+    Args:
+        folders: with markers of the same place, perhaps copies from several machines.
+
+    Returns:
+        The marker of each shard that has one, by number: the one that is furthest.
+
+    Raises:
+        ArtifactError: a piece has different results in two folders.
+        ConfigError: the shards are of different settings, versions or numbers of shards.
+    """
+    furthest: dict[int, Marker] = {}
+    first, target = read_markers(folders[0])[0], Path(read_markers(folders[0])[0].folder)
+    for folder in folders:
+        for marker in read_markers(folder):
+            if (marker.inputs, marker.total) != (first.inputs, first.total):
+                raise ConfigError(
+                    f"{folders[0]} and {folder} have shards of different settings, versions of swerve or numbers of "
+                    f"shards: {first.shown}, {marker.shown}"
+                )
+            known = furthest.get(marker.number, marker)
+            furthest[marker.number] = max(known, marker, key=lambda each: (each.left is None, each.left != _BEGUN))
+        take_parts(folder, target)
+    for marker in furthest.values():
+        write_sealed(target / marker.file_name, asdict(marker))
+    return [furthest[number] for number in sorted(furthest)]
 
 
 def read_markers(folder: Path) -> list[Marker]:

@@ -26,6 +26,7 @@ from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import check_config, list_runs, recipes_app, show_config, show_recipe, show_schema
+from swerve.cli.merge import merge
 from swerve.cli.options import PlainCommand, ResultCommand
 from swerve.cli.pipeline import demo, export_checkpoint, report, train
 from swerve.cli.probe_command import probe
@@ -83,6 +84,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "sample": sample,
     "probe": probe,
     "grade": grade,
+    "merge": merge,
     "study": study,
     "serve": serve,
     "export": export_checkpoint,
@@ -123,7 +125,8 @@ def _built() -> Any:
     return typer.main.get_command(app)  # .1 s
 
 
-def _run(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str]) -> int:
+    """Run a command in this process; return its exit status."""
     status = _built().main(list(arguments), prog_name="swerve", standalone_mode=False)
     return status if isinstance(status, int) else 0
 
@@ -142,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not rest or rest in [[name] for name in _GROUPS if name != "recipes"]:  # a group without a command
         rest.append("--help")
     try:
-        status = _run(rest)
+        status = run_command(rest)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout again at exit; give it somewhere to go.
@@ -198,6 +201,7 @@ _CONTINUED = {
     "eval": [],
     "sample": [],
     "probe": [],
+    "merge": [],
     "study": [],
 }
 """Commands that continue where they were interrupted -> what is added to the same command."""

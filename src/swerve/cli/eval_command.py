@@ -15,8 +15,11 @@ from swerve.cli.options import (
     EmbeddingModel,
     Fields,
     Result,
+    ShardOption,
     check_choice,
     given_settings,
+    given_shard,
+    shard_result,
     with_settings,
 )
 from swerve.errors import ArtifactError, ConfigError, nearest
@@ -73,6 +76,7 @@ def evaluate(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Samples, and the table in every format.  [default: eval-TASK]"),
     ] = None,
+    share: ShardOption = None,
 ) -> Result | None:
     """Measure a run's checkpoints, or any models, on the same problems.
 
@@ -88,8 +92,12 @@ def evaluate(
     from swerve.cli.runs import main_progress
 
     check_choice("--format", form, TABLE_FORMATS)
+    shard = given_shard(context, share)
+    if shard is not None and not models:
+        raise ConfigError("--shard needs --model MODEL; a run's checkpoints are models, too: --model RUN:LABEL")
     given = list(arguments or ())
-    embed = None if embedding_model is None else load_embedder(embedding_model)
+    is_whole = shard is None or shard.merges
+    embed = load_embedder(embedding_model) if embedding_model is not None and is_whole else None
     if not models and not rows:
         # The checkpoints of a run, to which the options of models do not apply.
         from swerve.cli.pipeline import run_eval
@@ -124,10 +132,11 @@ def evaluate(
         baseline=baseline,
         embed=embed,
         out=folder,
+        shard=shard,
         progress=progress,
     )
     if comparison is None:
-        return None
+        return None if shard is None else shard_result(shard, folder)
     progress.note(f"samples and tables: {folder}")
     return Result(comparison, sample.comparison_text(comparison, form or "table"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -196,6 +197,19 @@ def given_shard(context: typer.Context, text: str | None) -> Shard | None:
         place = command.index("--shard")
         del command[place : place + 2]
     return Shard.parse(text, [word for word in command if not word.startswith("--shard=")])
+
+
+def shard_result(shard: Shard, place: Path, left: str | None = None) -> Result:
+    """Return what a command says at the end of a shard.
+
+    Args:
+        shard: that did its share.
+        place: what `swerve merge` takes.
+        left: what it waits for; None: nothing.
+    """
+    said = "When all are" if left is None else f"{left}: when the others are there, run this again. When all are done"
+    value = {"shard": str(shard), "place": str(place), "left": left}
+    return Result(value, f"Shard {shard} is done. {said}: swerve merge {shlex.quote(str(place))}")
 
 
 def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, given_settings, with_settings
+from swerve.cli.options import Result, ShardOption, given_settings, given_shard, shard_result, with_settings
 from swerve.cli.text import table, wrapped
 from swerve.errors import CheckpointError, ConfigError, nearest
 
@@ -63,6 +63,7 @@ def sample(
     temperature: Annotated[
         str, typer.Option("--temperature", metavar="T[,T]...", help="0 is greedy; several share the number of samples.")
     ] = "1",
+    share: ShardOption = None,
 ) -> Result | None:
     """Sample graded completions of any models on the same problems.
 
@@ -74,6 +75,7 @@ def sample(
       swerve sample base=models/base rl=mine:rl-80 --task math --num-samples 8
     """
     # Models and keys of the task stand side by side.
+    shard = given_shard(context, share)
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
     named = resolve_models(models, task)
@@ -89,9 +91,11 @@ def sample(
     from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models
 
-    paths = sample_models(named, settings, out=out, progress=main_progress())
+    paths = sample_models(named, settings, out=out, shard=shard, progress=main_progress())
     if not is_main_process():
         return None
+    if shard is not None and not all(path.exists() for path in paths.values()):
+        return shard_result(shard, out)
     comparison = compare([read_samples(path).samples for path in paths.values()])
     files = {label: str(path) for label, path in paths.items()}
     lines = [comparison_text(comparison), *(f"Samples: {path}" for path in files.values())]

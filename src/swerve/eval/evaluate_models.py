@@ -13,6 +13,7 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
+from swerve.artifacts.shards import Shard
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.sampling import SampleJob, SampleSettings
@@ -35,6 +36,7 @@ def evaluate_models(
     baseline: str | None = None,
     embed: Embedder | None = None,
     out: str | Path,
+    shard: Shard | None = None,
     progress: Progress | None = None,
 ) -> Comparison | None:
     """Sample every model on the same problems and compare each with the first.
@@ -52,10 +54,11 @@ def evaluate_models(
         baseline: label of the model or row that the others are compared with; by default the first.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
         out: the folder.
+        shard: sample its share, and compare nothing; see `sample`.
         progress: told what is done; None: nobody.
 
     Returns:
-        The comparison; under torchrun None in all processes but the first.
+        The comparison; None of a shard, and under torchrun in all processes but the first.
 
     Raises:
         ConfigError: two rows have one name, or none is called like the baseline.
@@ -82,7 +85,9 @@ def evaluate_models(
             num, name = (1, "greedy") if temperature == 0 else (settings.num_samples, f"t{temperature:g}")
             own = settings.model_copy(update={"temperatures": (temperature,), "num_samples": num})
             jobs.append(SampleJob(label, model, own, out / "samples" / f"{label}-{name}.parquet"))
-    if jobs and not run_jobs(jobs, progress, problems=problems):
+    if jobs and not run_jobs(jobs, progress, problems=problems, shard=shard):
+        return None
+    if shard is not None and not all(job.path.exists() for job in jobs):
         return None
     comparison = compare(
         [

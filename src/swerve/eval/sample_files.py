@@ -1,7 +1,8 @@
 """Files of samples: each model's prompts, what a file's samples depend on, and the chunks of problems it is made of.
 
 Problems are sampled in chunks. Each chunk is kept as a part in `OUT.partial`, and the file at OUT is made of them when
-all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone.
+all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone. A shard samples
+its chunks and leaves them as parts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from swerve.artifacts.samples import (
     read_samples_info,
     write_samples,
 )
+from swerve.artifacts.shards import Shard
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
@@ -57,8 +59,10 @@ _CHARS_SHOWN = 40
 _NUM_NAMED = 3
 
 
-def write_files(jobs: Sequence[SampleJob], problems: Sequence[Problem], progress: Progress) -> bool:
-    """Write the files of jobs; return whether this is the only process, or the first of several.
+def write_files(
+    jobs: Sequence[SampleJob], problems: Sequence[Problem], progress: Progress, *, shard: Shard | None = None
+) -> bool:
+    """Write the files of jobs, or a shard's parts of them; return whether this is the first or only process.
 
     Every model is checked before the first is loaded; see `swerve.eval.sampling.sample`.
     """
@@ -72,6 +76,10 @@ def write_files(jobs: Sequence[SampleJob], problems: Sequence[Problem], progress
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
     for plan in plans:
         plan.check_place()
+    if shard is not None and not shard.merges:  # of all files: a shard that is killed has begun with each
+        for plan in plans:
+            if not plan.job.path.exists():
+                shard.begin(plan.parts)
 
     # Then they are loaded, one after the other.
     device = resolve_device(first.runtime.device)
@@ -80,7 +88,7 @@ def write_files(jobs: Sequence[SampleJob], problems: Sequence[Problem], progress
         shared_bases(model.source for model in models.values()),
     ):
         for model in models.values():
-            _sample_model([plan for plan in plans if plan.model is model], world, progress)
+            _sample_model([plan for plan in plans if plan.model is model], world, progress, shard)
         return world.is_main
 
 
@@ -231,24 +239,30 @@ def _info(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> Samples
     )
 
 
-def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
-    """Write the files of one model, which is loaded once, and only if there is something to sample."""
+def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shard: Shard | None) -> None:
+    """Write the files of one model, or a shard's parts of them; it is loaded once, if there is something to sample."""
     source = plans[0].model.source
     world.doing("sampling", source.label)
     load = functools.cache(lambda: replace(source, device=world.device).load())
     for plan in plans:
         if plan.job.path.exists():
             progress.note(f"{plan.job.path} is complete: nothing to do")
+        elif shard is not None and not shard.merges:
+            with shard.at_work(plan.parts):
+                _sample_missing(plan, shard.own(plan.chunks), load, world, progress)
+            continue  # other shards need the parts
         else:
-            _sample_file(plan, load, world, progress)
+            _sample_file(plan, load, world, progress, shard)
         world.barrier()
         if world.is_main:
             plan.parts.finish()
         world.barrier()
 
 
-def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
-    """Sample what an interruption left, and write the whole file."""
+def _sample_file(
+    plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress, shard: Shard | None
+) -> None:
+    """Sample what an interruption left, or see that shards left nothing, and write the whole file."""
     # A full disk is noticed here, before any work.
     parts, chunks = plan.parts, plan.chunks
     assert parts.folder is not None
@@ -256,18 +270,32 @@ def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, pro
         parts.begin()
     world.barrier()
     with RunDirectory(parts.folder).lock() if world.is_main else nullcontext():
-        left = [chunk for chunk in chunks if parts.get("samples", chunk) is None]
-        world.barrier()  # all have looked before anything changes
-        own = world.shard(left)
-        if own:
-            num_done = len(plan.model.prompts) - sum(end - start for start, end in left)
-            _sample_chunks(plan, load(), own, num_done, progress)
+        if shard is not None:
+            missing = [index for index, chunk in enumerate(chunks) if parts.get("samples", chunk) is None]
+            shard.check_none_missing(missing, f"{parts.folder}: a part")
+        _sample_missing(plan, chunks, load, world, progress)
         world.barrier()
         if world.is_main:
             tables = [parts.get("samples", chunk) for chunk in chunks]
             if None in tables:
                 raise ArtifactError(f"{parts.folder} was changed while it was in use; run the command again")
             write_samples(plan.job.path, plan.info, pa.concat_tables(tables).combine_chunks())
+
+
+def _sample_missing(
+    plan: _Plan,
+    chunks: Sequence[tuple[int, int]],
+    load: Callable[[], LoadedModel],
+    world: World,
+    progress: Progress,
+) -> None:
+    """Sample, with all processes, those of some chunks that are not there."""
+    left = [chunk for chunk in chunks if plan.parts.get("samples", chunk) is None]
+    world.barrier()  # all have looked before anything changes
+    own = world.shard(left)
+    if own:
+        num_done = sum(end - start for start, end in chunks) - sum(end - start for start, end in left)
+        _sample_chunks(plan, load(), own, num_done, progress)
 
 
 def _sample_chunks(

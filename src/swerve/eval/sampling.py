@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swerve.artifacts.shards import Shard
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
 from swerve.models.hub import local_folder
@@ -21,7 +22,12 @@ from swerve.types import Problem
 
 
 def sample(
-    models: Mapping[str, Path | str], settings: SampleSettings, *, out: str | Path, progress: Progress | None = None
+    models: Mapping[str, Path | str],
+    settings: SampleSettings,
+    *,
+    out: str | Path,
+    shard: Shard | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Sample and grade completions of each model on the same problems; return each model's file by label.
 
@@ -32,6 +38,7 @@ def sample(
         models: by label; each is a folder in the Hugging Face layout or `owner/name` with an optional `#revision`.
         settings: problems, sampling and runtime.
         out: the file (`.parquet`) of one model; else the folder of the files `LABEL.parquet`.
+        shard: do its share, and leave parts beside the places of the files; None: write them.
         progress: told what is done; None: nobody.
 
     Raises:
@@ -41,12 +48,17 @@ def sample(
         DiskFullError: no room; what was sampled is kept and continued from.
     """
     paths = sample_paths(Path(out), list(models))
-    run_jobs([SampleJob(label, model, settings, paths[label]) for label, model in models.items()], progress)
+    jobs = [SampleJob(label, model, settings, paths[label]) for label, model in models.items()]
+    run_jobs(jobs, progress, shard=shard)
     return paths
 
 
 def run_jobs(
-    jobs: Sequence[SampleJob], progress: Progress | None = None, *, problems: Sequence[Problem] | None = None
+    jobs: Sequence[SampleJob],
+    progress: Progress | None = None,
+    *,
+    problems: Sequence[Problem] | None = None,
+    shard: Shard | None = None,
 ) -> bool:
     """Write the files of jobs, all on the first job's problems and runtime; see `sample`.
 
@@ -54,6 +66,7 @@ def run_jobs(
         jobs: what is written.
         progress: told what is done; None: nobody.
         problems: those that the settings choose, where they are known already.
+        shard: see `sample`.
 
     Returns:
         Whether this is the only process, or the first of several.
@@ -66,7 +79,7 @@ def run_jobs(
     problems = chosen_problems(first, shown) if problems is None else problems
     from swerve.eval.sample_files import write_files
 
-    return write_files(jobs, problems, shown)
+    return write_files(jobs, problems, shown, shard=shard)
 
 
 def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:
