@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from swerve.artifacts import streams
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import RESPONSES_SCHEMA, read_provenance
 from swerve.artifacts.run import RunDirectory
@@ -243,3 +244,35 @@ def test_ids_of_two_tokenizers_are_not_mixed(swerve: Swerve, tmp_path: Path) -> 
         run(tmp_path / f"{name}.jsonl", tmp_path / f"{name}.parquet", tokenizer=str(folder))
     err = choose(swerve, tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "sft.parquet")[2]
     assert re.search(r"a\.parquet and .*b\.parquet hold token ids of two tokenizers", err)
+
+
+@pytest.mark.parametrize("tokenizer", [False, True])
+def test_responses_that_are_read_some_at_a_time_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: bool
+) -> None:
+    rows = [
+        {"id": f"p{n % 5}", "prompt": f"1 + {n % 5} =", "response": f" {n % 3}", "step": n // 8, "label": "ab"[n % 2]}
+        for n in range(23)
+    ]
+    rows[9]["sample"] = 7
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = build_word_tokenizer([*"0123456789+="])
+    model.save_pretrained(tmp_path / "model")
+    options = {"tokenizer": str(tmp_path / "model") if tokenizer else None}
+    run(tmp_path / "r.jsonl", tmp_path / "whole.parquet", **options)
+    monkeypatch.setattr(streams, "ROWS_AT_ONCE", 4)
+    run(tmp_path / "r.jsonl", tmp_path / "parts.parquet", **options)
+    whole, parts = (pq.ParquetFile(tmp_path / f"{name}.parquet") for name in ("whole", "parts"))
+    assert (whole.num_row_groups, parts.num_row_groups) == (1, 6)
+    assert parts.read().equals(whole.read(), check_metadata=True)
+    assert whole.read()["sample"].to_pylist()[8:12] == [0, 7, 0, 0]
+
+    # What is wrong is found wherever the records are, and leaves nothing behind.
+    for row, message in (({"id": "p0", "prompt": "1 + 9 ="}, "line 24: the id 'p0' occurs with two different prompts"),
+                         ({"id": "p9"}, "no prompt for 1 of 24 responses (problems 'p9')")):  # fmt: skip
+        (tmp_path / "w.jsonl").write_text(
+            "".join(json.dumps({"response": " 1", **each}) + "\n" for each in [*rows, row])
+        )
+        with pytest.raises(ArtifactError, match=re.escape(message)):
+            run(tmp_path / "w.jsonl", tmp_path / "wrong.parquet", **options)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("wrong")] == []

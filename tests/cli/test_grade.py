@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts import streams
 from swerve.artifacts.parts import Parts
 from swerve.eval import grading
 from swerve.statistics import accuracy_interval
@@ -372,8 +373,8 @@ def test_chunks_change_nothing_and_a_kill_between_them_costs_one(
     assert len(content.splitlines()) == 50
 
     # Chunks end at some rows or at some size; the third is not graded.
-    monkeypatch.setattr(grading, "_ROWS_AT_A_TIME", 7)
-    monkeypatch.setattr(grading, "_SIZE_AT_A_TIME", 60)
+    monkeypatch.setattr(streams, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(streams, "SIZE_AT_ONCE", 60)
     graded: list[int] = []
 
     def grade_two(pairs: list[Any]) -> Any:
@@ -405,7 +406,7 @@ def test_rows_come_to_stdout_as_chunks_are_graded(
 ) -> None:
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(5)])
     _, whole, _ = swerve("grade", str(file), "--task", "math")
-    monkeypatch.setattr(grading, "_ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr(streams, "ROWS_AT_ONCE", 2)
     grade_all, calls = grading.grade_all, iter(range(3))
     monkeypatch.setattr(grading, "grade_all", lambda pairs: grade_all(pairs) if next(calls) < 1 else 1 / 0)
     _, begun, _ = swerve("grade", str(file), "--task", "math")

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.problem_records import problem_from_record, problem_record
-from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_table
+from swerve.artifacts.streams import chunks
+from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_tables
 from swerve.errors import ArtifactError
 from swerve.types import Completion, Message, Problem, Prompt, Reward, Rollout
 
@@ -373,6 +374,18 @@ def from_json(row: Mapping[str, Any], name: str, kind: type) -> Any:
     return value
 
 
+def response_chunks(responses: Iterable[Response]) -> Iterator[list[Response]]:
+    """Yield responses so many at a time as take some megabytes."""
+    return chunks(responses, _num_values)
+
+
+def _num_values(response: Response) -> int:
+    said = (response.text, response.prompt, response.problem.question, *response.extra.values())
+    texts = [*said, *(turn.get("content") for turn in response.turns)]
+    ids = len(response.prompt_ids) + 4 * len(response.completion_ids)
+    return ids + sum(len(text) for text in texts if isinstance(text, str | list))
+
+
 def responses_table(responses: Sequence[Response], schema: pa.Schema) -> pa.Table:
     """Return responses as a table with some of the columns of `SCHEMA`."""
     rows = [{name: row[name] for name in schema.names} for row in map(response_row, responses)]
@@ -381,7 +394,7 @@ def responses_table(responses: Sequence[Response], schema: pa.Schema) -> pa.Tabl
 
 def write_responses(
     path: Path,
-    responses: Sequence[Response] | pa.Table,
+    responses: Sequence[Response] | pa.Table | Iterator[pa.Table],
     schema: pa.Schema,
     *,
     table: str | None = None,
@@ -391,7 +404,7 @@ def write_responses(
 
     Args:
         path: the file.
-        responses: in the order of the rows.
+        responses: in the order of the rows; of an iterator of tables one is held at a time.
         schema: some columns of `SCHEMA`.
         table: what the file's metadata calls it; by default the file's name.
         provenance: where the responses are from, JSON in the file's metadata; None: nothing is said.
@@ -403,8 +416,11 @@ def write_responses(
     metadata = {} if table is None else {"swerve_table": table}
     if provenance is not None:
         metadata[PROVENANCE] = json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    rows = responses if isinstance(responses, pa.Table) else responses_table(responses, schema)
-    write_table(path, rows, schema, metadata=metadata)
+    if isinstance(responses, Iterator):
+        tables: Iterable[pa.Table] = responses
+    else:
+        tables = [responses if isinstance(responses, pa.Table) else responses_table(responses, schema)]
+    write_tables(path, tables, schema, metadata=metadata)
 
 
 def iter_responses(path: Path, schema: pa.Schema) -> Iterator[Response]:

@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.record import Record
 from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, by_problem, iter_responses, write_responses
-from swerve.artifacts.row_keys import RowKeys
+from swerve.artifacts.streams import RowKeys
 from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError
 from swerve.types import FinishReason, Problem, RewardStatus

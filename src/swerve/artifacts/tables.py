@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_path
+from swerve.artifacts.parts import TABLE, Parts
 from swerve.errors import ArtifactError, DiskFullError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def write_table(
     """
     # A table has the columns, perhaps others too; rows have these and no others.
     if isinstance(rows, pa.Table):
-        table = rows.select(schema.names).cast(schema)
+        table = rows
     else:
         for row in rows:
             if row.keys() != set(schema.names):
@@ -196,22 +197,49 @@ def write_table(
                     f"fields {sorted(set(schema.names) ^ row.keys())} differ from the schema of {path.name}"
                 )
         table = pa.Table.from_pylist(list(rows), schema=schema)
-    table = table.replace_schema_metadata(
-        {"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION, **(metadata or {})}
-    )
+    write_tables(path, [table], schema, metadata=metadata)
+
+
+def write_tables(
+    path: Path, tables: Iterable[pa.Table], schema: pa.Schema, *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tables as one, each as a row group of its own, so that one is held at a time; see `write_table`."""
+    said = {"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION, **(metadata or {})}
     # Numbers that hardly repeat are split by bytes, all else but lists has a dictionary.
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-    with atomic_path(path) as temporary:
-        pq.write_table(
-            table,
+    plain = [field.name for field in schema if field.name not in floats and not pa.types.is_list(field.type)]
+    with (
+        atomic_path(path) as temporary,
+        pq.ParquetWriter(
             temporary,
+            schema.with_metadata(said),
             compression="zstd",
-            use_dictionary=[
-                field.name for field in schema if field.name not in floats and not pa.types.is_list(field.type)
-            ],
+            use_dictionary=plain,
             use_byte_stream_split=floats or False,
             write_page_checksum=True,
-        )
+        ) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table.select(schema.names).cast(schema).replace_schema_metadata(said))
+
+
+@contextmanager
+def spilled_tables(path: Path, tables: Iterable[pa.Table]) -> Iterator[Callable[[], Iterator[pa.Table]]]:
+    """Put tables on the disk beside `path`, and yield what reads them again in their order; then they are deleted.
+
+    Raises:
+        DiskFullError: no room.
+        ConfigError: somebody else's folder is in their place.
+    """
+    parts = Parts(path.with_name(f"{path.name}.partial"), "tables", form=TABLE)
+    parts.begin()
+    try:
+        num = 0
+        for num, table in enumerate(tables, start=1):
+            parts.put("table", num, table)
+        yield lambda: (parts.get("table", number + 1) for number in range(num))
+    finally:
+        parts.finish()
 
 
 def read_table(path: Path, schema: pa.Schema) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +12,14 @@ import typer
 
 from swerve.cli.console import check_output
 from swerve.cli.options import Fields, Result, check_choice, given_settings, with_settings
-from swerve.errors import ConfigError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.notebook import counted
 from swerve.progress import one_line
 from swerve.version import __version__
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from swerve.artifacts.responses import Response
     from swerve.formats.imported_responses import JoinCounts
 
@@ -80,39 +82,66 @@ def import_responses(
     Examples:
       swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
     """
-    from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, write_responses
+    from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
+    from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems
-    from swerve.formats.imported_responses import check_prompts, join_problems, numbered, read_responses
+    from swerve.formats.imported_responses import ProblemJoin, PromptCheck, responses_of
+    from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
 
     check_output("--out", out, ending=".parquet", read=(file, problems))
     check_choice("--task", task, known_graders())
-    # Responses with what is known of their problems.
     named = parse_fields(fields or ())
-    responses = read_responses(file, fields=named, dialect=dialect)
-    known = read_problems(problems, fields=named) if problems is not None else {}
-    joined, counts = join_problems(responses, known)
-    check_prompts(file, joined)
-    responses = [
-        replace(one, problem=replace(one.problem, family=task)) if task and one.problem.family == IMPORTED else one
-        for one in joined
-    ]
+    join = ProblemJoin(read_problems(problems, fields=named) if problems is not None else {})
+    encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
 
-    # Where they are from is part of the table; tokens only where a tokenizer is named.
-    provenance: dict[str, Any] = {
-        "source": _source(file),
-        "problems": None if problems is None else _source(problems),
-        "format": responses[0].dialect,
-        "fields": named,
-        "task": task,
-        "swerve_version": __version__,
-    }
-    if tokenizer is not None:
-        responses, provenance["tokenizer"], provenance["num_cut"] = _tokenised(responses, tokenizer)
-    write_responses(out, numbered(responses), RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    summary = _summary(responses, counts, provenance)
+    def tables() -> Iterator[pa.Table]:
+        """Yield the responses with what is known of their problems, some at a time."""
+        read = map(join.joined, responses_of(file, iter_records(file), fields=named, dialect=dialect))
+        for chunk in response_chunks(read):
+            for response in chunk:
+                prompts.look(response)
+            if prompts.num_lacking:  # an error, when all are counted
+                continue
+            if task:
+                chunk = [
+                    replace(each, problem=replace(each.problem, family=task))
+                    if each.problem.family == IMPORTED
+                    else each
+                    for each in chunk
+                ]
+            chunk = encode.encoded(chunk) if encode else chunk
+            for response in chunk:
+                counts.add(response)
+            yield responses_table(chunk, RESPONSES_SCHEMA)
+
+    # What is known after the last response only, numbers and where all are from, comes in as the table is written.
+    with spilled_tables(out, tables()) as spilled:
+        prompts.check(file, lambda row: _shown_place(spilled(), row))
+        provenance: dict[str, Any] = {
+            "source": _source(file),
+            "problems": None if problems is None else _source(problems),
+            "format": counts.dialect,
+            "fields": named,
+            "task": task,
+            "swerve_version": __version__,
+        }
+        if encode:
+            provenance["tokenizer"], provenance["num_cut"] = encode.finished()
+        rows = counts.numbered(spilled())
+        write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
+    summary = counts.summary(join.counts, provenance)
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
+
+
+def _shown_place(tables: Iterator[pa.Table], row: int) -> str:
+    """Return where a response of some tables is, and its id."""
+    for table in tables:
+        if row < len(table):
+            return f"{table['place'][row].as_py()}: the id {table['problem_id'][row].as_py()!r}"
+        row -= len(table)
+    raise IndexError(row)
 
 
 @with_settings(
@@ -234,52 +263,116 @@ def _source(path: Path) -> dict[str, str]:
     return {"name": path.name, "sha256": sha256_file(path)}
 
 
-def _tokenised(responses: Sequence[Response], name: str) -> tuple[list[Response], dict[str, str], int]:
-    """Return the responses with their token ids, the tokenizer, and how many were cut: see `cut_at_padding`.
+class _Encoder:
+    """Gives responses their token ids; those that came as ids keep them, empty ones get none."""
 
-    Those that came as ids keep them, empty ones get none.
-    """
-    from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
-    from swerve.probe.rollouts.imported import ResponseEncoder, cut_at_padding
+    def __init__(self, name: str) -> None:
+        from swerve.models.model_folder import load_tokenizer
+        from swerve.probe.rollouts.imported import ResponseEncoder
 
-    tokenizer = load_tokenizer(name)
-    kept, num_cut = cut_at_padding(responses, tokenizer)
-    written = [response for response in kept if not _is_empty(response)]
-    encoded = iter(ResponseEncoder(tokenizer).encode_all(written))
-    tokenised = [response if _is_empty(response) else next(encoded).put_into(response) for response in kept]
-    label = Path(name).name if Path(name).exists() else name
-    return tokenised, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}, num_cut
+        self._name, self._tokenizer = name, load_tokenizer(name)
+        self._encoder = ResponseEncoder(self._tokenizer)
+        self._num_kept = self._num_cut = 0
+        self._none_left: ArtifactError | None = None
+
+    def encoded(self, responses: Sequence[Response]) -> list[Response]:
+        """Return responses with their ids, cut where the tokenizer has no token for one: see `cut_at_padding`."""
+        from swerve.probe.rollouts.imported import cut_at_padding
+
+        try:
+            kept, num_cut = cut_at_padding(responses, self._tokenizer)
+        except ArtifactError as error:  # of these none is left
+            self._none_left = self._none_left or error
+            kept, num_cut = [], len(responses)
+        self._num_kept, self._num_cut = self._num_kept + len(kept), self._num_cut + num_cut
+        written = [response for response in kept if not _is_empty(response)]
+        encoded = iter(self._encoder.encode_all(written))
+        return [response if _is_empty(response) else next(encoded).put_into(response) for response in kept]
+
+    def finished(self) -> tuple[dict[str, str], int]:
+        """Return the tokenizer, and how many responses were cut.
+
+        Raises:
+            ArtifactError: none is left.
+        """
+        from swerve.models.model_folder import tokenizer_fingerprint
+
+        if self._none_left and not self._num_kept:
+            raise self._none_left
+        label = Path(self._name).name if Path(self._name).exists() else self._name
+        return {"name": label, "sha256": tokenizer_fingerprint(self._tokenizer)}, self._num_cut
 
 
 def _is_empty(response: Response) -> bool:
     return not response.text and not response.completion_ids
 
 
-def _summary(responses: Sequence[Response], counts: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    verdicts = Counter(response.correct for response in responses)
-    written = [response for response in responses if not _is_empty(response)]
-    boundaries = Counter(response.boundary or "none" for response in written)
-    return {
-        "format": provenance["format"],
-        "num_responses": len(responses),
-        "num_problems": len({response.problem.id for response in responses}),
-        "num_empty": len(responses) - len(written),
-        "num_without_gold": sum(not response.problem.answer for response in responses),
-        "recorded_correct": {"true": verdicts[True], "false": verdicts[False], "null": verdicts[None]},
-        "num_with_reward": sum(response.reward is not None for response in responses),
-        "labels": _counts(response.label for response in responses),
-        "steps": _counts(response.step for response in responses),
-        "join": asdict(counts),
-        "boundaries": dict(sorted(boundaries.items())) if "tokenizer" in provenance else None,
-        "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
-        and any(response.prompt is not None for response in responses),
-        "provenance": dict(provenance),
-    }
+class _ImportCounts:
+    """Running counts of what was imported; eight bytes of each response are held, for its problem and its number."""
+
+    def __init__(self) -> None:
+        from swerve.artifacts.streams import RowKeys
+
+        self.dialect = ""
+        self._problems, self._groups = RowKeys(), RowKeys()
+        self._num, self._verdicts = Counter[str](), Counter[bool | None]()
+        self._labels, self._steps, self._boundaries = Counter[Any](), Counter[Any](), Counter[str]()
+
+    def add(self, response: Response) -> None:
+        """Count a response."""
+        problem = response.problem
+        self.dialect = self.dialect or response.dialect
+        self._problems.add(problem.id)
+        self._groups.add(problem.id, response.label, response.step)
+        self._verdicts[response.correct] += 1
+        self._labels[response.label] += 1
+        self._steps[response.step] += 1
+        self._num["empty"] += _is_empty(response)
+        self._num["without_gold"] += not problem.answer
+        self._num["with_reward"] += response.reward is not None
+        self._num["with_prompt"] += response.prompt is not None
+        if not _is_empty(response):
+            self._boundaries[response.boundary or "none"] += 1
+
+    def numbered(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the tables of all responses; one without a number gets its place in its problem, label and step."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        places, done = self._groups.places(), 0
+        for table in tables:
+            column = table.schema.get_field_index("sample")
+            counted = pc.coalesce(table["sample"], pa.array(places[done : done + len(table)]))
+            yield table.set_column(column, table.schema.field(column), counted)
+            done += len(table)
+
+    def summary(self, joined: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was read, and how responses met their problems."""
+        groups = self._problems.groups()
+        return {
+            "format": provenance["format"],
+            "num_responses": len(groups),
+            "num_problems": int(groups.max(initial=-1)) + 1,
+            "num_empty": self._num["empty"],
+            "num_without_gold": self._num["without_gold"],
+            "recorded_correct": {
+                "true": self._verdicts[True],
+                "false": self._verdicts[False],
+                "null": self._verdicts[None],
+            },
+            "num_with_reward": self._num["with_reward"],
+            "labels": _counts(self._labels),
+            "steps": _counts(self._steps),
+            "join": asdict(joined),
+            "boundaries": dict(sorted(self._boundaries.items())) if "tokenizer" in provenance else None,
+            "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
+            and self._num["with_prompt"] > 0,
+            "provenance": dict(provenance),
+        }
 
 
-def _counts(values: Any) -> dict[str, int]:
-    counted = Counter(value for value in values if value is not None)
-    return {str(value): counted[value] for value in sorted(counted)}
+def _counts(counted: Mapping[Any, int]) -> dict[str, int]:
+    return {str(value): counted[value] for value in sorted(value for value in counted if value is not None)}
 
 
 def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.row_keys import RowKeys
 from swerve.artifacts.shards import Shard
+from swerve.artifacts.streams import ROWS_AT_ONCE, RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
 from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
@@ -28,9 +28,6 @@ from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem, Reward
 from swerve.version import __version__
 
-_ROWS_AT_A_TIME = 1000
-_SIZE_AT_A_TIME = 2**21
-"""Of a chunk: characters of texts and entries of lists, about; it ends where either is reached."""
 _RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 _MOST_KEPT = 1000
 """Disagreements of an audit, different values and different failures that are told apart."""
@@ -114,16 +111,11 @@ def grade_answers(
 
 
 def _chunks(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
-    """Yield answers so many at a time as take some megabytes; which is told by the file alone."""
-    chunk, size = list[Answer](), 0
-    for answer in answers:
-        chunk.append(answer)
-        size += sum(len(value) for value in answer.record.values.values() if isinstance(value, str | list | dict))
-        if len(chunk) == _ROWS_AT_A_TIME or size >= _SIZE_AT_A_TIME:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+    return chunks(answers, lambda answer: sum(map(_length, answer.record.values.values())))
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | dict) else 1
 
 
 def _graded(pairs: Sequence[tuple[Problem, str]], number: int, kept: Parts | None) -> list[Reward]:
@@ -141,8 +133,8 @@ def grade_pairs(pairs: Sequence[tuple[Problem, str]], progress: Progress) -> lis
     """Grade each text as an answer to its problem, in order."""
     rewards: list[Reward] = []
     with progress.task("grade", len(pairs)) as task:
-        for start in range(0, len(pairs), _ROWS_AT_A_TIME):
-            graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
+        for start in range(0, len(pairs), ROWS_AT_ONCE):
+            graded = grade_all(pairs[start : start + ROWS_AT_ONCE])
             rewards += graded
             failures = sum(reward.value is None for reward in rewards)
             task.advance(len(graded), right=sum(reward.is_right for reward in rewards), failures=failures)

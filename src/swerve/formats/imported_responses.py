@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from swerve.artifacts.responses import (
@@ -23,6 +24,7 @@ from swerve.artifacts.responses import (
     response_from_row,
     response_schema,
 )
+from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
@@ -206,34 +208,42 @@ class JoinCounts:
     """The recorded gold answer was cut off and not taken, whether or not there was another."""
 
 
-def join_problems(responses: Sequence[Response], problems: Mapping[str, Response]) -> tuple[list[Response], JoinCounts]:
-    """Return the responses with what `problems` says of their problems filled in, and how that went.
+class ProblemJoin:
+    """Fills in what is known of the problems of responses, one response at a time, and counts how that goes.
 
-    A problem is found by the response's id or, where it has none or one that `problems` lack, by the question's text up
-    to white space.
-    The prompt is the response's own where it has one; the gold answer is that of `problems` where there is one.
-
-    Raises:
-        ArtifactError: a response and the problem of its id ask different questions.
+    A problem is found by the response's id or, where it has none or one that the problems lack, by the question's text
+    up to white space. The prompt is the response's own where it has one; the gold answer is that of the problems where
+    there is one.
     """
-    # Problems are known by their id, and by the text of their question.
-    by_question: dict[str, Response] = {}
-    for known in problems.values():
-        if known.problem.question:
-            by_question.setdefault(plain_text(known.problem.question), known)
-    # Each response takes over what is known of its problem.
-    joined: list[Response] = []
-    counts: Counter[str] = Counter()
-    for response in responses:
-        own = response.problem
-        by_id = None if has_made_id(own) else problems.get(own.id)
+
+    def __init__(self, problems: Mapping[str, Response]) -> None:
+        """Take the problems by id; of two with one question the first is found by it."""
+        self._by_id = problems
+        self._by_question: dict[str, Response] = {}
+        for known in problems.values():
+            if known.problem.question:
+                self._by_question.setdefault(plain_text(known.problem.question), known)
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> JoinCounts:
+        """How the responses so far met their problems."""
+        return JoinCounts(**self._counts)
+
+    def joined(self, response: Response) -> Response:
+        """Return a response with what is known of its problem.
+
+        Raises:
+            ArtifactError: it and the problem of its id ask different questions.
+        """
+        own, counts = response.problem, self._counts
+        by_id = None if has_made_id(own) else self._by_id.get(own.id)
         user = [text for role, text in own.messages if role == "user"]
         texts = [plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
-        asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
+        asked = by_id or next((self._by_question[text] for text in texts if text in self._by_question), None)
         counts["gold_damaged"] += bool(response.extra.get("gold_is_damaged"))
         if asked is None:
-            joined.append(response)
-            continue
+            return response
         counts["by_question" if by_id is None else "by_id"] += 1
         questions = {plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
         if len(questions) > 1 and not has_made_id(own):
@@ -243,8 +253,13 @@ def join_problems(responses: Sequence[Response], problems: Mapping[str, Response
             )
         golds = [own.answer, asked.problem.answer]
         counts["gold_replaced"] += all(golds) and len(set(map(plain_text, golds))) > 1
-        joined.append(_filled(response, asked))
-    return joined, JoinCounts(**counts)
+        return _filled(response, asked)
+
+
+def join_problems(responses: Iterable[Response], problems: Mapping[str, Response]) -> tuple[list[Response], JoinCounts]:
+    """Return the responses with what is known of their problems, and how that went; see `ProblemJoin`."""
+    join = ProblemJoin(problems)
+    return list(map(join.joined, responses)), join.counts
 
 
 def plain_text(text: str) -> str:
@@ -268,26 +283,50 @@ def _filled(response: Response, known: Response) -> Response:
     return replace(response, problem=problem, prompt=asked.prompt, prompt_ids=asked.prompt_ids)
 
 
-def check_prompts(path: Path, responses: Sequence[Response]) -> None:
-    """Check that the prompt of every response is known, and that every id has one prompt.
+class PromptCheck:
+    """Whether the prompt of every response is known, and every id has one prompt; sixteen bytes a response are held."""
 
-    Raises:
-        ArtifactError: a prompt is missing, or an id has two; the message names the problems.
-    """
-    lacking = [response.problem.id for response in responses if not response.has_prompt]
-    if lacking:
-        names = list(dict.fromkeys(lacking))
-        more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-        raise ArtifactError(
-            f"{path}: no prompt for {len(lacking)} of {len(responses)} responses (problems "
-            f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
-            "field problem or prompt to each response"
-        )
-    first: dict[str, Response] = {}
-    for response in responses:
+    def __init__(self) -> None:
+        self.ids, self._asked = RowKeys(), RowKeys()
+        self.num_lacking = 0
+        self._lacking: dict[str, None] = {}
+
+    def look(self, response: Response) -> None:
+        """Look at the next response."""
         name = response.problem.id
-        if first.setdefault(name, response).asked != response.asked:
-            raise ArtifactError(f"{response.place}: the id {name!r} occurs with two different prompts in {path}")
+        self.ids.add(name)
+        self._asked.add(name, response.asked)
+        if not response.has_prompt:
+            self.num_lacking += 1
+            if len(self._lacking) <= _NUM_NAMED:
+                self._lacking[name] = None
+
+    def check(self, path: Path, place: Callable[[int], str]) -> None:
+        """Check what was seen; `place` says where a response is, by its number.
+
+        Raises:
+            ArtifactError: a prompt is missing, or an id has two; the message names the problems.
+        """
+        if self.num_lacking:
+            names = list(self._lacking)
+            more = ", ..." if len(names) > _NUM_NAMED else ""
+            raise ArtifactError(
+                f"{path}: no prompt for {self.num_lacking} of {len(self.ids)} responses (problems "
+                f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
+                "field problem or prompt to each response"
+            )
+        ids, asked = self.ids.groups(), self._asked.groups()
+        first = np.unique(ids, return_index=True)[1]
+        for row in np.flatnonzero(asked[first][ids] != asked)[:1].tolist():
+            raise ArtifactError(f"{place(row)} occurs with two different prompts in {path}")
+
+
+def check_prompts(path: Path, responses: Sequence[Response]) -> None:
+    """Check that the prompt of every response is known, and that every id has one prompt; see `PromptCheck`."""
+    check = PromptCheck()
+    for response in responses:
+        check.look(response)
+    check.check(path, lambda row: f"{responses[row].place}: the id {responses[row].problem.id!r}")
 
 
 def numbered(responses: Iterable[Response]) -> list[Response]:

@@ -1,15 +1,36 @@
-"""Which rows of a long table belong together, in eight bytes a row."""
+"""Rows that are not held: some of them at a time, and which belong together in eight bytes a row."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+T = TypeVar("T")
+ROWS_AT_ONCE, SIZE_AT_ONCE = 1000, 2**21
+"""Rows of a chunk, and characters of their texts and entries of their lists, about: it ends where either is reached."""
+
+
+def chunks(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield rows so many at a time as take some megabytes; the rows alone say how many.
+
+    >>> list(chunks("abc", lambda row: SIZE_AT_ONCE // 2))
+    [['a', 'b'], ['c']]
+    """
+    chunk, total = list[T](), 0
+    for row in rows:
+        chunk.append(row)
+        total += size(row)
+        if len(chunk) == ROWS_AT_ONCE or total >= SIZE_AT_ONCE:
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
 
 
 class RowKeys:
