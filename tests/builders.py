@@ -76,7 +76,7 @@ def measurements(
 
     The categories are repeated to the number of tokens.
     """
-    num = sum(len(sequence.completion_ids) for sequence in sequences)
+    num = sum(len(sequence.sampled_positions) for sequence in sequences)
     values: dict[str, Any] = {name: np.full((len(checkpoints), num), fill) for name in STATISTICS}
     values.update({name: np.atleast_2d(rows) for name, rows in columns.items()})
     return Measurements(

@@ -69,13 +69,15 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 )
 def test_responses_in_every_form(tiny: Any, responses: Any, expected: list[Any]) -> None:
     found = given_sequences(responses, tiny[1])
-    assert [(tuple(prompt), tuple(completion)) for prompt, completion in found] == expected
+    assert [(response.prompt_ids, response.completion_ids) for response in found] == expected
 
 
 def test_a_file_of_responses(tiny: Any, tmp_path: Path) -> None:
     path = tmp_path / "responses.jsonl"
     path.write_text(json.dumps({"id": "a", "prompt": "1 + 2 =", "response": "3 ; 0"}) + "\n")
-    assert given_sequences(str(path), tiny[1]) == given_sequences(path, tiny[1]) == [(PROMPT, COMPLETION)]
+    (read,) = given_sequences(path, tiny[1])
+    assert [read] == given_sequences(str(path), tiny[1])
+    assert (read.prompt_ids, read.completion_ids) == (PROMPT, COMPLETION)
 
 
 def test_wrong_responses(tiny: Any) -> None:

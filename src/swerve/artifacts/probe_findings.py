@@ -208,6 +208,20 @@ class RegionShare(Record):
     """Spikes per token anywhere."""
 
 
+class TurnShare(Record):
+    """One turn of the rollouts of several turns, by its number, at one checkpoint: tokens that the model sampled."""
+
+    checkpoint: str
+    turn: int
+    """From 1."""
+    num_rollouts: int
+    """That have such a turn."""
+    num_tokens: int
+    mean: Mapping[Divergence, SkewedMean | None]
+    """Mean divergence of a token there."""
+    spikes: Mapping[Divergence, SpikeRate]
+
+
 class StyleShare(Record):
     """Style tokens at one checkpoint: their part of the divergence against their part of the tokens."""
 

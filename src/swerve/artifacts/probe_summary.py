@@ -25,6 +25,7 @@ from swerve.artifacts.probe_findings import (
     SpikeRate,
     SpikeRecovery,
     StyleShare,
+    TurnShare,
 )
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
@@ -146,6 +147,8 @@ class Measured(Record):
     populations: tuple[Population, ...] = ()
     categories: tuple[CategoryShare, ...] = ()
     regions: tuple[RegionShare, ...] = ()
+    turns: tuple[TurnShare, ...] = ()
+    """Only where rollouts have several turns."""
     style: tuple[StyleShare, ...] = ()
     entropy: EntropySummary | None = None
     rank_shift: tuple[RankShift, ...] = ()

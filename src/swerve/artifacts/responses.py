@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,29 @@ class Response:
         if self.reward is not None:
             return Reward(value=self.reward, status="graded", parts=self.parts).is_right
         return False if self.status == "unparsed" else None
+
+    @property
+    def sampled_positions(self) -> Sequence[int]:
+        """Positions of the completion tokens that the model sampled, ascending."""
+        everywhere = range(len(self.completion_ids))
+        return everywhere if self.is_one_turn else [*compress(everywhere, self.sampled)]
+
+    @property
+    def is_one_turn(self) -> bool:
+        """Whether the model sampled all tokens of the completion."""
+        return all(self.sampled)
+
+    @property
+    def turn_numbers(self) -> list[int]:
+        """Of each sampled token the number of its turn, from 1: turns are runs of sampled tokens.
+
+        >>> problem = Problem(id="p", family="math", question="?", answer="")
+        >>> Response(problem=problem, completion_ids=(5, 6, 7, 8), sampled=(True, True, False, True)).turn_numbers
+        [1, 1, 2]
+        """
+        positions = self.sampled_positions
+        starts = (number == 0 or positions[number - 1] < position - 1 for number, position in enumerate(positions))
+        return [*accumulate(map(int, starts))]
 
     @property
     def first_wrong(self) -> int | None:

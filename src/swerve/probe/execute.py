@@ -25,7 +25,7 @@ from swerve.probe.engine.measured import Measurement, Measurements, measure_plan
 from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.plan import ProbePlan
-from swerve.probe.summary_entries import cut_off_notes, findings, summary_notes
+from swerve.probe.summary_entries import findings, summary_notes, untested_notes
 from swerve.progress import Progress, SilentProgress
 from swerve.version import __version__
 from swerve.world import ALONE, World
@@ -105,7 +105,7 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
         num_rollout_problems=len({sequence.problem.id for sequence in headline}),
         reliable=len(headline) >= plan.recipe.probe.min_rollouts,
     )
-    notes = (*plan.notes, *summary_notes(summary, plan.recipe.probe), *cut_off_notes(summary, plan))
+    notes = (*plan.notes, *summary_notes(summary, plan.recipe.probe), *untested_notes(summary, plan))
     digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(written)}
     summary = summary.model_copy(update={"notes": notes, "tables": digests})
     summary.write(path)

@@ -16,6 +16,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenSequence
 from swerve.errors import ConfigError, MismatchError
@@ -63,10 +64,12 @@ def probe_models(
     label, model = _named(reference, "reference")
     compared = _labelled(checkpoints, taken=label)
     models = {label: model, **compared}
-    given = next((entry for entry in models.values() if isinstance(entry, nn.Module)), None)
-    device = device or (resolve_device("auto") if given is None else str(next(given.parameters()).device))
+    in_memory = next((entry for entry in models.values() if isinstance(entry, nn.Module)), None)
+    device = device or (resolve_device("auto") if in_memory is None else str(next(in_memory.parameters()).device))
     words = _tokenizer(tokenizer, list(models.values()))
-    sequences = given_sequences(responses, words, template=template, ends=ends)
+    given = given_sequences(responses, words, template=template, ends=ends)
+    sequences: list[TokenSequence] = [(entry.prompt_ids, entry.completion_ids) for entry in given]
+    positions = [entry.sampled_positions for entry in given]
 
     results: dict[str, ProbeResult] = {}
     ref_states: ForcedStates | None = None
@@ -76,15 +79,30 @@ def probe_models(
             states = _states(name, entry, sequences, device=device, dtype=dtype, tokens_per_batch=tokens_per_batch)
             if ref_states is None:
                 ref_states = states
-                pieces = (token_texts(words, completion) for _, completion in sequences) if words is not None else ()
-                tokens = tuple(itertools.chain.from_iterable(pieces)) or None
+                tokens = _texts(words, given) if words is not None else None
             else:
                 results[name] = _result(
-                    states, ref_states, sequences, words, tokens, tokens_per_chunk=tokens_per_chunk, top_k=top_k
+                    states,
+                    ref_states,
+                    sequences,
+                    positions,
+                    words,
+                    tokens,
+                    tokens_per_chunk=tokens_per_chunk,
+                    top_k=top_k,
                 )
             task.advance()
     is_one = not isinstance(checkpoints, Mapping | list | tuple)
     return next(iter(results.values())) if is_one else results
+
+
+def _texts(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> tuple[str, ...] | None:
+    """Return the text of each token that was sampled."""
+    texts: list[str] = []
+    for response in responses:
+        pieces = token_texts(tokenizer, response.completion_ids)
+        texts += [pieces[position] for position in response.sampled_positions]
+    return tuple(texts) or None
 
 
 def _labelled(
@@ -157,13 +175,14 @@ def _result(
     states: ForcedStates,
     ref_states: ForcedStates,
     sequences: Sequence[TokenSequence],
+    positions: Sequence[Sequence[int]],
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: tuple[str, ...] | None,
     *,
     tokens_per_chunk: int,
     top_k: int,
 ) -> ProbeResult:
-    """Compare the states of two models chunk by chunk; every column has one entry a completion token.
+    """Compare the states of two models chunk by chunk; every column has one entry a token that was sampled.
 
     Raises:
         MismatchError: the tokenizers or vocabularies differ.
@@ -174,11 +193,13 @@ def _result(
             f"{states.label} and {ref_states.label} have different tokenizers; only models with the same one can be "
             "compared token by token"
         )
-    # Both heads read the hidden states of the same tokens.
-    ids = completion_ids(sequences)
+    # Both heads read the hidden states of the same tokens, those that were sampled.
+    starts = itertools.accumulate((len(completion) for _, completion in sequences), initial=0)
+    rows = torch.cat([torch.tensor(places) + start for places, start in zip(positions, starts, strict=False)])
+    ids = completion_ids(sequences)[rows]
     compared = pair_statistics(
-        states.hidden,
-        ref_states.hidden,
+        states.hidden[rows],
+        ref_states.hidden[rows],
         states.head,
         ref_states.head,
         ids,
@@ -186,11 +207,11 @@ def _result(
         tokens_per_chunk=tokens_per_chunk,
         top_k=top_k,
     )
-    # One row for each completion token, whose columns the table of a run has too.
-    lengths = [len(completion) for _, completion in sequences]
+    # One row for each of these tokens, whose columns the table of a run has too.
+    lengths = [len(places) for places in positions]
     return ProbeResult(
         sequence_ids=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
-        positions=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+        positions=np.concatenate([np.array(places, dtype=np.int32) for places in positions]),
         token_ids=ids.numpy().astype(np.int32),
         tokens=tokens,
         top=compared.top,

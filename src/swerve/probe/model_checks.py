@@ -105,7 +105,7 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
     At every position a model's hidden state, for as long as a pair waits for it (for good with `keep_states`); the
     statistics of every pair and the likeliest tokens of every model, once as statistics and once as a table.
     """
-    num_tokens = sum(len(sequence.completion_ids) for sequence in plan.sequences)
+    num_tokens = sum(len(sequence.sampled_positions) for sequence in plan.sequences)
     pairs = plan_pairs(plan)
     statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
     statistics += len(plan.models) * plan.recipe.probe.top_k * 2 * _STATISTIC_BYTES

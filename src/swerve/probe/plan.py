@@ -73,8 +73,9 @@ class ProbePlan:
 
     @property
     def max_new_tokens(self) -> int:
-        """Longest completion of the causal tests, in tokens; by default that of the longest sequence."""
-        return self.recipe.max_new_tokens or max(len(sequence.completion_ids) for sequence in self.sequences)
+        """Longest completion of the causal tests, in tokens; by default that of the longest sequence of one turn."""
+        lengths = (len(sequence.completion_ids) for sequence in self.sequences if sequence.is_one_turn)
+        return self.recipe.max_new_tokens or max(lengths, default=1)
 
     @property
     def models(self) -> tuple[ModelSource, ...]:

@@ -132,9 +132,11 @@ class ProbeResult:
         values, rows = series[sequence], np.flatnonzero(self.sequence_ids == sequence)
 
         axes: Axes = plt.subplots(figsize=(8, 3), layout="constrained")[1] if ax is None else ax
-        axes.plot(values, marker=".", linewidth=1, label=divergence)
-        spikes = [spike["position"] for spike in self.spikes(divergence=divergence) if spike["sequence_id"] == sequence]
-        axes.plot(spikes, values[spikes], "o", fillstyle="none", color="C3", label="spikes (zscore)")
+        positions = self.positions[rows]
+        axes.plot(positions, values, marker=".", linewidth=1, label=divergence)
+        spikes = [spike for spike in self.spikes(divergence=divergence) if spike["sequence_id"] == sequence]
+        x, y = ([spike[name] for spike in spikes] for name in ("position", "value"))
+        axes.plot(x, y, "o", fillstyle="none", color="C3", label="spikes (zscore)")
         axes.set(
             xlabel="position",
             ylabel=f"{divergence}, nats",
@@ -142,9 +144,7 @@ class ProbeResult:
         )
         # Where they fit, the tokens themselves stand under the curve.
         if self.tokens is not None and len(rows) <= _NAMED_TOKENS:
-            axes.set_xticks(
-                range(len(rows)), [self.tokens[row].strip() or "_" for row in rows], rotation=90, fontsize=7
-            )
+            axes.set_xticks(positions, [self.tokens[row].strip() or "_" for row in rows], rotation=90, fontsize=7)
         axes.legend()
         return axes
 
@@ -208,7 +208,7 @@ class ProbeResult:
         return [
             {
                 "sequence_id": index,
-                "position": spike.position,
+                "position": int(self.positions[starts[index] + spike.position]),
                 "token_id": int(self.token_ids[starts[index] + spike.position]),
                 **({} if self.tokens is None else {"token": self.tokens[starts[index] + spike.position]}),
                 "value": spike.value,

@@ -153,7 +153,7 @@ def divergence_key(plan: ProbePlan) -> str:
         plan_pairs(plan),
         [settings.top_k, settings.tokens_per_batch, settings.tokens_per_chunk, settings.kernel],
         [settings.noise_models, settings.divergence, plan.final, plan.recipe.seed, len(plan.headline)],
-        [[list(sequence.prompt_ids), list(sequence.completion_ids)] for sequence in plan.sequences],
+        [[*map(list, (row.prompt_ids, row.completion_ids, row.sampled_positions))] for row in plan.sequences],
     )
 
 

@@ -34,6 +34,7 @@ from swerve.probe.findings.parts import (
     region_shares,
     spike_densities,
     style_shares,
+    turn_shares,
 )
 from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
@@ -98,6 +99,7 @@ def findings(
         populations=_populations(everything, plan),
         categories=category_shares(headline, spikes, divergence=divergence),
         regions=region_shares(headline, spikes),
+        turns=turn_shares(headline, spikes),
         style=style_shares(headline, divergence=divergence),
         entropy=EntropySummary(
             means=checkpoint_entropies(headline, vocabulary_size=measured.vocabulary_size),
@@ -298,14 +300,22 @@ def _left_out(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     ]
 
 
-def cut_off_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:
-    """Say where rollouts go beyond what the causal tests let a completion be."""
-    lengths = [len(sequence.completion_ids) for sequence in plan.headline]
+def untested_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:
+    """Say which rollouts the causal tests leave out, and where they go beyond what a completion may be."""
+    notes = []
+    lengths = [len(sequence.completion_ids) for sequence in plan.headline if sequence.is_one_turn]
+    several = len(plan.headline) - len(lengths)
+    if several and plan.has_verifier:
+        notes.append(
+            f"{several} of {len(plan.headline)} rollouts have several turns: swaps, pivots and cross-sampling leave "
+            "them out, as a continuation would need who answered the model between its turns"
+        )
     longer = sum(length > plan.max_new_tokens for length in lengths)
     if not longer or not (summary.causal or summary.pivots):
-        return []
+        return notes
     return [
+        *notes,
         f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
         "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
-        f"{max(lengths)} or more"
+        f"{max(lengths)} or more",
     ]

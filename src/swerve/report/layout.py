@@ -60,7 +60,7 @@ class Layout:
             values = sign * table[name].to_numpy()
             column[model, token] = codes(values)
             if name in DIVERGENCE_NAMES:
-                column[0] = 0
+                column[0, token] = 0
                 self.largest[name] = significant(values[np.isfinite(values)].max(initial=0)) or 1
             else:
                 column[0, token] = codes(sign * table[f"{name}_ref"].to_numpy())

@@ -274,7 +274,8 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
     lengths, *others = (pc.list_value_length(sequences[name]) for name in needed[-3:])
     is_numbered = sequences["sequence_id"].to_pylist() == [*range(len(sequences))]
     is_whole = not any(sequences[name].null_count for name in (*needed, "wrong_positions", "wrong_expected"))
-    if not is_numbered or not is_whole or any(other != lengths for other in others):
+    is_marked = not pc.any(pc.not_equal(pc.list_value_length(sequences["sampled"]), lengths)).as_py()
+    if not (is_numbered and is_whole and is_marked) or any(other != lengths for other in others):
         yield "sequences", "its rows are not rollouts numbered from 0, each with text and the places of its tokens"
 
     # The rows of the other tables are of their tokens.

@@ -197,6 +197,7 @@ class Rollouts:
             "correct": row["correct"],
             "source": row["label"],
             "length": len(heights),
+            "sampled": len(heights) - len(not_sampled(row)),
             "position": position,
             "peak": None if position is None else significant(heights[position]),
             "effect": [own[0], *changed] if own and changed else None,
@@ -223,6 +224,7 @@ class Rollouts:
         facts = {
             "tokens": row["tokens"],
             "gaps": row["gaps"],
+            "given": not_sampled(row),
             "finalText": row["final"] and row["final"].text,
             "wrong": list(zip(row["wrong_positions"], row["wrong_expected"], strict=True)),
             "spikes": {
@@ -250,6 +252,11 @@ class Rollouts:
             planes(np.rint(65535 * words.probs[lists]).T, 2),
         )
         return gzip.compress(b"".join(parts), mtime=0)
+
+
+def not_sampled(row: Mapping[str, Any]) -> list[int]:
+    """Return the positions of a rollout's tokens that its model read and did not write."""
+    return [position for position, is_sampled in enumerate(row["sampled"] or ()) if not is_sampled]
 
 
 def split_pieces(row: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import random
 import sys
 import threading
@@ -195,6 +196,25 @@ def test_agrees_with_a_float64_oracle() -> None:
         realised = p[torch.arange(len(completion)), torch.tensor(completion)]
         torch.testing.assert_close(found.logprob[part], realised, rtol=1e-9, atol=1e-12)
         offset += len(completion)
+
+
+def test_a_response_of_two_turns_agrees_with_a_float64_oracle_at_its_sampled_tokens() -> None:
+    prompt, turns = [4, 5], [([6, 7, 8], True), ([9, 4, 10, 11], False), ([12, 13], True)]
+    completion = [token for tokens, _ in turns for token in tokens]
+    sampled = [place for place in range(9) if place not in range(3, 7)]
+    doubles = {label: copy.deepcopy(model).double() for label, model in MODELS.items()}
+    measured = run(sources(doubles), [("c", "b")], sequences=[(prompt, completion)], positions=[sampled])
+    p, q = (
+        torch.log_softmax(doubles[label](torch.tensor([prompt + completion])).logits[0].detach(), -1)[1:-1][sampled]
+        for label in ("c", "b")
+    )
+    m = torch.logaddexp(p, q) - math.log(2)
+    js = ((p.exp() * (p - m)).sum(-1) + (q.exp() * (q - m)).sum(-1)) / 2
+    found = measured.stats["c", "b"]
+    torch.testing.assert_close(found.js, js, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.kl_forward, (p.exp() * (p - q)).sum(-1), rtol=1e-9, atol=1e-12)
+    realised = torch.tensor([completion[place] for place in sampled])
+    torch.testing.assert_close(found.logprob, p.gather(1, realised[:, None])[:, 0], rtol=1e-9, atol=1e-12)
 
 
 def test_each_model_is_loaded_once_and_runs_over_each_sequence_once() -> None:

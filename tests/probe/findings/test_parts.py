@@ -23,6 +23,7 @@ from swerve.probe.findings.parts import (
     region_shares,
     spike_densities,
     token_regions,
+    turn_shares,
 )
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.intervals import Intervals, TokenIntervals
@@ -195,3 +196,21 @@ def test_clusters_and_sources() -> None:
     assert parts["reference"].columns["js"].tolist() == [[1, 2, 4]]
     assert parts["rl-1"].columns["js"].tolist() == [[3]]
     assert len(REGIONS) == 3
+
+
+def test_turns_are_counted_by_their_number_and_only_where_there_are_several() -> None:
+    two = replace(sequence(3, 6), sampled=(True, True, False, False, True, True), wrong={4: "", 5: ""})
+    data = diverged([[1, 0, 0, 9, 2, 2, 2, 2]], [two, sequence(4, 4)])
+    spikes = all_spikes(data, SpikeConfig(method="absolute", threshold=0.5, min_distance=1))
+    assert data.positions.tolist() == [0, 1, 4, 5, 0, 1, 2, 3]
+    assert data.first_wrong.tolist() == [False, False, True, False, *[False] * 4]
+    assert spikes.tops["rl-1", "js"] == (5, 0)
+    assert spikes.positions("rl-1", "js") == [[0, 5], [0, 1, 2, 3]]
+    first, second = turn_shares(data, spikes)
+    assert (first.turn, first.num_rollouts, first.num_tokens, first.mean["js"].mean) == (1, 2, 6, 1.5)
+    assert (second.turn, second.num_rollouts, second.num_tokens, second.mean["js"].mean) == (2, 1, 2, 4.5)
+    assert (first.spikes["js"].num_spikes, second.spikes["js"].num_spikes) == (5, 1)
+    thirds = [one.num_spikes for one in spike_densities(data, spikes, divergence="js") if one.method == "absolute"]
+    assert thirds == [3, 1, 2]
+    one = data.select(lambda sequence: sequence.is_one_turn)
+    assert turn_shares(one, spikes.select(lambda sequence: sequence.is_one_turn)) == ()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ Entries = dict[str, Any]
 """Of the summary (`Tested`), by name."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class CausalTests:
     """The causal tests of a plan on its headline population: each returns the rows of its table and its entries."""
 
@@ -75,7 +75,7 @@ class CausalTests:
         # The top positions with the largest divergence, at most one per rollout.
         tops = self.spikes.tops[self.plan.final, divergence]
         series = self.data.by_sequence(divergence, self.plan.final)
-        order = sorted(range(len(tops)), key=lambda index: -float(series[index][tops[index]]))
+        order = sorted(range(len(tops)), key=lambda index: -float(series[index].max()))
         spots = [
             Spot(sequence=self.data.sequences[index], position=tops[index]) for index in order[: settings.max_spikes]
         ]
@@ -102,32 +102,34 @@ class CausalTests:
     def swaps(self) -> tuple[Rows, Entries]:
         """Force tokens at spikes and other positions; also how well scores predict the effects."""
         settings, final, reference = self.plan.recipe.probe.causal, self.plan.final, self.plan.reference
-        sequences = self.data.sequences[: settings.max_rollouts]
+        data, spikes = self._of_one_turn
+        sequences = data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
         # Further positions: where another score of each rollout is highest, or its first wrong token.
-        scores = selector_scores(self.data.pair(final).columns)
+        scores = selector_scores(data.pair(final).columns)
         others: dict[SwapPositions, list[int | None]] = {}
         for name in settings.selectors:
             if name == "first_wrong":
                 others[name] = [sequence.first_wrong for sequence in sequences]
             else:
-                rows = self.data.split(scores[name])[: len(sequences)]
+                rows = data.split(scores[name])[: len(sequences)]
                 others[name] = [int(np.argmax(row)) for row in rows]
+        of_one_turn = np.repeat([row.is_one_turn for row in self.data.sequences], self.data.lengths)
         planned = plan_interventions(
-            self.data,
-            self.spikes,
+            data,
+            spikes,
             checkpoint=final,
             divergence=self.plan.recipe.probe.divergence,
             settings=settings,
             seed=self.plan.recipe.seed,
-            top_ref=self.tops[reference.label].ids.numpy(),
+            top_ref=self.tops[reference.label].ids.numpy()[of_one_turn],
             others=others,
         )
         done = [item for policy in settings.policies for item in self._swapped(policy, planned)]
         # Not what a score chose: it would have to rank its own choice.
         ranked = [item for item in done if item.selection not in settings.selectors]
-        begins = dict(zip([sequence.sequence_id for sequence in self.data.sequences], self.data.starts, strict=True))
+        begins = dict(zip([sequence.sequence_id for sequence in data.sequences], data.starts, strict=True))
         places = [int(begins[item.sequence.sequence_id]) + item.position for item in ranked]
         entries = {
             "causal": summarise_swaps(done, settings=settings, intervals=self.data.intervals),
@@ -183,7 +185,8 @@ class CausalTests:
     def pivots(self) -> tuple[Rows, Entries]:
         """Search for the tokens, or sentences, across which the value of a rollout jumps."""
         settings, plan = self.plan.recipe.probe.pivots, self.plan
-        sequences = self.data.sequences[: settings.max_rollouts]
+        data, spikes = self._of_one_turn
+        sequences = data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
         with (
@@ -191,11 +194,11 @@ class CausalTests:
             self._sampler(plan.reference, settings.temperature, task) as sampler,
         ):
             search = find_pivots(sequences, sampler, settings=settings)
-        positions = self.spikes.positions(plan.final, plan.recipe.probe.divergence)
+        positions = spikes.positions(plan.final, plan.recipe.probe.divergence)
         # Where the divergence is highest, and where the reference's entropy is.
-        ids = [sequence.sequence_id for sequence in self.data.sequences]
-        divergent = self.spikes.tops[plan.final, plan.recipe.probe.divergence]
-        uncertain = [int(np.argmax(own)) for own in self.data.by_sequence("entropy_ref", plan.final)]
+        ids = [sequence.sequence_id for sequence in data.sequences]
+        divergent = spikes.tops[plan.final, plan.recipe.probe.divergence]
+        uncertain = [int(np.argmax(own)) for own in data.by_sequence("entropy_ref", plan.final)]
         summary = summarise_pivots(
             search,
             spikes=dict(zip(ids, positions, strict=True)),
@@ -206,10 +209,12 @@ class CausalTests:
 
     def cross_sampling(self) -> tuple[Rows, Entries]:
         """Let each of the two models take the other's token where a selector fires."""
-        plan, settings = self.plan, self.plan.recipe.probe.cross_sampling
-        if not settings.max_problems or len(plan.prompts) < 2:
+        settings = self.plan.recipe.probe.cross_sampling
+        of_several = {row.problem.id for row in self.data.sequences if not row.is_one_turn}
+        asked = [prompt for prompt in self.plan.prompts if prompt.problem.id not in of_several]
+        if not settings.max_problems or len(asked) < 2:
             return [], {}
-        prompts, pilot = pilot_split(plan.prompts, max_problems=settings.max_problems)
+        prompts, pilot = pilot_split(asked, max_problems=settings.max_problems)
         rows: Rows = []
         num = count_cross_samples(settings, len(prompts), len(pilot))
         with self.progress.task("cross-sampling", len(settings.directions) * num) as task:
@@ -271,6 +276,13 @@ class CausalTests:
         if self.world.is_main:
             self.parts.put(name, depends, result)
         return json.loads(json.dumps(result))
+
+    @cached_property
+    def _of_one_turn(self) -> tuple[Measurements, SpikeTable]:
+        """The rollouts of one turn: in others a continuation would need who answered the model between its turns."""
+        if all(row.is_one_turn for row in self.data.sequences):
+            return self.data, self.spikes
+        return self.data.select(lambda row: row.is_one_turn), self.spikes.select(lambda row: row.is_one_turn)
 
     @property
     def _final(self) -> ModelSource:

@@ -6,6 +6,7 @@ in which models take their turns, and the keys under which results are stored.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class MeasurePlan:
     order: tuple[str, ...]
     """Labels in the order of their turns: the most compared one first, the others as given."""
     sequences: tuple[TokenSequence, ...]
+    places: tuple[Sequence[int], ...]
+    """Of each sequence the positions of its completion that are compared."""
     units: tuple[tuple[int, ...], ...]
     """The sequences of each forward batch."""
     jobs: tuple[Job, ...]
@@ -86,21 +89,28 @@ class MeasurePlan:
         return [self.sequences[row] for row in self.units[unit]]
 
     def unit_ids(self, unit: int) -> Int[Tensor, " N"]:
-        """Return the completion tokens of a unit."""
-        return torch.tensor([token for _, completion in self.unit_sequences(unit) for token in completion])
+        """Return the tokens of a unit that are compared."""
+        return torch.tensor([self.sequences[row][1][place] for row in self.units[unit] for place in self.places[row]])
+
+    def unit_rows(self, unit: int) -> Int[Tensor, " N"]:
+        """Return which of a unit's completion tokens are compared, all of them one sequence after the other."""
+        starts = itertools.accumulate((len(completion) for _, completion in self.unit_sequences(unit)), initial=0)
+        return torch.cat(
+            [torch.tensor(self.places[row]) + start for row, start in zip(self.units[unit], starts, strict=False)]
+        )
 
     def num_tokens(self, unit: int) -> int:
-        """Return the number of completion tokens of a unit."""
-        return sum(len(completion) for _, completion in self.unit_sequences(unit))
+        """Return the number of tokens of a unit that are compared."""
+        return sum(len(self.places[row]) for row in self.units[unit])
 
     @property
     def num_positions(self) -> int:
-        """Number of completion tokens of all sequences."""
-        return sum(len(completion) for _, completion in self.sequences)
+        """Number of tokens of all sequences that are compared."""
+        return sum(map(len, self.places))
 
     def positions(self, units: Sequence[int]) -> Int[Tensor, " N"]:
         """Return, for every position of these units in turn, its number among the positions of all sequences."""
-        lengths = torch.tensor([len(completion) for _, completion in self.sequences])
+        lengths = torch.tensor([len(places) for places in self.places])
         starts = lengths.cumsum(0) - lengths
         rows = [row for unit in units for row in self.units[unit]]
         return torch.cat([torch.arange(int(lengths[row])) + starts[row] for row in rows])
@@ -115,6 +125,7 @@ def plan_measurement(
     noise_of: str | None,
     noise_tokens: int | None,
     kept: bool,
+    positions: Sequence[Sequence[int]] | None = None,
 ) -> MeasurePlan:
     """Plan a measurement and check the models; no weight is loaded.
 
@@ -124,9 +135,10 @@ def plan_measurement(
         sequences: (prompt ids, completion ids).
         settings: batches, chunks, kernel and likeliest tokens.
         noise_of: model of the null pair.
-        noise_tokens: its completion positions, at most (but at least one unit); None for all.
+        noise_tokens: its compared positions, at most (but at least one unit); None for all.
         kept: whether results go to a store. Only then do keys depend on content, which takes reading fingerprints; else
             labels do.
+        positions: of each sequence those of its completion that are compared, at least one; None: all.
 
     Raises:
         ValueError: a label is given twice or is unknown, a pair is of a model with itself or given twice, there are
@@ -147,8 +159,9 @@ def plan_measurement(
         check_sequences(label, checked[label], sequences)
 
     # What is kept is named by its content; in memory labels tell the models apart.
+    places = tuple(positions or (range(len(completion)) for _, completion in sequences))
     ids = [[[int(token) for token in part] for part in pair] for pair in sequences]
-    content = digest_of("sequences", ids, [list(unit) for unit in units]) if kept else ""
+    content = digest_of("sequences", ids, [*map(list, places)], [list(unit) for unit in units]) if kept else ""
     state_keys = {
         label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
@@ -163,7 +176,7 @@ def plan_measurement(
         key = digest_of("pair", [state_keys[label] for label in pair], list(tops), variant)
         jobs.append(Job(labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
     if noise_of is not None:
-        sizes = [sum(len(sequences[row][1]) for row in unit) for unit in units]
+        sizes = [sum(len(places[row]) for row in unit) for unit in units]
         key = digest_of("null", state_keys[noise_of], variant)
         chosen = _spread_units(sizes, noise_tokens)
         jobs.append(Job(labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
@@ -171,6 +184,7 @@ def plan_measurement(
         sources=sources,
         order=order,
         sequences=tuple(sequences),
+        places=places,
         units=units,
         jobs=tuple(jobs),
         state_keys=state_keys,

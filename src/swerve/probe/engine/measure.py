@@ -57,8 +57,9 @@ def measure(
     noise_tokens: int | None = None,
     world: World | None = None,
     on_tokens: Callable[[int], None] | None = None,
+    positions: Sequence[Sequence[int]] | None = None,
 ) -> Measured:
-    """Compare pairs of models at every completion position of the sequences; each model is run once.
+    """Compare pairs of models at the completion positions of the sequences; each model is run once.
 
     The result does not depend on the number of processes, on interruptions, nor on where states are kept.
 
@@ -74,6 +75,8 @@ def measure(
         world: the processes that share the work, each with the same arguments; None for this one alone.
         on_tokens: called with the number of completion positions done since the last call: in the end all positions
             once for each model in a pair, all processes together; those found in the store count too.
+        positions: of each sequence those of its completion that are compared, at least one; the other tokens are read
+            as context. None: all.
 
     Raises:
         ValueError: labels, pairs, sequences or settings are wrong, or a kernel is asked for that cannot be had.
@@ -89,6 +92,7 @@ def measure(
         noise_of=noise_of,
         noise_tokens=noise_tokens,
         kept=store is not None,
+        positions=positions,
     )
     together = World() if world is None else world
     engine = _Engine(
@@ -169,6 +173,7 @@ class _Engine:
                         checked_model_head(loaded, self.plan.sequences[0])
                         is_checked = True
                     hidden = unit_hidden(loaded, self.heads[label], self.plan.unit_sequences(unit))
+                    hidden = hidden[self.plan.unit_rows(unit)]
                 self._run_unit(label, loaded, unit, hidden, is_stored=is_stored)
             self.on_tokens(self.plan.num_tokens(unit))
 
@@ -188,7 +193,7 @@ class _Engine:
             # Hidden states of P and Q: of two models, or of two runs of one.
             if job.is_null:
                 again = rebatched_hidden(loaded, self.heads[label], self.plan.unit_sequences(unit))
-                self._run_job(job, unit, (again, hidden), loaded.model.device.type)
+                self._run_job(job, unit, (again[self.plan.unit_rows(unit)], hidden), loaded.model.device.type)
             else:
                 own, ref = (hidden if name == label else self._states(name, unit) for name in job.labels)
                 self._run_job(job, unit, (own, ref), loaded.model.device.type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured on N completion tokens (all sequences, one after the other) at K checkpoints."""
+    """What was measured at K checkpoints on N tokens: those that the models sampled of all sequences, in turn."""
 
     sequences: tuple[Response, ...]
     checkpoints: tuple[str, ...]
@@ -79,7 +80,7 @@ class Measurements:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each sequence."""
-        return np.array([len(sequence.completion_ids) for sequence in self.sequences], dtype=np.int64)
+        return np.array([len(sequence.sampled_positions) for sequence in self.sequences], dtype=np.int64)
 
     @property
     def sequence_index(self) -> NDArray[np.int64]:
@@ -89,20 +90,35 @@ class Measurements:
     @property
     def positions(self) -> NDArray[np.int64]:
         """`[N]`: each token's position in its completion."""
-        return np.concatenate([np.arange(0), *map(np.arange, self.lengths)])
+        positions = (np.array(sequence.sampled_positions, dtype=np.int64) for sequence in self.sequences)
+        return np.concatenate([np.arange(0), *positions])
 
     @property
     def token_ids(self) -> NDArray[np.int64]:
         """`[N]`."""
-        return np.array([token for sequence in self.sequences for token in sequence.completion_ids], dtype=np.int64)
+        return np.array(
+            [sequence.completion_ids[t] for sequence in self.sequences for t in sequence.sampled_positions],
+            dtype=np.int64,
+        )
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """`[N]`: does the token belong to a step known to be wrong."""
         return np.array(
-            [t in sequence.wrong for sequence in self.sequences for t in range(len(sequence.completion_ids))],
-            dtype=bool,
+            [t in sequence.wrong for sequence in self.sequences for t in sequence.sampled_positions], dtype=bool
         )
+
+    @property
+    def first_wrong(self) -> NDArray[np.bool_]:
+        """`[N]`: is the token the first of its sequence that belongs to a wrong step."""
+        return np.array(
+            [t == sequence.first_wrong for sequence in self.sequences for t in sequence.sampled_positions], dtype=bool
+        )
+
+    @property
+    def turns(self) -> NDArray[np.int64]:
+        """`[N]`: the turn of each token, from 1."""
+        return np.array([turn for sequence in self.sequences for turn in sequence.turn_numbers], dtype=np.int64)
 
     @property
     def in_marked_rollouts(self) -> NDArray[np.bool_]:
@@ -112,7 +128,7 @@ class Measurements:
     @property
     def problem_ids(self) -> list[str]:
         """The problem of each token, N of them."""
-        return [sequence.problem.id for sequence in self.sequences for _ in sequence.completion_ids]
+        return [sequence.problem.id for sequence in self.sequences for _ in sequence.sampled_positions]
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -278,7 +294,8 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
         CheckpointError: a model is missing or damaged.
     """
     models, together = plan.models, world or World()
-    total = len(models) * sum(len(sequence.completion_ids) for sequence in plan.sequences)
+    positions = [sequence.sampled_positions for sequence in plan.sequences]
+    total = len(models) * sum(map(len, positions))
     with progress.task("probe", total) as task, shared_progress(task, total, together) as advance:
         measured = measure(
             models,
@@ -290,10 +307,12 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
             noise_tokens=_MAX_NOISE_TOKENS,
             world=together,
             on_tokens=advance,
+            positions=positions,
         )
     categories: list[str] = []
     for sequence in plan.sequences:
-        categories += token_categories(sequence.text or "", sequence.spans)
+        named = token_categories(sequence.text or "", sequence.spans)
+        categories += compress(named, sequence.sampled) if sequence.sampled else named
     assert measured.noise is not None, "asked for above"
     pairs = replace(
         stack_measurements(plan.sequences, measured.stats, categories),
@@ -319,7 +338,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
 
 def _null(plan: ProbePlan, stats: DivergenceStats, positions: NDArray[Any], categories: Sequence[str]) -> Measurements:
     """Return the null pair on the rollouts it covers."""
-    ends = np.cumsum([len(sequence.completion_ids) for sequence in plan.sequences])
+    ends = np.cumsum([len(sequence.sampled_positions) for sequence in plan.sequences])
     known = set(positions.tolist())
     covered: list[Response] = [
         sequence for sequence, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_claims import NoiseModels
-from swerve.batch import TokenSequence
+from swerve.artifacts.responses import Response
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.adapter import plain_name, sharing_copy, whole_matrices
 from swerve.models.model_folder import LoadedModel
@@ -169,7 +169,7 @@ def measure_noise(
     relative = math.hypot(*norms.values()) / math.hypot(*(size for _, size in changes.values()))
     checked = reference.check()
 
-    def measured(rows: Sequence[TokenSequence], scales: Mapping[int, float]) -> dict[tuple[str, str], DivergenceStats]:
+    def measured(rows: Sequence[Response], scales: Mapping[int, float]) -> dict[tuple[str, str], DivergenceStats]:
         """Run some noise models, by their number, and the reference."""
         sources = [
             NoiseSource(
@@ -184,25 +184,27 @@ def measure_noise(
             for number, scale in scales.items()
         ]
         # Their likeliest tokens are not read, and their hidden states are not kept.
-        size = (len(sources) + 1) * sum(len(completion) for _, completion in rows)
+        positions = [row.sampled_positions for row in rows]
+        size = (len(sources) + 1) * sum(map(len, positions))
         task.extend(size)
         with shared_progress(task, size, world) as advance:
             return measure(
                 [reference, *sources],
                 [(source.label, reference.label) for source in sources],
-                rows,
+                [(row.prompt_ids, row.completion_ids) for row in rows],
                 settings=settings.model_copy(update={"top_k": 1, "keep_states": False}),
                 store=store,
                 world=world,
                 on_tokens=advance,
+                positions=positions,
             ).stats
 
     def means(stats: Mapping[Any, DivergenceStats]) -> tuple[float, ...]:
         return tuple(float(getattr(own, settings.divergence).double().mean()) for own in stats.values())
 
     # The scale, from some of the rollouts; then all noise models on all of them.
-    rows = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.headline]
-    some = rows[:: -(-sum(len(completion) for _, completion in rows) // _SEARCH_TOKENS)]
+    rows = plan.headline
+    some = rows[:: -(-sum(len(row.sampled_positions) for row in rows) // _SEARCH_TOKENS)]
     with progress.task("noise models", 0) as task:
         matched = matching_scale(lambda scale: means(measured(some, {1: scale}))[0], target, most=1 / relative)
         if matched is None:

@@ -195,7 +195,7 @@ def _wrong_steps(data: Measurements, pair: Pair, pieces: Sequence[str] | None) -
         wilcoxon = _paired(others, on_wrong)["wilcoxon"]
     # Texts are compared without white space around them: an expected word of several tokens never is the likeliest one.
     expected = {
-        start + position: text.strip()
+        start + sequence.sampled_positions.index(position): text.strip()
         for start, sequence in zip(data.starts.tolist(), data.sequences, strict=True)
         for position, text in sequence.wrong.items()
         if text.strip() and pieces is not None

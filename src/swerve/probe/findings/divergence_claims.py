@@ -87,7 +87,7 @@ def divergence_claims(
 
     # Known wrong tokens, and the first of each rollout.
     inside, wrong, claim = last.in_marked_rollouts, last.wrong, partial(_claim, tokens, own, nulls)
-    first = wrong & ~np.concatenate([np.cumsum(marks) > marks for marks in last.split(wrong)])
+    first = last.first_wrong
     claims = []
     for of, positive, rows in (("first_wrong", first, inside & (first | ~wrong)), ("wrong", wrong, inside)):
         if positive.any():

@@ -29,6 +29,7 @@ from swerve.artifacts.probe_findings import (
     RegionShare,
     SpikeDensity,
     StyleShare,
+    TurnShare,
 )
 from swerve.probe.engine.measured import Measurements, Pair
 from swerve.probe.findings.spike_table import SpikeTable
@@ -102,6 +103,45 @@ def _rate(mask: NDArray[np.bool_]) -> float | None:
     return float(mask.mean()) if mask.size else None
 
 
+def turn_shares(data: Measurements, spikes: SpikeTable) -> tuple[TurnShare, ...]:
+    """Return the divergences and spikes of every turn by its number, for each checkpoint; of one turn nothing.
+
+    Args:
+        data: the measurements.
+        spikes: those of the same rollouts.
+    """
+    turns, tokens, problems = data.turns, data.over, [sequence.problem.id for sequence in data.sequences]
+    if turns.max(initial=1) == 1:
+        return ()
+    shares = []
+    for pair in data.pairs():
+        # All spikes of a pair, then those of each turn.
+        masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
+        for turn in range(1, int(turns.max()) + 1):
+            inside = turns == turn
+            lengths = [int(own.sum()) for own in data.split(inside)]
+            rates = {
+                name: spike_rate(
+                    [int(own.sum()) for own in data.split(inside & mask)], lengths, problems, data.intervals.confidence
+                )
+                for name, mask in masks.items()
+            }
+            shares.append(
+                TurnShare(
+                    checkpoint=pair.checkpoint,
+                    turn=turn,
+                    num_rollouts=sum(map(bool, lengths)),
+                    num_tokens=sum(lengths),
+                    mean={
+                        name: tokens.skewed_mean(pair.columns[name], inside, most=MOST.get(name, math.inf))
+                        for name in DIVERGENCES
+                    },
+                    spikes=rates,
+                )
+            )
+    return tuple(shares)
+
+
 SCALED_METHODS: tuple[Literal["percentile", "absolute", "calibrated"], ...] = ("percentile", "absolute", "calibrated")
 """Methods with one threshold in nats for all positions of a checkpoint."""
 
@@ -113,6 +153,7 @@ def spike_densities(data: Measurements, spikes: SpikeTable, *, divergence: Diver
     methods' do. The intervals are over problems.
     """
     problems = [sequence.problem.id for sequence in data.sequences]
+    positions = [sequence.sampled_positions for sequence in data.sequences]
     # Where each third of each rollout begins, and the last one ends.
     ends = [-(-np.arange(4) * length // 3) for length in data.lengths]
     densities = []
@@ -123,8 +164,8 @@ def spike_densities(data: Measurements, spikes: SpikeTable, *, divergence: Diver
         threshold = next((spike.threshold for each in by_sequence for spike in each), None)
         # Of each third of each rollout: spikes and tokens.
         counts = [
-            np.diff(np.searchsorted([spike.position for spike in each], end))
-            for each, end in zip(by_sequence, ends, strict=True)
+            np.diff(np.searchsorted(np.searchsorted(places, [spike.position for spike in each]), end))
+            for places, each, end in zip(positions, by_sequence, ends, strict=True)
         ]
         sizes = [np.diff(end) for end in ends]
         for number, region in enumerate(REGIONS):
@@ -271,7 +312,10 @@ def _rank_categories(categories: Sequence[str], classes: Mapping[str, NDArray[np
 
 def style_tokens(data: Measurements) -> NDArray[np.bool_]:
     """Return `[N]`: is the token style, by the rules of `categories.yaml`."""
-    marks = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
+    marks: list[bool] = []
+    for sequence in data.sequences:
+        styles = token_styles(sequence.text or "", sequence.spans)
+        marks += itertools.compress(styles, sequence.sampled) if sequence.sampled else styles
     return np.array(marks, dtype=np.bool_)
 
 

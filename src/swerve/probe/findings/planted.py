@@ -131,8 +131,7 @@ def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_]) -> tuple[Se
     """Return how well each score ranks wrong tokens, and the first one of each rollout, at each checkpoint."""
     _, problems = membership(data.problem_ids, len(wrong))
     confidence = data.intervals.confidence
-    first = np.zeros_like(wrong)
-    first[data.starts + np.array([sequence.first_wrong for sequence in data.sequences], dtype=np.int64)] = True
+    first = data.first_wrong
     kept = first | ~wrong
     entries = []
     for pair in data.pairs():
@@ -204,7 +203,7 @@ def _counts(sequences: Sequence[Response], spikes: Sequence[Sequence[Spike]]) ->
     for sequence, own in zip(sequences, spikes, strict=True):
         positions = {spike.position for spike in own}
         # A spike at a wrong token is a hit; by chance each is anywhere in its rollout.
-        num, num_wrong, length = len(positions), len(sequence.wrong), len(sequence.completion_ids)
+        num, num_wrong, length = len(positions), len(sequence.wrong), len(sequence.sampled_positions)
         hits = len(positions & sequence.wrong.keys())
         rows.append(
             {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,16 @@ class SpikeTable:
         }
         return pa.table({name: columns[name] for name in SPIKES_SCHEMA.names})
 
+    def select(self, wanted: Callable[[Response], bool]) -> SpikeTable:
+        """Return the part of the sequences for which `wanted` holds, in the same order."""
+        kept = [wanted(sequence) for sequence in self.sequences]
+        return replace(
+            self,
+            sequences=tuple(compress(self.sequences, kept)),
+            found={key: [*compress(by_sequence, kept)] for key, by_sequence in self.found.items()},
+            tops={key: tuple(compress(by_sequence, kept)) for key, by_sequence in self.tops.items()},
+        )
+
     def positions(self, checkpoint: str, divergence: Divergence) -> list[list[int]]:
         """Return each sequence's spikes by the headline method."""
         by_sequence = self.found.get((checkpoint, divergence, self.method), [()] * len(self.sequences))
@@ -70,9 +81,7 @@ class SpikeTable:
         """Return, for every token of all sequences, whether it is a spike by the headline method."""
         masks = [np.zeros(0, dtype=np.bool_)]
         for sequence, spikes in zip(self.sequences, self.positions(checkpoint, divergence), strict=True):
-            marks = np.zeros(len(sequence.completion_ids), dtype=np.bool_)
-            marks[spikes] = True
-            masks.append(marks)
+            masks.append(np.isin(sequence.sampled_positions, spikes))
         return np.concatenate(masks)
 
 
@@ -86,17 +95,24 @@ def all_spikes(
         settings: thresholds of all methods.
         nulls: divergence -> values of a pair that does not differ, for the method `calibrated`.
     """
+    # Spikes are found among the tokens that the model sampled, and named by their positions.
     series = {
         (checkpoint, divergence): data.by_sequence(divergence, checkpoint)
         for checkpoint in data.checkpoints
         for divergence in DIVERGENCES
     }
-    return SpikeTable(
-        sequences=data.sequences,
-        method=settings.method,
-        found=spikes_by_method(series, settings, nulls=nulls),
-        tops={key: tuple(int(np.argmax(own)) for own in values) for key, values in series.items()},
-    )
+    positions = [sequence.sampled_positions for sequence in data.sequences]
+    found = spikes_by_method(series, settings, nulls=nulls)
+    for by_sequence in found.values():
+        for number, places in enumerate(positions):
+            if not isinstance(places, range):
+                own = by_sequence[number]
+                by_sequence[number] = [replace(spike, position=places[spike.position]) for spike in own]
+    tops = {
+        key: tuple(places[int(np.argmax(own))] for places, own in zip(positions, values, strict=True))
+        for key, values in series.items()
+    }
+    return SpikeTable(sequences=data.sequences, method=settings.method, found=found, tops=tops)
 
 
 def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> tuple[SpikeHits, ...]:
@@ -109,7 +125,7 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
     # What chance gives depends on the rollouts alone.
     marked = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong]
     problems = [sequence.problem.id for _, sequence in marked]
-    lengths = [len(sequence.completion_ids) for _, sequence in marked]
+    lengths = [len(sequence.sampled_positions) for _, sequence in marked]
     num_wrong = [len(sequence.wrong) for _, sequence in marked]
 
     def hits(hit: list[bool]) -> Estimate | None:

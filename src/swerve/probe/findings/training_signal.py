@@ -91,7 +91,7 @@ class _Tokens:
     def of(cls, data: Measurements, signals: Sequence[Mapping[str, Any]]) -> _Tokens:
         # Each token of the population has a row.
         by_token = {(row["sequence_id"], row["position"]): row for row in signals}
-        keys = [(one.sequence_id, position) for one in data.sequences for position in range(len(one.completion_ids))]
+        keys = [(one.sequence_id, position) for one in data.sequences for position in one.sampled_positions]
         missing = sum(key not in by_token for key in keys)
         if missing:
             raise ValueError(

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.responses import Response
-from swerve.batch import TokenSequence
+from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ConfigError
 from swerve.formats.imported_responses import check_prompts, responses_of
 from swerve.formats.records import Record
 from swerve.probe.rollouts.imported import ResponseEncoder, import_responses
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.tokens import tokenize
+from swerve.types import Problem
 
 _SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".gz")
 
@@ -26,8 +26,8 @@ def given_sequences(
     *,
     template: Literal["auto", "raw"] = "auto",
     ends: Literal["none", "eos"] = "none",
-) -> list[TokenSequence]:
-    """Return responses as (prompt ids, completion ids) pairs.
+) -> list[Response]:
+    """Return responses with their token ids.
 
     Args:
         responses: a file of responses, or a list whose entries are any of: a text (its first token is the prompt);
@@ -43,34 +43,35 @@ def given_sequences(
     """
     if isinstance(responses, Path) or (isinstance(responses, str) and responses.endswith(_SUFFIXES)):
         path, words = Path(responses), _needed(tokenizer)
-        imported = import_responses(path, tokenizer=words, template=template, ends=ends).sequences
-        return [(entry.prompt_ids, entry.completion_ids) for entry in imported]
+        return list(import_responses(path, tokenizer=words, template=template, ends=ends).sequences)
 
     # Texts with their prompt are encoded together; all else one by one.
     is_one = isinstance(responses, str) or (isinstance(responses, tuple) and all(isinstance(x, str) for x in responses))
     entries = [responses] if is_one else list(responses)
     records = {number: values for number, entry in enumerate(entries) if (values := _record(entry)) is not None}
-    sequences: dict[int, TokenSequence] = {}
+    sequences: dict[int, Response] = {}
     if records:
         encoder = ResponseEncoder(_needed(tokenizer), template=template, ends=ends)
         sequences.update(zip(records, _encoded(records, encoder), strict=True))
     for number, entry in enumerate(entries):
         if number not in records:
-            sequences[number] = _ids(entry, number, tokenizer)
+            sequences[number] = _tokens(entry, number, tokenizer)
     return [sequences[number] for number in range(len(entries))]
 
 
-def _ids(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) -> TokenSequence:
-    """Return an entry that is a text, a `Response` or a pair of token ids as such a pair."""
+def _tokens(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) -> Response:
+    """Return an entry that is a text, a `Response` or a pair of token ids."""
+    if isinstance(entry, Response) and entry.prompt_ids and entry.completion_ids:
+        return entry
+    parts = entry
     if isinstance(entry, str):
         ids = tokenize(_needed(tokenizer), entry, special=True).ids
         if len(ids) < 2:
             raise ConfigError(f"response {number}: a text needs two tokens, the first of which is the prompt")
-        return ids[:1], ids[1:]
-    if isinstance(entry, Response) and entry.prompt_ids and entry.completion_ids:
-        return entry.prompt_ids, entry.completion_ids
-    if isinstance(entry, Sequence) and len(entry) == 2 and not any(isinstance(part, str) for part in entry):
-        return entry[0], entry[1]
+        parts = ids[:1], ids[1:]
+    if isinstance(parts, Sequence) and len(parts) == 2 and not any(isinstance(part, str) for part in parts):
+        unknown = Problem(id=f"response {number}", family=IMPORTED, question="", answer="")
+        return Response(problem=unknown, prompt_ids=tuple(parts[0]), completion_ids=tuple(parts[1]))
     raise ConfigError(
         f"response {number} is {entry!r:.60}; give a text, a pair (prompt, response) of texts or of token ids, or a "
         "mapping with prompt and response"
@@ -98,12 +99,12 @@ def _record(entry: Any) -> Mapping[str, Any] | None:
     return {"messages": list(prompt), "response": response}
 
 
-def _encoded(records: Mapping[int, Mapping[str, Any]], encoder: ResponseEncoder) -> list[TokenSequence]:
-    """Return the tokens of records, each of which has an id of its own unless it brings one."""
+def _encoded(records: Mapping[int, Mapping[str, Any]], encoder: ResponseEncoder) -> list[Response]:
+    """Return records with their tokens, each of which has an id of its own unless it brings one."""
     numbered = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
     read = list(responses_of(Path("responses"), numbered))
     check_prompts(Path("responses"), read)
-    return [(entry.prompt_ids, entry.completion_ids) for entry in encoder.encode_all(read)]
+    return [entry.put_into(record) for entry, record in zip(encoder.encode_all(read), read, strict=True)]
 
 
 def _needed(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase:

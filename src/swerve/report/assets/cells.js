@@ -133,6 +133,7 @@ function decodeRollout(bytes, index, number) {
   return {
     tokens: facts.tokens,
     gaps: facts.gaps,
+    given: new Set(facts.given),
     words: Array.from(words, (word) => index.words[word]),
     categories: Array.from(categories, (category) => index.categories[category]),
     finalText: facts.finalText,

@@ -22,7 +22,7 @@ const COLUMNS = [
   { name: "Divergence", hint: "Sort by where in the rollout it is highest", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
   { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(rollout.peak)) },
   { name: "Repair", hint: "Right continuations with the token as it was → with that of the trained model", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
-  { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.length, cell: (rollout) => String(rollout.length) },
+  { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.sampled, cell: (rollout) => String(rollout.sampled) },
   { name: "Outcome", kind: "outcome", starts: 1, value: (rollout) => (rollout.correct === null ? null : Number(rollout.correct)), cell: (rollout) => (rollout.correct === null ? "not graded" : rollout.correct ? "right" : "wrong") },
 ];
 

@@ -190,10 +190,11 @@ class Reader {
     const { rollout, entry, page } = this;
     this.hovered = null;
     this.wrong = new Map(rollout.wrong);
-    this.token = Math.max(0, Math.min(rollout.tokens.length - 1, token ?? entry.position ?? 0));
+    this.token = this.ownFrom(token ?? entry.position ?? 0, 1);
     this.buildTokens();
     this.showSwaps();
     this.part("key-wrong").hidden = this.wrong.size === 0;
+    this.part("key-given").hidden = rollout.given.size === 0;
     if (this.isWhole) {
       this.offerOwn();
       this.buildMap();
@@ -251,6 +252,7 @@ class Reader {
     if (SPACE_AT_END.test(before) && !SPACE_AT_START.test(text)) marks.push("begins");
     if (SPACE_AT_START.test(after) && !SPACE_AT_END.test(text)) marks.push("ends");
     if (this.rollout.tokens[k] === "") marks.push("special");
+    if (this.rollout.given.has(k)) marks.push("given");
     if (this.wrong.has(k)) marks.push("wrong");
     if (text.includes("\n") && text.trim() === "") marks.push("newline");
     if (TURNS.test(text)) marks.push("turns");
@@ -264,7 +266,8 @@ class Reader {
     const { tokens, words } = this.rollout;
     const nodes = block.first === 0 ? [this.gaps[0]] : [];
     for (let k = block.first; k < block.end; k += 1) {
-      this.spans[k] = element("span", { id: `${this.root.id}-${k}`, role: "option", "data-at": k }, tokens[k] || words[k]);
+      const isGiven = this.rollout.given.has(k);
+      this.spans[k] = element("span", isGiven ? {} : { id: `${this.root.id}-${k}`, role: "option", "data-at": k }, tokens[k] || words[k]);
       nodes.push(this.spans[k], this.gaps[k + 1]);
     }
     fill(block.node, nodes);
@@ -314,7 +317,7 @@ class Reader {
     const top = this.top();
     for (let k = block.first; k < block.end; k += 1) {
       const span = this.spans[k];
-      const name = `${this.marks[k]} q${values ? shade(values[k], top, this.page.scale) : 0}${k === this.token ? " on" : ""}`;
+      const name = `${this.marks[k]} q${values && !this.rollout.given.has(k) ? shade(values[k], top, this.page.scale) : 0}${k === this.token ? " on" : ""}`;
       if (span.className !== name) span.className = name;
     }
   }
@@ -355,8 +358,9 @@ class Reader {
       cells.forEach((cell, k) => {
         const [first, end] = [k, k + 1].map((edge) => Math.floor((edge * length) / cells.length));
         cell.position = first;
-        for (let position = first; position < end; position += 1) if (values[position] > values[cell.position]) cell.position = position;
-        cell.node.className = `q${shade(values[cell.position], this.top(), this.page.scale)}`;
+        while (cell.position < end - 1 && this.rollout.given.has(cell.position)) cell.position += 1;
+        for (let position = cell.position; position < end; position += 1) if (values[position] > values[cell.position]) cell.position = position;
+        cell.node.className = `q${this.rollout.given.has(cell.position) ? 0 : shade(values[cell.position], this.top(), this.page.scale)}`;
       });
     });
   }
@@ -396,13 +400,26 @@ class Reader {
     if (position === null || !this.rollout) return;
     const before = this.spans[this.token];
     if (before) before.classList.remove("on");
-    this.token = Math.max(0, Math.min(this.rollout.tokens.length - 1, position));
+    this.token = this.ownFrom(position, position < this.token ? -1 : 1);
     const span = this.spanOf(this.token);
     this.paint(this.blockOf(this.token));
     span.scrollIntoView({ block: "nearest" });
     this.show(this.token);
     this.part("unseen").textContent = `${this.part("numbers").textContent} ${this.part("wanted").textContent}`;
     this.page.moved(this);
+  }
+
+  // The token at a position, or the next in a direction that the model wrote; beyond the last one, the nearest.
+  ownFrom(position, direction) {
+    const { tokens, given } = this.rollout;
+    let place = Math.max(0, Math.min(tokens.length - 1, position));
+    const isOutside = () => place < 0 || place >= tokens.length;
+    for (const step of [direction, -direction]) {
+      while (given.has(place)) place += step;
+      if (!isOutside()) break;
+      place -= step;
+    }
+    return place;
   }
 
   press(event) {
@@ -419,6 +436,7 @@ class Reader {
     let [best, distance, line] = [null, Infinity, null];
     for (let k = this.token + direction; k >= 0 && k < this.rollout.tokens.length; k += direction) {
       const box = this.spanOf(k).getBoundingClientRect();
+      if (this.rollout.given.has(k)) continue;
       if (Math.abs(box.top - from.top) < from.height / 2) continue;
       if (line !== null && Math.abs(box.top - line) > from.height / 2) break;
       line = box.top;

@@ -7,7 +7,7 @@ from functools import partial
 from typing import get_args
 
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
-from swerve.artifacts.probe_findings import CheckpointEntropy, RankClass, Region
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
 from swerve.report.format import claim_words, count, listed, number, percent_interval, sentence_case
@@ -18,6 +18,7 @@ from swerve.report.rows import (
     COUNT,
     NATS,
     NATS_CHANGE,
+    PER_1000,
     POINTS,
     SHARE,
     SIGNED,
@@ -25,6 +26,7 @@ from swerve.report.rows import (
     Cell,
     Dots,
     Rows,
+    divergence_unit,
 )
 from swerve.report.topics.topic import (
     Column,
@@ -162,6 +164,28 @@ def _category_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     )
 
 
+def _turn_rows(summary: ProbeSummary) -> Rows:
+    """Return the divergences and spikes of each turn at the final checkpoint."""
+    key, name = summary.divergence, divergence_name(summary)
+    rate = f"Spikes by {name}"
+    return rows_of(
+        [turn for turn in summary.turns if turn.checkpoint == summary.final],
+        {
+            "Rollouts": (COUNT, "num_rollouts"),
+            "Tokens": (COUNT, "num_tokens"),
+            **{title: (divergence_unit(each), f"mean.{each}") for each, title in DIVERGENCE_NAMES.items()},
+            rate: (PER_1000, f"spikes.{key}.per_1000_tokens"),
+        },
+        name=lambda turn: f"Turn {turn.turn}",
+        id="turns",
+        title=f"Mean divergence of {summary.final} by turn",
+        first="Turn",
+        note="Of tokens that the model sampled; what stands between its turns is read and not counted. Later turns are "
+        "those of the rollouts that have them.",
+        plots=(Dots(column=name),),
+    )
+
+
 def _rank_rows(summary: ProbeSummary) -> Rows:
     shifts = [
         (model, ranks, shift)
@@ -196,6 +220,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     means = () if entropy is None else entropy.means
     yield _place_rows(summary)
     yield _category_rows(inputs, summary)
+    yield _turn_rows(summary)
     final = summary.at_final(means)
     yield rows_of(
         () if final is None else final.categories,
