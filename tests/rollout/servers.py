@@ -116,7 +116,7 @@ class StandIn:
                 return None, None
             self.calls[path] += 1
             self.asked.append((path, body))
-            if "token_ids" in body:
+            if "token_ids" in body or "input_ids" in body:
                 self.lock.release()
                 while self.hangs.is_set() and not self.stopped.is_set():
                     time.sleep(0.01)
@@ -183,10 +183,93 @@ class StandIn:
         return choices[::-1]
 
 
+class SglangStandIn(StandIn):
+    """Answers as SGLang's documentation says its native API does; never compared with a real server."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.info = {"dtype": "float32", "enable_deterministic_inference": True, "version": "0.5.10"}
+        self.prefix = "/"
+        """`/get_` in older versions."""
+        self.busy = 0
+        """How often the cache cannot be emptied yet."""
+        self.end_ids = {2}
+
+    def answer(self, path: str, body: Any) -> tuple[int | None, Any]:
+        infos = [f"{start}{name}_info" for start in ("/", "/get_") for name in ("server", "model")]
+        if path == "/health" and self.hangs.is_set():
+            return 503, ""
+        if path in ("/metrics", "/version") or (path in infos and not path.startswith(self.prefix)):
+            return 404, {"detail": "Not Found"}
+        status, answer = super().answer(path, body)
+        return (
+            (400, answer)
+            if status == 200 and isinstance(answer, dict) and answer.get("success") is False
+            else (
+                status,
+                answer,
+            )
+        )
+
+    def _answer(self, path: str, body: Any) -> Any:
+        match path.removeprefix("/").removeprefix("get_"):
+            case "v1/models":
+                return {"data": [{"id": self.name, "max_model_len": self.max_model_len}]}
+            case "server_info":
+                return self.info
+            case "model_info":
+                return {"model_path": self.name, "is_generation": True, "weight_version": self.version}
+            case "update_weight_version":
+                assert body["abort_all_requests"] is False
+                self.version = body["new_version"]
+            case "update_weights_from_disk":
+                folder = Path(body["model_path"])
+                if not folder.is_dir():
+                    return {"success": False, "message": f"Failed to get weights: {folder}", "num_paused_requests": 0}
+                self._reload(folder)
+                self.name = str(folder)
+            case "flush_cache":
+                self.busy -= 1
+                return "Cache flushed.\n" if self.busy < 0 else {"success": False}
+            case "generate":
+                return [self._complete(*each) for each in zip(body["input_ids"], body["sampling_params"], strict=True)]
+            case "health":
+                return ""
+        return {"success": True}
+
+    def _complete(self, prompt: list[int], sampling: Any) -> Any:
+        stops = set() if sampling["ignore_eos"] else {*sampling["stop_token_ids"], *self.end_ids}
+        params = SamplingParams(
+            num_samples=1,
+            max_new_tokens=sampling["max_new_tokens"],
+            temperature=sampling["temperature"],
+            stop_ids=tuple(stops),
+        )
+        engine = TorchEngine(self.model, pad_id=0, max_rows=1)
+        ((completion,),) = engine.generate([prompt], params, seeds=[sampling["sampling_seed"]])
+        ids, is_stop = list(completion.token_ids), completion.finish_reason == "stop"
+        return {
+            "text": "",
+            "output_ids": ids,
+            "meta_info": {
+                "id": "0",
+                "finish_reason": {"type": "stop", "matched": ids[-1]}
+                if is_stop
+                else {"type": "length", "length": len(ids)},
+                "prompt_tokens": len(prompt),
+                "completion_tokens": len(ids),
+                "weight_version": self.version,
+                "output_token_logprobs": [
+                    [value, token, None] for value, token in zip(completion.logprobs, ids, strict=True)
+                ],
+            },
+        }
+
+
 @contextmanager
-def stand_in(model: Any) -> Iterator[str]:
+def stand_in(model: Any, kind: type[StandIn] = StandIn) -> Iterator[str]:
     """Start a stand-in for a model; yield its URL."""
-    server = StandIn(model)
+    server = kind(model)
     server.start()
     yield server.url
     server.stop()

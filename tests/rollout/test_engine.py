@@ -26,7 +26,7 @@ from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.rollout.servers import stand_in, vllm_server
+from tests.rollout.servers import SglangStandIn, StandIn, stand_in, vllm_server
 
 PARAMS = SamplingParams(num_samples=2, max_new_tokens=6, temperature=1.0, stop_ids=(2,))
 
@@ -90,7 +90,7 @@ def _model(seed: int, *, tied: bool) -> Any:
 REAL = [pytest.param(kind, marks=pytest.mark.vllm) for kind in ("server tied", "server untied")]
 
 
-@pytest.fixture(scope="module", params=["torch", "custom", "server", *REAL])
+@pytest.fixture(scope="module", params=["torch", "custom", "server", "sglang", *REAL])
 def subject(request, custom_parts, tmp_path_factory):
     """Each engine that ships or is shown in the documentation; what follows holds for any."""
     name, _, head = request.param.partition(" ")
@@ -100,10 +100,12 @@ def subject(request, custom_parts, tmp_path_factory):
         "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),
     }
     with ExitStack() as stack:
-        if name == "server":
-            folder = tmp_path_factory.mktemp("weights")
-            url = stack.enter_context(_served(model, tokenizer, folder) if head else stand_in(copy.deepcopy(model)))
-            configs["server"] = ServerEngineConfig(urls=(url,), folder=str(folder), patience=20.0)
+        if name in ("server", "sglang"):
+            folder, kind = tmp_path_factory.mktemp("weights"), SglangStandIn if name == "sglang" else StandIn
+            served = _served(model, tokenizer, folder) if head else stand_in(copy.deepcopy(model), kind)
+            dialect = "sglang" if name == "sglang" else "vllm"
+            url = stack.enter_context(served)
+            configs[name] = ServerEngineConfig(urls=(url,), dialect=dialect, folder=str(folder), patience=20.0)
         engine = stack.enter_context(closing(make_engine(configs[name], model, tokenizer, max_rows=64)))
         yield Subject(engine, model)
 

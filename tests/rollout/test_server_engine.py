@@ -382,7 +382,7 @@ def test_what_does_not_fit_is_refused_before_it_is_asked_for(make, server):
     assert "prompt 1 has the token id 99, and the model has embeddings of the ids 0 to 10" in error_of(
         lambda: sampled(engine, prompts=[[1], [99], [1]])
     )
-    assert "temperature 0.01 in place of 0.001" in error_of(
+    assert "the servers do not sample at temperature 0.001; take 0, or at least 0.01" in error_of(
         lambda: sampled(engine, params=SamplingParams(num_samples=1, max_new_tokens=6, temperature=1e-3, stop_ids=()))
     )
     server.max_model_len = 9

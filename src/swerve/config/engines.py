@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Words
 
@@ -24,7 +24,7 @@ class TorchEngineConfig(Choice):
 
 
 class ServerEngineConfig(Choice):
-    """vLLM servers, each a process of its own: `swerve serve` starts one."""
+    """Servers of vLLM or SGLang, each a process of its own: `swerve serve` starts one of vLLM."""
 
     path: ClassVar[str] = "swerve.rollout.server_engine:ServerEngine"
 
@@ -32,6 +32,8 @@ class ServerEngineConfig(Choice):
     urls: Annotated[Words, Field(min_length=1)] = ("http://127.0.0.1:8000",)
     """Addresses of the servers; each prompt goes to the one with the fewest open requests. All must answer at the
     start, one is enough later."""
+    dialect: Literal["vllm", "sglang"] = "vllm"
+    """What the servers are: vLLM, or SGLang with its native API (never run with a real one)."""
     served_model: str | None = None
     """The servers' name for the model; null: the first that they list."""
     folder: str | None = None
@@ -59,6 +61,12 @@ class ServerEngineConfig(Choice):
             if not is_url or parts.query or parts.fragment or parts.username:
                 raise ValueError(f"must have the form http://HOST:PORT, got {url!r:.100}")
         return tuple(url.rstrip("/") for url in urls)
+
+    @model_validator(mode="after")
+    def _check_dialect(self) -> Self:
+        if self.dialect == "sglang" and (self.weights == "transfer" or self.served_model is not None):
+            raise ValueError("dialect=sglang takes weights=folder and no served_model: a server has one model")
+        return self
 
 
 class CustomEngineConfig(Custom):

@@ -70,7 +70,7 @@ def plan_server(
             asks for a CPU.
 
     Raises:
-        ConfigError: vLLM cannot serve the model on a CPU.
+        ConfigError: vLLM cannot serve the model on a CPU, or the recipe wants another program.
     """
     from swerve.models.model_folder import resolve_device
 
@@ -90,6 +90,11 @@ def _planned(
     from swerve.rollout import vllm_protocol
 
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
+    if engine.dialect != "vllm":
+        raise ConfigError(
+            "`swerve serve` starts servers of vLLM; rollout.engine.dialect=sglang needs one of SGLang, started with "
+            "`python -m sglang.launch_server --model-path MODEL --dtype bfloat16 --enable-deterministic-inference`"
+        )
     if on_cpu and engine.weights == "transfer":
         vllm_protocol.check_transfer("cpu")
 

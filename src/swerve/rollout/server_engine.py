@@ -1,4 +1,4 @@
-"""An engine whose model is in vLLM servers: prompts and completions go over HTTP, weights by a folder or NCCL."""
+"""An engine whose model is in servers of vLLM or SGLang: prompts go over HTTP, weights by a folder or NCCL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
-from swerve.rollout import vllm_protocol
+from swerve.rollout import sglang_protocol, vllm_protocol
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
@@ -37,7 +37,7 @@ from swerve.rollout.server_client import (
     own_address,
 )
 from swerve.rollout.sync import OWN_PARAMS, check_own_weights, own_prompt
-from swerve.rollout.vllm_protocol import ROUTE, Ask, ServerInfo
+from swerve.rollout.vllm_protocol import FAILED, LOADING, MIN_BIAS, UNNAMED, Ask, ServerInfo
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
@@ -83,7 +83,7 @@ class _Request:
 
 
 class ServerEngine(Engine):
-    """Samples with one or several vLLM servers.
+    """Samples with one or several servers of vLLM or SGLang.
 
     A server has the weights of a label, which it reports itself, so that one that was started again, or that another
     engine has used, is given the right ones before it samples. Requests are spread over the servers; what a prompt's
@@ -100,6 +100,7 @@ class ServerEngine(Engine):
         pad_id: int,
         max_rows: int,
         urls: Sequence[str],
+        dialect: Literal["vllm", "sglang"] = "vllm",
         served_model: str | None = None,
         folder: str | None = None,
         dtype: str = "auto",
@@ -114,6 +115,7 @@ class ServerEngine(Engine):
             pad_id: not needed.
             max_rows: completions asked for at a time at most.
             urls: see `ServerEngineConfig`, as for the rest.
+            dialect: see there.
             served_model: see there.
             folder: see there.
             dtype: see there.
@@ -126,10 +128,11 @@ class ServerEngine(Engine):
         """
         if weights == "transfer":
             vllm_protocol.check_transfer(model.device.type)
+        self._protocol = sglang_protocol if dialect == "sglang" else vllm_protocol
         self._model, self._max_rows = model, max_rows
         self._num_ids = model_head(model).vocabulary_size
-        # vLLM would sample ids that the model's tokenizer has no token for.
-        self._logit_bias = dict.fromkeys(padding_ids(model), vllm_protocol.MIN_BIAS)
+        # A server would sample ids that the model's tokenizer has no token for.
+        self._logit_bias = dict.fromkeys(padding_ids(model), MIN_BIAS)
         self._served_model, self._dtype = served_model, dtype
         self._patience, self._timeout = patience, timeout
         self._servers = [_Server(url) for url in urls]
@@ -241,10 +244,10 @@ class ServerEngine(Engine):
         budgets = check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
-        if 0 < params.temperature < vllm_protocol.MIN_TEMPERATURE:
+        if 0 < params.temperature < self._protocol.MIN_TEMPERATURE:
             raise EngineError(
-                f"vLLM samples at temperature {vllm_protocol.MIN_TEMPERATURE} in place of {params.temperature}; take "
-                "0, or a higher one"
+                f"the servers do not sample at temperature {params.temperature}; take 0, or at least "
+                f"{self._protocol.MIN_TEMPERATURE}"
             )
 
         # Before the first `load` the servers are given the model's own weights, and nobody else compares these.
@@ -288,7 +291,8 @@ class ServerEngine(Engine):
                 if limit is not None and len(prompt) + budget > limit:
                     raise EngineError(
                         f"{server.url} takes {limit} tokens, and prompt {index} has {len(prompt)} and may grow by "
-                        f"{budget}; start it with a higher --max-model-len, or lower max_new_tokens"
+                        f"{budget}; start it with a higher --max-model-len (SGLang: --context-length), or lower "
+                        "max_new_tokens"
                     )
 
     # What follows runs in the thread of the network. First: servers that come and go.
@@ -362,7 +366,7 @@ class ServerEngine(Engine):
                 # While it counts more tokens each time, or does not count them, it works.
                 looked, before = now, tokens
                 with suppress(UnreachableError):  # it has no time for questions, or hangs
-                    tokens = await vllm_protocol.tokens_done(self._ask_of(server))
+                    tokens = await self._protocol.tokens_done(self._ask_of(server))
                 if tokens is None or tokens != before:
                     moved = now
                 elif now - moved > _SILENCE:
@@ -393,7 +397,7 @@ class ServerEngine(Engine):
         """
         if server.info:
             return
-        info = await vllm_protocol.server_info(server.url, self._ask_of(server))
+        info = await self._protocol.server_info(server.url, self._ask_of(server))
         name = self._served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
@@ -414,8 +418,8 @@ class ServerEngine(Engine):
                 await self._reload(server)
 
     async def _has_weights(self, server: _Server) -> bool:
-        label = await vllm_protocol.weights_label(self._ask_of(server))
-        if label == vllm_protocol.FAILED:
+        label = await self._protocol.weights_label(self._ask_of(server))
+        if label == FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
         return _same_weights(label, self.label)
 
@@ -424,17 +428,17 @@ class ServerEngine(Engine):
         ask_it = self._ask_of(server)
         await self._probe(server)  # to load weights may take long, also where it does not hang
         # A kill in between must not leave the label of weights that the server no longer has.
-        await vllm_protocol.set_weights_label(ask_it, vllm_protocol.LOADING)
+        await self._protocol.set_weights_label(ask_it, LOADING)
         await (self._transfer if self._transfers else self._load_folder)(server, ask_it)
 
         # The prefix cache is of the old weights; requests that still run are waited for.
         deadline = time.monotonic() + self._timeout
-        while not await vllm_protocol.empty_prefix_cache(ask_it):
+        while not await self._protocol.empty_prefix_cache(ask_it):
             if time.monotonic() >= deadline:
                 raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
             await asyncio.sleep(_PAUSE)
         await self._probe(server)
-        await vllm_protocol.set_weights_label(ask_it, self.label)
+        await self._protocol.set_weights_label(ask_it, self.label)
 
     async def _load_folder(self, server: _Server, ask_it: Ask) -> None:
         folder = self._folder.find(self.label)
@@ -442,9 +446,9 @@ class ServerEngine(Engine):
             raise EngineError(f"the weights {self.label} are no longer in {self._folder.path}; start again")
         assert server.info is not None
         try:
-            await vllm_protocol.load_folder(ask_it, folder, packs_head=server.info.packs_head)
+            await self._protocol.load_folder(ask_it, folder, packs_head=server.info.packs_head)
         except RefusedError as error:
-            await vllm_protocol.set_weights_label(ask_it, vllm_protocol.FAILED)
+            await self._protocol.set_weights_label(ask_it, FAILED)
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
@@ -464,7 +468,7 @@ class ServerEngine(Engine):
                 raise
             except Exception as error:
                 with suppress(UnreachableError, EngineError):
-                    await vllm_protocol.set_weights_label(ask_it, vllm_protocol.FAILED)
+                    await self._protocol.set_weights_label(ask_it, FAILED)
                 said = " ".join(str(error).split())
                 raise EngineError(
                     f"{server.url}: weights could not be transferred to it ({said:.300}); start it again, and continue "
@@ -500,7 +504,7 @@ class ServerEngine(Engine):
             server.requests.add(sampling)
             try:
                 completions, labels = await sampling
-                labels = labels or {await vllm_protocol.weights_label(self._ask_of(server))}
+                labels = labels or {await self._protocol.weights_label(self._ask_of(server))}
                 self._check_labels(server, labels)
                 return completions
             except UnreachableError as error:
@@ -525,7 +529,7 @@ class ServerEngine(Engine):
     def _check_labels(self, server: _Server, labels: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
         others = {label for label in labels if not _same_weights(label, self.label)}
-        if others & {vllm_protocol.UNNAMED, vllm_protocol.LOADING}:
+        if others & {UNNAMED, LOADING}:
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
@@ -544,8 +548,8 @@ class ServerEngine(Engine):
         """
         # What is asked for, and how much the answer may be.
         params = request.params
-        asked = vllm_protocol.asked_samples(params)
-        body = vllm_protocol.request_body(
+        asked = self._protocol.asked_samples(params)
+        body = self._protocol.request_body(
             server.name,
             request.prompt,
             params,
@@ -555,22 +559,24 @@ class ServerEngine(Engine):
         )
         try:
             max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * asked * request.budget
-            answer = await self._ask_of(server)("POST", ROUTE, body, within=within, max_bytes=max_bytes)
+            answer = await self._ask_of(server)("POST", self._protocol.ROUTE, body, within=within, max_bytes=max_bytes)
         except RefusedError as error:
             raise await self._refusal(server, error) from None
 
         # What came, one completion for each sample.
         try:
-            sampled, labels = vllm_protocol.completions_of(answer, num_samples=asked)
+            sampled, labels = self._protocol.completions_of(answer, num_samples=asked)
         except ValueError as error:
-            raise EngineError(f"{server.url}: the answer to POST {ROUTE} has {error}; see `swerve serve`") from None
+            raise EngineError(
+                f"{server.url}: the answer to POST {self._protocol.ROUTE} has {error}; see `swerve serve`"
+            ) from None
         completions = [self._checked(server, request, *completion) for completion in sampled]
         return tuple(completions * (params.num_samples // asked)), labels
 
     async def _refusal(self, server: _Server, error: RefusedError) -> Exception:
         """Return what a refused request means: the server is dying, or it cannot do what is asked."""
         if error.status == 404:
-            return EngineError(f"{error}; start it with --enable-scale-out, as `swerve serve` does")
+            return EngineError(f"{error}; {self._protocol.WITHOUT_ROUTE}")
         if error.status < 500:
             return error
         try:
@@ -592,7 +598,7 @@ class ServerEngine(Engine):
         if any(token in stop_ids for token in ids[:-1]) or not (ends or len(ids) == request.budget):
             raise EngineError(
                 f"{server.url}: a completion of {len(ids)} tokens was to end with the first of the stop tokens "
-                f"{list(stop_ids)}, or at {request.budget} tokens; does its --max-model-len leave that room?"
+                f"{list(stop_ids)}, or at {request.budget} tokens; {self._protocol.CUT_OFF}"
             )
         return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")
 

@@ -45,6 +45,10 @@ MIN_TEMPERATURE = 0.01
 """vLLM takes temperatures between 0 and this for this."""
 MIN_BIAS = -100.0
 """The lowest that vLLM's server takes."""
+WITHOUT_ROUTE = "start it with --enable-scale-out, as `swerve serve` does"
+"""What to do where it does not know `ROUTE`."""
+CUT_OFF = "does its --max-model-len leave that room?"
+"""Where a completion ends too early."""
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """What attention on a CPU supports."""
 WORKER_EXTENSION = "swerve.rollout.vllm_worker.PackedHead"
@@ -185,6 +189,17 @@ class ServerInfo:
     """What it takes weights from a trainer with."""
 
 
+async def models_served(ask: Ask) -> dict[str, int | None]:
+    """Return the names that a server has for its models, each with the tokens that prompt and completion may have."""
+    models = await ask("GET", "/v1/models", within=CONNECT_SECONDS)
+    entries = models.get("data") if isinstance(models, Mapping) else None
+    served = {}
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping) and "id" in entry:
+            served[entry["id"]] = entry.get("max_model_len")
+    return served
+
+
 async def server_info(url: str, ask: Ask) -> ServerInfo:
     """Ask a server what it is.
 
@@ -192,12 +207,7 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
         EngineError: it is no vLLM in developer mode, not of the supported version, or gives log-probabilities of
             another distribution than the one sampled from.
     """
-    models = await ask("GET", "/v1/models", within=CONNECT_SECONDS)
-    entries = models.get("data") if isinstance(models, Mapping) else None
-    served = {}
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and "id" in entry:
-            served[entry["id"]] = entry.get("max_model_len")
+    served = await models_served(ask)
 
     # The version has a route of its own; the other two exist in developer mode only.
     try:
@@ -214,7 +224,7 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
             raise
         raise EngineError(
             f"{url} cannot be given weights: {error}; start it in developer mode, with VLLM_SERVER_DEV_MODE=1, as "
-            "`swerve serve` does"
+            "`swerve serve` does; if it is one of SGLang, set rollout.engine.dialect=sglang"
         ) from None
     mode = _setting(info, "model_config", "logprobs_mode")
     if mode not in (None, "processed_logprobs"):
