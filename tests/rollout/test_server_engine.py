@@ -508,13 +508,20 @@ def test_a_server_that_does_not_count_its_tokens_has_all_the_time(make, server, 
     assert not caplog.text
 
 
-@pytest.mark.parametrize("version", ["0.31.0", "0.33.0", "dev"])
-def test_a_server_of_another_version_is_named(make, server, version):
+@pytest.mark.parametrize("version", ["0.31.0", "dev"])
+def test_a_server_of_an_older_version_is_refused(make, server, version):
     server.vllm_version = version
     assert error_of(lambda: sampled(make(server))) == (
-        f"{server.url} is of vLLM {version}, and swerve works with servers of 0.32; start one after pip install "
-        "'vllm>=0.32,<0.33'"
+        f"{server.url} is of vLLM {version}, and swerve needs 0.32 or newer; start one after pip install 'vllm>=0.32'"
     )
+
+
+def test_a_server_of_a_newer_version_samples_and_is_named_once(make, server, caplog):
+    expected = sampled(make(server))
+    assert not caplog.text
+    server.vllm_version, engine = "0.34.1rc2+cu130", make(server)
+    assert sampled(engine) == sampled(engine) == expected
+    assert caplog.text.count(f"the vLLM of {server.url} is 0.34.1rc2+cu130, and swerve was tested with 0.32;") == 1
 
 
 class StandInSender:
@@ -624,8 +631,7 @@ def test_weights_are_transferred_from_gpus_to_servers_that_take_them_only(
     ("found", "error", "said"),
     [
         (None, MissingExtraError, "needs the package 'vllm'; install it with: pip install 'swerve[vllm]'"),
-        ("0.31.0", ConfigError, "works with vLLM 0.32, and 0.31.0 is installed; pip install 'vllm>=0.32,<0.33'"),
-        ("0.33.0", ConfigError, "works with vLLM 0.32, and 0.33.0 is installed"),
+        ("0.31.0", ConfigError, "needs vLLM 0.32 or newer, and 0.31.0 is installed; pip install 'vllm>=0.32'"),
     ],
 )
 def test_a_vllm_that_is_missing_or_not_supported_is_named(monkeypatch, found, error, said):

