@@ -1,4 +1,4 @@
-"""`make` with a Python that is too old, and a second try."""
+"""`make` with a Python that is too old, and a second try; what uv installs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,9 @@ def test_an_environment_of_another_python_is_made_anew_and_a_finished_one_is_kep
     os.utime(checkout / ".venv" / "installed", (0, 0))
     done, made = _make(checkout, TOO_OLD)
     assert (done.returncode, made) == (0, ["pip install"])
+
+
+def test_uv_takes_the_torch_of_the_constraints():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert set(project["tool"]["uv"]["constraint-dependencies"]) < set(constraints)

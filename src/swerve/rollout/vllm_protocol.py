@@ -215,7 +215,7 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
     """Ask a server what it is.
 
     Raises:
-        EngineError: it is no vLLM in developer mode, of an older version than is supported, or gives log-probabilities of
+        EngineError: it is no vLLM in developer mode, an older one than is supported, or gives log-probabilities of
             another distribution than the one sampled from.
     """
     served = await models_served(ask)
