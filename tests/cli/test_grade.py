@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -465,3 +466,37 @@ def test_the_letters_of_a_palindrome_decide_where_there_is_no_gold(swerve: Swerv
     assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
     status, _, err = swerve("grade", "--task", "palindrome", str(write_rows(tmp_path / "x.jsonl", [{"answer": "bab"}])))
     assert (status, "x.jsonl, line 1 has no gold answer" in err) == (1, True)
+
+
+def test_shards_in_any_order_give_the_bytes_of_one_process(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": f"p{n // 4}", "gold": "3", "response": f"#### {3 + n % 2}", "was": n % 3} for n in range(50)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    command = ("grade", file.name, "--task", "gsm8k", "--audit", "was")
+    _, whole, _ = swerve(*command, "--out", "whole.jsonl")
+    assert "--shard needs --out FILE" in swerve(*command, "--shard", "1/3")[2]
+
+    # Chunk k is of shard k mod n; a shard that is killed is named, and continues.
+    monkeypatch.setattr(streams, "ROWS_AT_ONCE", 6)
+    grade_all = grading.grade_all
+    graded: list[int] = []
+
+    def counted(pairs: list[Any], most: int) -> Any:
+        if len(graded) == most:
+            raise KeyboardInterrupt
+        graded.append(len(pairs))
+        return grade_all(pairs)
+
+    for shard, most, expected in (("3/3", 9, 0), ("1/3", 9, 0), ("2/3", 7, 130)):
+        monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=most))
+        assert swerve(*command, "--out", "out.jsonl", "--shard", shard)[0] == expected
+    status, _, err = swerve("merge", "out.jsonl")
+    assert (status, "shard 2 of 3 not finished; run swerve grade rows.jsonl" in err) == (1, True), err
+    monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=9))
+    assert "Shard 2/3 is done" in swerve(*command, "--out", "out.jsonl", "--shard", "2/3")[1]
+    _, merged, _ = swerve("merge", "out.jsonl")
+    assert merged == whole.replace("whole", "out")
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert (len(graded), sum(graded)) == (9, 50)
+    assert not (tmp_path / "out.jsonl.partial").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, given_settings, wants_json, with_settings
+from swerve.cli.options import (
+    Fields,
+    Result,
+    ShardOption,
+    given_settings,
+    given_shard,
+    shard_result,
+    wants_json,
+    with_settings,
+)
 from swerve.cli.text import interval, safe
 from swerve.errors import ConfigError
 from swerve.progress import console_progress
@@ -58,6 +68,7 @@ def grade(
         typer.Option("--problems", metavar="FILE", help="Problems by id, for records without a gold answer."),
     ] = None,
     fields: Fields = None,
+    share: ShardOption = None,
 ) -> Result:
     """Grade the answers of a file; compare with recorded verdicts.
 
@@ -75,12 +86,10 @@ def grade(
     from swerve.recipes.loader import load_settings
 
     # Everything that can be wrong is checked before the first answer is graded.
-    files = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
-    if len(files) != 1:
-        raise ConfigError(
-            f"swerve grade takes one FILE, got {', '.join(files) or 'none'}; policies have the form KEY=VALUE"
-        )
-    file, policies = Path(files[0]), [argument for argument in arguments if argument != files[0]]
+    shard = given_shard(context, share)
+    if shard and not out:
+        raise ConfigError("--shard needs --out FILE: its verdicts are kept beside it until swerve merge writes it")
+    file, policies = _file_and_policies(arguments)
     if out:
         check_output("--out", out, ending=".jsonl", read=[file, problems])
     is_samples = is_samples_file(file)
@@ -95,9 +104,14 @@ def grade(
     kept = kept_verdicts(out, answers, problems, limits) if out else None
     if kept:
         kept.begin()
+    graded = grade_answers(answers, checked.num, console_progress(sys.stderr), kept, shard)
+    if kept and out and shard and not shard.merges:
+        with shard.at_work(kept):
+            deque(graded, maxlen=0)
+        return shard_result(shard, out)
     counts = GradingSummary(answers, checked)
     with _opened(out, is_shown=not wants_json(context)) as write:
-        for chunk, rewards in grade_answers(answers, checked.num, console_progress(sys.stderr), kept):
+        for chunk, rewards in graded:
             for answer, reward in zip(chunk, rewards, strict=True):
                 counts.add(answer, reward)
                 write(f"{json_line(graded_row(answer.record, reward))}\n")
@@ -110,6 +124,15 @@ def grade(
     if not wants_json(context):
         sys.stderr.write(f"{lines}\n")
     return Result(summary, "")
+
+
+def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    files = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
+    if len(files) != 1:
+        raise ConfigError(
+            f"swerve grade takes one FILE, got {', '.join(files) or 'none'}; policies have the form KEY=VALUE"
+        )
+    return Path(files[0]), [argument for argument in arguments if argument != files[0]]
 
 
 @contextmanager
