@@ -78,7 +78,8 @@ def test_what_a_file_lacks_or_has_beside_the_problems_is_said(tmp_path: Path) ->
     assert notes == [
         f"{path}: 'gpt' has responses to 2 of the 3 problems, 1 to 2 each, and is compared over these",
         f"{path}: responses to other problems, left out: 1 (the first: {path}, line 5)",
-        f"{path}: records without a response, left out: 1 (the first: {path}, line 4)",
+        f"{path}: records without a response, left out: 1; {path}, line 4 has no response (nor completion_ids); if its "
+        "field has another name say --field response=FIELD",
     ]
     (graded,) = found.graded(SilentProgress())
     assert [(response.correct, response.answered) for response in graded] == [
@@ -99,8 +100,9 @@ def test_failed_requests_of_a_batch_are_left_out(tmp_path: Path) -> None:
     path = _file(tmp_path / "batch.jsonl", [expired, answered("p2", _boxed(8)), answered("p3", None)])
     found, notes = _read(path)
     assert [(response.problem.id, response.finish_reason) for response in found.responses] == [("p2", "length")]
-    assert notes[-1] == f"{path}: records without a response, left out: 2 (the first: {path}, line 1)"
-    with pytest.raises(ArtifactError, match=r"none of its 1 records has a response \(the first: .*line 1\)"):
+    first = f"{path}, line 1: the request 'p10' has no choices (batch_expired)"
+    assert notes[-1] == f"{path}: records without a response, left out: 2; {first}"
+    with pytest.raises(ArtifactError, match="none of its 1 records has a response; .*line 1"):
         _read(_file(tmp_path / "none.jsonl", [expired]))
 
 

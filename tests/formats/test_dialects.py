@@ -14,7 +14,8 @@ from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.dialects import LAYOUTS, detect
 from swerve.formats.imported_problems import has_made_id, read_problems
-from swerve.formats.imported_responses import read_responses
+from swerve.formats.imported_responses import LeftOut, read_responses, responses_of
+from swerve.formats.records import iter_records
 from swerve.formats.typed_fields import RESPONSE_NAMES
 
 
@@ -279,13 +280,17 @@ def test_batches_and_their_requests(tmp_path: Path) -> None:
         ("p1", "2", 0, "stop"),
         ("p1", "two", 1, "length"),
     ]
-    assert found[0].extra == {"model": "m"}
+    assert (found[0].label, found[0].extra) == ("m", {"model": "m"})
     failed = {"custom_id": "p2", "response": None, "error": {"code": "batch_expired", "message": "too late"}}
-    with pytest.raises(ArtifactError, match=r"line 2: the request 'p2' has no choices \(batch_expired\)"):
-        read_responses(write(tmp_path / "out.jsonl", [row, failed]))
-    silent = json.loads(json.dumps(row).replace('"two"', "null"))
-    with pytest.raises(ArtifactError, match="line 1: choice 1 of request 'p1' has no text as content"):
-        read_responses(write(tmp_path / "out.jsonl", [silent]))
+    path = write(tmp_path / "out.jsonl", [failed, row])
+    with pytest.raises(ArtifactError, match=r"line 1: the request 'p2' has no choices \(batch_expired\)"):
+        read_responses(path)
+    left_out = LeftOut()
+    assert len(list(responses_of(path, iter_records(path), left_out=left_out))) == 2
+    assert (left_out.num_failed, left_out.first[0].partition(", ")[2]) == (
+        1,
+        "line 1: the request 'p2' has no choices (batch_expired)",
+    )
     request = {"custom_id": "p1", "method": "POST", "body": {"messages": [{"role": "user", "content": "1+1?"}]}}
     assert read_problems(write(tmp_path / "in.jsonl", [request]))["p1"].problem.messages == (("user", "1+1?"),)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
 
+_PART = "with a part of the reward, "
+
 
 def export(
     source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve.")],
@@ -62,7 +64,7 @@ def import_responses(
         Path | None, typer.Option("--problems", metavar="FILE", help="Problems, to be joined by id or by question.")
     ] = None,
     dialect: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="auto, rl_probe, verl, trl, chat or plain.")
+        str, typer.Option("--format", metavar="NAME", help="A layout, such as verl or inspect; auto: by the fields.")
     ] = "auto",
     fields: Fields = None,
     tokenizer: Annotated[
@@ -77,7 +79,8 @@ def import_responses(
 ) -> Result:
     """Import rollouts of other programs, each joined to its problem.
 
-    It reads files of RL-Probe, verl and TRL, chat logs, and plain JSON, JSONL, CSV or Parquet.
+    It reads files of verifiers, Inspect, lm-eval, verl, TRL and RL-Probe, batches and chats in OpenAI's form, and plain
+    JSON, JSONL, CSV or Parquet. Records without a response, such as requests that failed, are named and left out.
 
     Examples:
       swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
@@ -85,7 +88,7 @@ def import_responses(
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems
-    from swerve.formats.imported_responses import ProblemJoin, PromptCheck, responses_of
+    from swerve.formats.imported_responses import LeftOut, ProblemJoin, PromptCheck, responses_of
     from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
@@ -95,11 +98,12 @@ def import_responses(
     named = parse_fields(fields or ())
     join = ProblemJoin(read_problems(problems, fields=named) if problems is not None else {})
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
+    left_out = LeftOut()
 
     def tables() -> Iterator[pa.Table]:
         """Yield the responses with what is known of their problems, some at a time."""
-        read = map(join.joined, responses_of(file, iter_records(file), fields=named, dialect=dialect))
-        for chunk in response_chunks(read):
+        read = responses_of(file, iter_records(file), fields=named, dialect=dialect, left_out=left_out)
+        for chunk in response_chunks(map(join.joined, read)):
             for response in chunk:
                 prompts.look(response)
             if prompts.num_lacking:  # an error, when all are counted
@@ -131,7 +135,7 @@ def import_responses(
             provenance["tokenizer"], provenance["num_cut"] = encode.finished()
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    summary = counts.summary(join.counts, provenance)
+    summary = {**counts.summary(join.counts, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
@@ -316,6 +320,7 @@ class _ImportCounts:
         self.dialect = ""
         self._problems, self._groups = RowKeys(), RowKeys()
         self._num, self._verdicts = Counter[str](), Counter[bool | None]()
+        self._beside = Counter[str]()
         self._labels, self._steps, self._boundaries = Counter[Any](), Counter[Any](), Counter[str]()
 
     def add(self, response: Response) -> None:
@@ -325,6 +330,7 @@ class _ImportCounts:
         self._problems.add(problem.id)
         self._groups.add(problem.id, response.label, response.step)
         self._verdicts[response.correct] += 1
+        self._beside.update(_beside(response))
         self._labels[response.label] += 1
         self._steps[response.step] += 1
         self._num["empty"] += _is_empty(response)
@@ -361,6 +367,7 @@ class _ImportCounts:
                 "null": self._verdicts[None],
             },
             "num_with_reward": self._num["with_reward"],
+            "beside": _counts(self._beside),
             "labels": _counts(self._labels),
             "steps": _counts(self._steps),
             "join": asdict(joined),
@@ -371,13 +378,32 @@ class _ImportCounts:
         }
 
 
+def _beside(response: Response) -> Iterator[str]:
+    """Yield what a response has beside a text, and what of it the table has no room for."""
+    if response.turns:
+        yield "with messages after the first, tool calls or reasoning, kept in `turns`"
+    if any("reasoning_content" in turn for turn in response.turns):
+        yield "with reasoning, which is not in `text`"
+    if response.completion_ids:
+        yield "with token ids"
+    if "token_logprobs" in response.extra:
+        yield "with log-probabilities of token texts without ids, kept in `extra`"
+    if "trace_branch" in response.extra:
+        yield "branches of traces, each a response"
+    not_kept = response.extra.get("not_kept")
+    for part in not_kept if isinstance(not_kept, dict) else ():
+        yield f"with a part that was not kept, {part}"
+    for part in response.parts:
+        yield f"{_PART}{part}"
+
+
 def _counts(counted: Mapping[Any, int]) -> dict[str, int]:
     return {str(value): counted[value] for value in sorted(value for value in counted if value is not None)}
 
 
 def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
     # What was read, and how responses met their problems.
-    join, recorded = summary["join"], summary["recorded_correct"]
+    join, recorded, left_out = summary["join"], summary["recorded_correct"], summary["left_out"]
     lines = [
         f"{counted(summary['num_responses'], 'response')} to {counted(summary['num_problems'], 'problem')}, read as "
         f"{summary['format']}",
@@ -394,12 +420,22 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         ("gold answers that were cut off and not used", join["gold_damaged"]),
         ("without a gold answer", summary["num_without_gold"]),
         ("empty", summary["num_empty"]),
+        *summary["beside"].items(),
+        ("lines with another filter of the same text, left out", left_out["num_repeated"]),
+        ("records without a response, left out", left_out["num_failed"]),
         ("labels", _listed(summary["labels"])),
         ("steps", _listed(summary["steps"])),
         ("cut before an id that the tokenizer has no token for", summary["provenance"].get("num_cut")),
         ("boundaries between prompt and response", _listed(summary["boundaries"] or {})),
     )
     lines += [f"{what}: {count}" for what, count in counts if count]
+    lines += [f"left out: {error}" for error in left_out["first"]]
+    num_parts = sum(what.startswith(_PART) for what in summary["beside"])
+    if summary["format"] == "trl" and num_parts > 1 and "reward" not in summary["provenance"]["fields"]:
+        lines.append(
+            "note: the reward is the sum of its parts, as TRL adds them unless it is given weights, which it does not "
+            "record; --field reward=COLUMN takes one of them"
+        )
     if summary["prompts_without_special_tokens"]:
         lines.append(
             f"note: {summary['format']} writes prompts without special tokens, so they are not exactly what the "

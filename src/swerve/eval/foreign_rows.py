@@ -12,7 +12,7 @@ from swerve.artifacts.comparison import PublishedRow
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.eval.grading import grade_pairs
-from swerve.formats.imported_responses import numbered, plain_text, responses_of
+from swerve.formats.imported_responses import LeftOut, numbered, plain_text, responses_of
 from swerve.formats.records import Record, read_records
 from swerve.progress import Progress
 from swerve.types import Problem
@@ -68,10 +68,8 @@ def read_rows(
     records = read_records(path)
     if set(_PUBLISHED) <= records[0].values.keys():
         return ForeignRows(published=_published(path, records, problems, progress))
-    without: list[str] = []
-    responses = numbered(responses_of(path, records, fields=fields, without=without))
-    if not responses:
-        raise ArtifactError(f"{path}: none of its {len(records)} records has a response (the first: {without[0]})")
+    left_out = LeftOut()
+    responses = numbered(responses_of(path, records, fields=fields, left_out=left_out))
 
     # Each response gets its problem as it is here, but for what its own prompt had of the answer.
     find = _problem_finder(problems)
@@ -101,8 +99,8 @@ def read_rows(
         progress.note(f"{path}: {line}")
     if others:
         progress.note(f"{path}: responses to other problems, left out: {len(others)} (the first: {others[0].place})")
-    if without:
-        progress.note(f"{path}: records without a response, left out: {len(without)} (the first: {without[0]})")
+    if left_out.num_failed:
+        progress.note(f"{path}: records without a response, left out: {left_out.num_failed}; {left_out.first[0]}")
     return ForeignRows(responses=[response for row in named.values() for response in row])
 
 

@@ -9,24 +9,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.typed_fields import Names, shown
 
-CONVERSATION: Names = {
-    name: (name,)
-    for name in (
-        *("messages", "response", "turns", "prompt_ids", "completion_ids", "sampled", "logprobs", "parts"),
-        *("id", "problem", "gold", "correct", "reward", "extracted", "sample", "step", "label", "finish_reason"),
-    )
-}
+_READ = (
+    "prompt messages problem response turns prompt_ids completion_ids sampled logprobs parts id gold alternatives "
+    "correct reward extracted sample step label finish_reason"
+)
+CONVERSATION: Names = {name: (name,) for name in _READ.split()}
 """Names under which a reader of conversations yields what is read."""
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """Where a message, or a part of it, has what the model thought before it answered."""
-_LOST_IN_PROMPTS = {"tool_calls": "tool calls in prompts", "reasoning_content": "reasoning in prompts"}
-"""What the messages of a prompt, which are role and text, cannot keep -> what it is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +39,8 @@ class Turn:
     """Of each id, whether the model sampled it; empty: all or none, as `sampled` says."""
     logprobs: Sequence[float | None] = ()
     """Of each id, nats, None where it was not sampled; empty: not known."""
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    """Parts of its content that are not text, such as images, by their type."""
+    dropped: Sequence[str] = ()
+    """Types of the parts of its content that are not text, such as images."""
 
 
 def read_turn(value: Any, place: str, *, sampled: bool | None = None, **tokens: Any) -> Turn:
@@ -60,38 +56,52 @@ def read_turn(value: Any, place: str, *, sampled: bool | None = None, **tokens: 
         ArtifactError: it is not a message.
 
     >>> read_turn({"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "image"}]}, "line 1").dropped
-    Counter({'image': 1})
+    ['image']
     """
     given = dict(zip(("role", "content"), value, strict=False)) if isinstance(value, list) else value
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise ArtifactError(f"{place} must be a list of messages {{role, content}}, got {shown(value)}")
-    # The content: texts, thoughts and parts of other types, which cannot be kept.
-    content = given.get("content")
-    texts: list[str] = []
-    thoughts = [thought for name in _THOUGHTS if isinstance(thought := given.get(name), str) and thought][:1]
-    dropped: Counter[str] = Counter()
-    for part in content if isinstance(content, list) else [content]:
-        inner = part if isinstance(part, dict) else {"text": part}
-        thought = next((inner[name] for name in _THOUGHTS if isinstance(inner.get(name), str)), None)
-        text = inner.get("text")
-        if isinstance(text, str):
-            texts.append(text)
-        elif thought is not None:
+    # The content: texts, thoughts, and parts of other types, which cannot be kept.
+    content, texts, dropped = given.get("content") or [], [], []
+    thoughts = [given[name] for name in THOUGHTS if given.get(name)][:1]
+    for part in content if isinstance(content, list) else [{"text": content}]:
+        said = {"text": part} if isinstance(part, str) else part
+        thought = next((said[name] for name in THOUGHTS if said.get(name)), None)
+        if isinstance(said.get("text"), str):
+            texts.append(said["text"])
+        elif isinstance(thought, str) and not said.get("redacted"):
             thoughts.append(thought)
-        elif part is not None:
-            dropped[str(inner.get("type", "unknown"))] += 1
+        else:
+            dropped.append(str(said.get("type")))
     # What a message of `Response.turns` may have beside it.
-    calls = given.get("tool_calls")
-    tool = given.get("name") or (given.get("function") if given["role"] == "tool" else None)
     more = {
-        "tool_calls": [_tool_call(call, place) for call in calls] if isinstance(calls, list) else None,
+        "tool_calls": [_tool_call(call) for call in given.get("tool_calls") or ()],
         "tool_call_id": given.get("tool_call_id"),
-        "name": tool,
+        "name": given.get("name") or given.get("function"),
         "reasoning_content": "\n\n".join(thoughts),
     }
-    message = {"role": given["role"], "content": "".join(texts), **{name: said for name, said in more.items() if said}}
+    message = {
+        "role": given["role"],
+        "content": "".join(texts),
+        **{name: value for name, value in more.items() if value},
+    }
     is_sampled = given["role"] == "assistant" if sampled is None else sampled
     return Turn(message=message, sampled=is_sampled, dropped=dropped, **tokens)
+
+
+def _tool_call(value: Any) -> dict[str, Any]:
+    """Return a call, perhaps JSON in a text, as `{id, name, arguments}`, whose arguments are JSON text.
+
+    >>> _tool_call({"id": "1", "function": "add", "arguments": {"a": 2}})
+    {'id': '1', 'name': 'add', 'arguments': '{"a": 2}'}
+    """
+    call = json.loads(value) if isinstance(value, str) else value
+    function = call.get("function")
+    named = {"name": function} if isinstance(function, str) else function or {}
+    inner = {**call, **named}
+    arguments = inner.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": call.get("id"), "name": inner.get("name"), "arguments": text}
 
 
 def text_turn(text: str) -> Turn:
@@ -106,26 +116,17 @@ def read_turns(value: Any, place: str) -> list[Turn]:
     return [read_turn(message, place) for message in value]
 
 
-def _tool_call(value: Any, place: str) -> dict[str, Any]:
-    """Return a call as `{id, name, arguments}`, whose arguments are JSON text.
+def prompt_turns(value: Any, place: str) -> list[Turn]:
+    """Return the messages of a prompt, none of which the model wrote; none of a prompt that is a text."""
+    return [replace(turn, sampled=False) for turn in read_turns(value, place)] if isinstance(value, list) else []
 
-    >>> _tool_call({"id": "1", "function": {"name": "add", "arguments": "{}"}}, "line 1")
-    {'id': '1', 'name': 'add', 'arguments': '{}'}
-    """
-    call = value
-    if isinstance(value, str):  # JSON within JSON
-        try:
-            call = json.loads(value)
-        except (ValueError, RecursionError):
-            call = None
-    if not isinstance(call, dict):
-        raise ArtifactError(f"{place}: a tool call must be an object, got {shown(value)}")
-    function = call.get("function")
-    inner = function if isinstance(function, dict) else call
-    name = function if isinstance(function, str) else inner.get("name")
-    arguments = inner.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": call.get("id"), "name": name, "arguments": text}
+
+def prompt_and_completion(values: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields of a record whose `prompt` and `completion` are a text or a list of messages each."""
+    asked, written = values.get("prompt"), values.get("completion")
+    answer = [text_turn(written)] if isinstance(written, str) else read_turns(written, f"{place}: completion")
+    fields = conversation_fields([*prompt_turns(asked, place), *answer], place)
+    return {**fields, "prompt": asked if isinstance(asked, str) else None, "completion": None}
 
 
 def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:
@@ -143,16 +144,15 @@ def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:
     answer = turns[written[0] : written[-1] + 1]
     texts = [turn.message["content"] for turn in answer if turn.sampled]
     is_one_text = len(answer) == 1 and answer[0].message.keys() == {"role", "content"}
-    # What the table has no room for is counted.
-    dropped = Counter(what for turn in prompt for name, what in _LOST_IN_PROMPTS.items() if name in turn.message)
-    for turn in turns:
-        dropped.update(turn.dropped)
+    # What the table has no room for: parts of messages, and of the prompt all but role and text.
+    lost = [f"{name} of a prompt" for turn in prompt for name in turn.message if name not in ("role", "content")]
+    dropped = [kind for turn in turns for kind in turn.dropped]
     return {
         "messages": [[turn.message["role"], turn.message["content"]] for turn in prompt] or None,
         "response": "\n\n".join(filter(None, texts)),
         "turns": None if is_one_text else [turn.message for turn in answer],
         "later_messages": [[turn.message["role"], turn.message["content"]] for turn in later] or None,
-        "dropped": dict(dropped) or None,
+        "not_kept": dict(Counter([*dropped, *lost])) or None,
         **_token_fields(prompt, answer),
     }
 

@@ -12,9 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
-from swerve.formats.conversations import CONVERSATION, conversation_fields, read_turns, text_turn
+from swerve.formats import inspect_logs, lm_eval, verifiers
+from swerve.formats.conversations import (
+    CONVERSATION,
+    conversation_fields,
+    prompt_and_completion,
+    prompt_turns,
+    read_turn,
+    read_turns,
+    text_turn,
+)
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, without_place
+from swerve.progress import one_line
 
 Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
 """Yields the fields of each of a record's responses, where a table of names cannot say it; takes the file's path."""
@@ -34,6 +44,8 @@ class Dialect:
     each: tuple[str, ...] = ()
     """Places of lists with an entry for each response: its text, or an object that has it."""
     convert: Convert | None = None
+    repeated: Callable[[Mapping[str, Any]], tuple[bytes, str]] | None = None
+    """Returns a digest of what a record has of a response, and which record of it this is: one is read of each."""
 
     def matches(self, values: Mapping[str, Any]) -> bool:
         """Return whether a record is of this layout."""
@@ -44,7 +56,7 @@ class Dialect:
         """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
         names = {**self.names, **{name: (field,) for name, field in fields.items()}}
         given = {field: record.values[field] for field in fields.values() if field in record.values}
-        for converted in self.convert(record, path) if self.convert else (record.values,):
+        for converted in self._converted(record, path):
             values = {**converted, **given}
             entry = Fields(record.place, values, names, frozenset(fields))
 
@@ -56,6 +68,14 @@ class Dialect:
                 continue
             for own in _expanded(record.place, values, place):
                 yield Fields(record.place, own, {**names, "response": ("response",)}, frozenset(fields))
+
+    def _converted(self, record: Record, path: Path) -> Iterator[Mapping[str, Any]]:
+        try:
+            yield from self.convert(record, path) if self.convert else (record.values,)
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
+            raise ArtifactError(
+                f"{record.place} is not what {self.name} writes: {type(error).__name__} {one_line(str(error))}"
+            ) from None
 
 
 _BESIDE = {
@@ -208,13 +228,8 @@ def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     known = {"advantage", *(place.rstrip("?") for places in _TRL_NAMES.values() for place in places)} - {"reward"}
     parts = {name: value for name, value in values.items() if isinstance(value, float) and name not in known}
     others = {name: value for name, value in values.items() if name not in parts}
-    written, place = values.get("completion"), f"{record.place}: completion"
-    turns = [text_turn(written)] if isinstance(written, str) else read_turns(written, place)
-    if isinstance(values.get("prompt"), list):
-        asked = read_turns(others.pop("prompt"), f"{record.place}: prompt")
-        turns = [*(replace(turn, sampled=False) for turn in asked), *turns]
     reward = sum(parts.values()) if parts else None
-    yield {**others, "reward": reward, "parts": parts, "completion": None, **conversation_fields(turns, record.place)}
+    yield {**others, "reward": reward, "parts": parts, **prompt_and_completion(values, record.place)}
 
 
 _CHAT_NAMES = (
@@ -228,8 +243,8 @@ def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     turns = read_turns(values.get("messages"), place)
     apart = next((name for name in RESPONSE_NAMES["response"] if isinstance(values.get(name), str)), None)
     if apart is not None:  # the messages are the prompt alone
-        prompt = [replace(turn, sampled=False) for turn in turns]
-        yield {**values, **conversation_fields([*prompt, text_turn(values.pop(apart))], place)}
+        turns = [*prompt_turns(values["messages"], place), text_turn(values.pop(apart))]
+        yield {**values, **conversation_fields(turns, place)}
         return
     # The model's are those of the assistant after what the user said last before its last one.
     last = max((number for number, turn in enumerate(turns) if turn.sampled), default=None)
@@ -241,27 +256,40 @@ def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield {**values, **conversation_fields(turns, place)}
 
 
+_BATCH_ERRORS = ("error.error.message", "error.code", "error.message", "response.body.error.message", "error")
+
+
 def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Take the choices of the answer to a request as its responses, unless the request failed."""
-    name, body = record.values["custom_id"], at_place(record.values, "response.body")
-    choices = at_place(record.values, "response.body.choices")
-    if not isinstance(choices, list) or not choices:
-        error = record.values.get("error")
-        said = error.get("code") or error.get("message") if isinstance(error, dict) else error
-        raise NoResponseError(
-            f"{record.place}: the request {name!r} has no choices ({said or 'no error is given'}); leave out requests "
-            "that failed"
+    values, body = record.values, at_place(record.values, "response.body")
+    place = f"{record.place}: the request {values['custom_id']!r}"
+    if "response" not in values:
+        raise ArtifactError(
+            f"{record.place} is a request of a batch, not its answer; give it with --problems, beside the output"
         )
-    responses = []
-    for number, choice in enumerate(choices):
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise NoResponseError(f"{record.place}: choice {number} of request {name!r} has no text as content")
-        more = {key: value for key, value in message.items() if key not in ("role", "content")}
-        own = {"sample": choice.get("index", number), "finish_reason": choice.get("finish_reason")}
-        responses.append({**more, **own, "response": message["content"]})
+    choices = at_place(values, "response.body.choices")
+    if not isinstance(choices, list) or not choices:
+        error = next((said for name in _BATCH_ERRORS if (said := at_place(values, name))), "no error is given")
+        raise NoResponseError(f"{place} has no choices ({error})")
     more = {key: value for key, value in body.items() if key not in ("choices", "messages")}
-    yield {**more, "custom_id": name, "responses": responses}
+    empty: list[int] = []
+    for number, choice in enumerate(choices):
+        text = choice.get("text")  # of a completion that is no chat
+        turn = read_turn(choice["message"], place, sampled=True) if text is None else text_turn(text)
+        if text is None and turn.message.keys() == {"role", "content"} and choice["message"].get("content") is None:
+            empty.append(number)
+            continue
+        yield {
+            **more,
+            **conversation_fields([turn], place),
+            "id": values["custom_id"],
+            "label": body.get("model"),
+            "sample": choice.get("index", number),
+            "finish_reason": choice.get("finish_reason"),
+            "token_logprobs": choice.get("logprobs"),
+        }
+    if empty:
+        raise NoResponseError(f"{place}: choice {empty[0]} has no text as content")
 
 
 def _convert_processbench(record: Record, path: Path) -> Iterator[dict[str, Any]]:
@@ -336,6 +364,31 @@ LAYOUTS: tuple[Dialect, ...] = (
         convert=_convert_verl_data,
     ),
     Dialect(
+        name="verifiers",
+        marks=_marks("example_id prompt completion"),
+        names={**CONVERSATION, **_names(id="example_id", gold="answer?", correct="correct?")},
+        convert=verifiers.convert_rollout,
+    ),
+    Dialect(
+        name="verifiers",
+        marks=_marks("traces", "nodes task"),
+        names={**CONVERSATION, **_names(id="id?", gold="gold?", correct="correct?")},
+        convert=verifiers.convert_trace,
+    ),
+    Dialect(
+        name="inspect",
+        marks=_marks("epoch input target"),
+        names={**CONVERSATION, **_names(id="id?", gold="gold?")},
+        convert=inspect_logs.convert_sample,
+    ),
+    Dialect(
+        name="lm_eval",
+        marks=_marks("doc_id resps filtered_resps"),
+        names={**CONVERSATION, **_names(id="doc_id?", gold="target?", correct="correct?", extracted="extracted?")},
+        convert=lm_eval.convert_sample,
+        repeated=lm_eval.sample_and_filter,
+    ),
+    Dialect(
         name="trl",
         marks=_marks("step prompt completion", "prompt completion advantage"),
         names=_TRL_NAMES,
@@ -353,9 +406,8 @@ LAYOUTS: tuple[Dialect, ...] = (
     ),
     Dialect(
         name="chat",
-        marks=_marks("custom_id response"),
-        names={**_OF_EACH, "id": ("custom_id",)},
-        each=("responses",),
+        marks=_marks("custom_id response", "custom_id body"),
+        names=CONVERSATION,
         convert=_convert_batch,
     ),
     Dialect(

@@ -9,7 +9,7 @@ import itertools
 import operator
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,24 @@ _TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed",
 _JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
 
 
+@dataclass(slots=True)
+class LeftOut:
+    """What records of a file gave no response of their own."""
+
+    num_failed: int = 0
+    """Without a response, such as requests that failed."""
+    first: list[str] = field(default_factory=list)
+    """Where the first few of them are and what is wrong."""
+    num_repeated: int = 0
+    """Of a response that an earlier record gave, as another filter read it."""
+
+    def add(self, error: str) -> None:
+        """Count a record without a response."""
+        self.num_failed += 1
+        if self.num_failed <= _NUM_NAMED:
+            self.first.append(error)
+
+
 def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, dialect: str = "auto") -> list[Response]:
     """Return the responses of a file, in its order; a record with several responses gives one response for each.
 
@@ -72,16 +90,16 @@ def responses_of(
     *,
     fields: Mapping[str, str] | None = None,
     dialect: str = "auto",
-    without: list[str] | None = None,
+    left_out: LeftOut | None = None,
 ) -> Iterator[Response]:
     """Yield the responses of records that were read from `path`, one record at a time; see `read_responses`.
 
-    Records without a response are an error, unless there is a list `without` for their places.
+    A record without a response, such as a request that failed, is an error, unless there is `left_out` to count it.
     """
     given = fields or {}
     read = _with_fields(path, records, given)
     try:
-        yield from _read_as(path, read, given, dialect, without)
+        yield from _read_as(path, read, given, dialect, left_out)
     except ArtifactError:
         deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
         raise
@@ -103,7 +121,7 @@ def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]
 
 
 def _read_as(
-    path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, without: list[str] | None
+    path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
 ) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
     names = list(dict.fromkeys(layout.name for layout in LAYOUTS))
@@ -119,15 +137,25 @@ def _read_as(
         yield from (_of_table(record, given) for record in records)
         return
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
+    counts, seen = left_out or LeftOut(), dict[bytes, str]()
+    has_any = False
     for record in records:
+        # Of several records of one response, as of several filters of its text, that of the first filter is read.
+        if layout.repeated is not None:
+            key, kind = layout.repeated(record.values)
+            if seen.setdefault(key, kind) != kind:
+                counts.num_repeated += 1
+                continue
         try:
-            own = [_response(entry, is_csv=is_csv) for entry in layout.responses(record, path, given)]
-        except NoResponseError:
-            if without is None:
+            for entry in layout.responses(record, path, given):
+                yield replace(_response(entry, is_csv=is_csv), dialect=layout.name)
+                has_any = True
+        except NoResponseError as error:
+            if left_out is None:
                 raise
-            without.append(record.place)
-        else:
-            yield from (replace(response, dialect=layout.name) for response in own)
+            left_out.add(str(error))
+    if not has_any:
+        raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
 
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:

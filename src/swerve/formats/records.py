@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swerve.errors import ArtifactError
+from swerve.formats.typed_fields import at_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = ".json, .jsonl, .csv (each also with .gz) or .parquet"
+FORMATS = ".json, .jsonl, .csv (each also with .gz), .parquet or .eval"
 """The endings that are read."""
 MAX_BYTES = 2**31
 """Most bytes of content that are held at once: a whole JSON file, after decompression."""
@@ -71,16 +72,22 @@ def iter_records(path: Path) -> Iterator[Record]:
     the caller keeps take more memory than 2 GiB and many times the file's size, it is refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
-    field `id`.
+    field `id`; or a log of Inspect, whose samples are the records, as those of `.eval` are.
 
     Raises:
         ArtifactError: the file is missing, damaged, too large or empty, or a record is not an object with named fields;
             the message names file and line.
     """
-    readers = {".json": _read_json, ".jsonl": _read_lines, ".csv": _read_csv, ".parquet": _read_parquet}
+    readers = {
+        ".json": _read_json,
+        ".eval": _read_eval,
+        ".jsonl": _read_lines,
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+    }
     ending = Path(path.name.removesuffix(".gz")).suffix
     read = readers.get(ending)
-    if read is None or (ending == ".parquet" and path.suffix == ".gz"):
+    if read is None or (ending in (".parquet", ".eval") and path.suffix == ".gz"):
         raise ArtifactError(f"{path}: unknown file ending; give a file that ends in {FORMATS}")
     # What the records take is looked at now and then.
     started, number = _memory(), 0
@@ -110,6 +117,10 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list):
         yield from ((f"{path}, record {number}", record) for number, record in enumerate(value, start=1))
         return
+    is_log = isinstance(value, dict) and isinstance(value.get("eval"), dict) and isinstance(value.get("samples"), list)
+    if is_log:
+        yield from _samples(path, value["eval"], value["samples"])
+        return
     # An object has a record, or a list of records, under each id.
     entries = value.values() if isinstance(value, dict) else [None]
     records = [record for entry in entries for record in (entry if isinstance(entry, list) else [entry])]
@@ -121,6 +132,21 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             for number, record in enumerate(entry, start=1):
                 yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
+
+
+def _read_eval(path: Path) -> Iterator[tuple[str, Any]]:
+    from swerve.formats.inspect_logs import read_archive
+
+    _check_exists(path)
+    members = ((name, _parse(text, f"{path}, {name}")) for name, text in read_archive(path))
+    _, header = next(members)
+    yield from _samples(path, at_place(header, "eval"), (sample for _, sample in members))
+
+
+def _samples(path: Path, evaluation: Any, samples: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the samples of a log of Inspect, each with what the log says of its evaluation."""
+    for number, sample in enumerate(samples, start=1):
+        yield f"{path}, sample {number}", {**sample, "eval": evaluation} if isinstance(sample, dict) else sample
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:

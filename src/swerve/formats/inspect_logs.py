@@ -1,0 +1,117 @@
+"""Logs of Inspect: one JSON object, or a zip (`.eval`) of JSON files, with a sample for each problem and epoch."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from swerve.errors import ArtifactError, NoResponseError
+from swerve.formats.conversations import conversation_fields, read_turn
+from swerve.formats.records import MAX_BYTES, Record
+from swerve.formats.typed_fields import as_number, at_place
+
+_ZSTANDARD = 93
+"""Number of the compression method, which Python's `zipfile` reads from 3.14 on."""
+_HEADERS = ("header.json", "_journal/start.json")
+"""Members that say whose log it is; the second stands alone in a log that was cut off."""
+_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""Correct, partially correct, incorrect, no answer."""
+_LARGE = ("messages", "output", "events", "events_data", "attachments", "timelines")
+"""Fields of a sample that are read, or that say again what is."""
+
+
+def read_archive(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of a log's header and of each sample; one is held at a time.
+
+    Raises:
+        ArtifactError: the file is damaged or too large, or no log.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {member.filename: member for member in archive.infolist()}
+            headers = [name for name in _HEADERS if name in members][:1]
+            samples = [name for name in members if name.startswith("samples/")]
+            if not headers:
+                raise ArtifactError(f"{path} is no log of Inspect: it has no {_HEADERS[0]}")
+            for name in (*headers, *samples):
+                yield name, _content(path, archive, members[name]).decode()
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged, or no log of Inspect: {error}") from None
+
+
+def _content(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    if member.file_size > MAX_BYTES:
+        raise ArtifactError(f"{path}: {member.filename} holds more than {MAX_BYTES / 2**30:.3g} GiB")
+    if member.compress_type != _ZSTANDARD:
+        return archive.read(member)
+    # The content stands after the member's own header: 30 bytes, then its name and other fields of given lengths.
+    with path.open("rb") as stream:
+        stream.seek(member.header_offset)
+        header = stream.read(30)
+        lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        stream.seek(lengths, 1)
+        packed = stream.read(member.compress_size)
+    content: bytes = pa.Codec("zstd").decompress(packed, decompressed_size=member.file_size, asbytes=True)
+    if zlib.crc32(content) != member.CRC:
+        raise ArtifactError(f"{path} is damaged: {member.filename} has another checksum")
+    return content
+
+
+def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a sample, which has one response; the first scorer's value is the reward."""
+    values, error = record.values, record.values.get("error")
+    place = f"{record.place}: sample {values['id']!r}, epoch {values['epoch']}"
+    if error:
+        raise NoResponseError(f"{place} failed: {error['message']}")
+    # The model wrote the assistant's messages but for those of the input.
+    messages = values.get("messages") or []
+    written = [message["role"] == "assistant" and message.get("source") != "input" for message in messages]
+    turns = [read_turn(message, place, sampled=own) for message, own in zip(messages, written, strict=True)]
+    choice: dict[str, Any] = next(iter(at_place(values, "output.choices") or []), {})
+    if not any(written) and choice:
+        turns.append(read_turn(choice["message"], place))
+    # Several targets are as many right answers; the samples of one problem are its epochs.
+    targets = values["target"] if isinstance(values["target"], list) else [values["target"]]
+    stopped = choice.get("stop_reason")
+    yield {
+        **{name: value for name, value in values.items() if name not in _LARGE},
+        **conversation_fields(turns, place),
+        **_scored(values.get("scores") or {}),
+        "problem": values["input"] if isinstance(values["input"], str) else None,
+        "gold": next(iter(targets), None),
+        "alternatives": targets[1:] or None,
+        "sample": values["epoch"] - 1,
+        "label": at_place(values, "eval.model") or at_place(values, "output.model"),
+        "finish_reason": "length" if stopped in ("max_tokens", "model_length") else stopped,
+        "token_logprobs": choice.get("logprobs"),
+    }
+
+
+def _scored(scores: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of all scorers as parts; those of the first one as reward, verdict and answer.
+
+    >>> _scored({"match": {"value": "C", "answer": "42"}, "judge": {"value": {"tone": 0.5}}})["parts"]
+    {'match': 1.0, 'judge.tone': 0.5}
+    """
+    parts: dict[str, float] = {}
+    for name, score in scores.items():
+        value = score["value"]
+        several = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+        for key, single in {name: value, **{f"{name}.{inner}": own for inner, own in several.items()}}.items():
+            number = float(single) if isinstance(single, bool) else as_number(_LETTERS.get(str(single), single))
+            if number is not None:
+                parts[key] = number
+    name = next(iter(scores), "")
+    first = scores.get(name, {})
+    is_verdict = isinstance(first.get("value"), bool) or first.get("value") in ("C", "I", "N")
+    return {
+        "parts": parts,
+        "reward": parts.get(name),
+        "correct": parts[name] == 1.0 if is_verdict else None,
+        "extracted": first.get("answer"),
+    }
