@@ -174,6 +174,7 @@ def test_what_was_written_is_said(tmp_path: Path) -> None:
         "columns": ("gold", "n"),
         "format": "hf",
         "num_defused": 0,
+        "notes": {},
     }
     with pytest.raises(ConfigError, match="--format 'json' is not known; did you mean 'jsonl'"):
         export(table, out=tmp_path / "t.json", file_format="json", overwrite=False)

@@ -30,11 +30,10 @@ from swerve.functional.token_weights import (
     token_mean,
     top_entropy_mask,
 )
+from tests.other_programs import needs
 
 PYTHON = os.environ.get("SWERVE_TRL_PYTHON")
-pytestmark = pytest.mark.skipif(
-    not PYTHON, reason="needs an environment with TRL: set SWERVE_TRL_PYTHON to its Python (docs/conventions.md)"
-)
+pytestmark = needs("trl")
 
 GROUPS, NUM_GENERATIONS, LENGTH = 2, 4, 5
 LENGTHS = [2, 3, 4, 1, 5, 5, 2, 3]

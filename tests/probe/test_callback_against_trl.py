@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.other_programs import needs
+
 PYTHON = os.environ.get("SWERVE_TRL_PYTHON")
-pytestmark = [
-    pytest.mark.skipif(
-        not PYTHON, reason="needs an environment with TRL: set SWERVE_TRL_PYTHON to its Python (docs/conventions.md)"
-    ),
-    pytest.mark.slow,
-]
+pytestmark = [needs("trl"), pytest.mark.slow]
 SOURCE = Path(__file__).parents[2] / "src"
 TRAININGS = ("trainer", "sft", "dpo", "grpo", "bf16")
 

@@ -35,21 +35,28 @@ def export(
     file_format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="jsonl|csv|hf", help="hf: a Hugging Face data set folder.  [default: by PATH]"
+            "--format",
+            metavar="NAME",
+            help="jsonl, csv, hf (a Hugging Face data set folder); of responses also verifiers (a folder), inspect "
+            "(.json), messages or verl (.parquet).  [default: by PATH]",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> Result:
-    """Export a table to JSONL, CSV or a Hugging Face data set.
+    """Export a table to JSONL, CSV or a Hugging Face data set, or responses to files that other programs read.
 
     Examples:
       swerve data export runs/mine/probe/tokens.parquet --out tokens.csv
+      swerve data export rollouts.parquet --format inspect --out logs/rollouts.json
     """
-    from swerve.formats.export import export_table, format_of
+    from swerve.formats.export import OF_RESPONSES, export_table, format_of
+    from swerve.formats.export_responses import export_responses
 
     chosen = format_of(out, file_format)
-    summary = export_table(source, out, format=chosen, overwrite=overwrite)
+    write = export_responses if chosen in OF_RESPONSES else export_table
+    summary = write(source, out, format=chosen, overwrite=overwrite)
     lines = [f"{counted(summary.num_rows, 'row')} of {counted(len(summary.columns), 'column')} as {chosen}: {out}"]
+    lines += [f"{what}: {counted(count, 'response')}" for what, count in summary.notes.items() if count]
     if summary.num_defused:
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"

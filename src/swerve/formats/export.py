@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +25,16 @@ from swerve.formats.parquet_check import check_parquet
 from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
 from swerve.version import __version__
 
-ExportFormat = Literal["jsonl", "csv", "hf"]
+ExportFormat = Literal["jsonl", "csv", "hf", "verifiers", "inspect", "messages", "verl"]
 
-_MADE_BY = "swerve data export"
+MADE_BY = "swerve data export"
+OF_RESPONSES: Mapping[ExportFormat, str] = {
+    "verifiers": "",
+    "inspect": ".json",
+    "messages": ".parquet",
+    "verl": ".parquet",
+}
+"""Layouts of other programs -> the ending that their files must have; nothing: a folder."""
 _ROWS_AT_ONCE = 4096
 _ENDINGS: dict[str, ExportFormat] = {".jsonl": "jsonl", ".csv": "csv", "": "hf"}
 _IGNORED_BEFORE = r"[\s\x00-\x20\x7f-\xa0\"'\u200b-\u200f\u2060\ufeff]*"
@@ -45,6 +52,8 @@ class ExportSummary:
     format: ExportFormat
     num_defused: int = 0
     """Cells of a CSV file that got an apostrophe."""
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """What a layout of another program cannot hold, or changes -> of how many responses."""
 
 
 def format_of(target: Path, name: str | None = None) -> ExportFormat:
@@ -56,12 +65,15 @@ def format_of(target: Path, name: str | None = None) -> ExportFormat:
     >>> format_of(Path("tokens.csv")), format_of(Path("tokens.csv"), "hf")
     ('csv', 'hf')
     """
-    known: dict[str, ExportFormat] = {form: form for form in _ENDINGS.values()}
+    known: dict[str, ExportFormat] = {form: form for form in (*_ENDINGS.values(), *OF_RESPONSES)}
     if name is not None and name not in known:
         raise ConfigError(f"--format '{name}' is not known{nearest(name, known)}; use {', '.join(known)}")
     chosen = known[name] if name is not None else _ENDINGS.get(target.suffix)
     if chosen is None:
-        raise ConfigError(f"the ending of {target} does not say the format; name it with --format jsonl, csv or hf")
+        raise ConfigError(f"the ending of {target} does not say the format; name it: --format {', '.join(known)}")
+    ending = OF_RESPONSES.get(chosen)
+    if ending and target.suffix != ending:
+        raise ConfigError(f"--format {chosen} writes a {ending} file; give --out a name that ends so, not {target}")
     return chosen
 
 
@@ -81,19 +93,19 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
         DiskFullError: no room; nothing is left behind.
     """
     # What is there is checked before anything is written.
-    files = _files(source)
-    schema = _common_schema(source, files)
+    files = table_files(source)
+    schema = common_schema(source, files)
     if target.exists():
-        _check_replaceable(target, (source, *files), format, overwrite=overwrite)
+        check_replaceable(target, (source, *files), format, overwrite=overwrite)
     num_rows = num_defused = 0
 
     # A data set folder is one Parquet file under the name that `datasets` looks for, and a card.
     if format == "hf":
-        with atomic_directory(target, made_by=_MADE_BY, source=source.name) as folder:
+        with atomic_directory(target, made_by=MADE_BY, source=source.name) as folder:
             (folder / "data").mkdir()
             path = folder / "data" / "train-00000-of-00001.parquet"
             with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as parquet:
-                for batch in _batches(files, schema):
+                for batch in table_batches(files, schema):
                     parquet.write_batch(batch)
                     num_rows += batch.num_rows
             columns = "\n".join(f"- `{field.name}`: {field.type}" for field in schema)
@@ -107,7 +119,7 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
         writer = csv.writer(stream)
         if format == "csv":
             writer.writerow([defused(name) for name in schema.names])
-        for batch in _batches(files, schema):
+        for batch in table_batches(files, schema):
             num_rows += batch.num_rows
             for row in zip(*map(_values, batch.columns), strict=True):
                 if format == "csv":
@@ -120,7 +132,8 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
     return ExportSummary(num_rows=num_rows, columns=tuple(schema.names), format=format, num_defused=num_defused)
 
 
-def _files(path: Path) -> list[Path]:
+def table_files(path: Path) -> list[Path]:
+    """Return a table, or those of a folder; see `export_table`."""
     if path.is_dir():
         files = sorted(path.glob("step_*.parquet")) or sorted(path.glob("*.parquet"))
         if not files:
@@ -131,7 +144,7 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
+def common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
     first: list[tuple[str, pa.DataType]] | None = None
     for file in files:
@@ -152,7 +165,7 @@ def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     return pa.schema(columns)
 
 
-def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def table_batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield all rows, some thousand at a time, page checksums verified."""
     for file in files:
         try:
@@ -168,14 +181,16 @@ def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatc
             raise ArtifactError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
 
 
-def _check_replaceable(target: Path, sources: Sequence[Path], format: ExportFormat, *, overwrite: bool) -> None:
+def check_replaceable(target: Path, sources: Sequence[Path], format: ExportFormat, *, overwrite: bool) -> None:
+    """Raise ConfigError if what is there must not be replaced."""
     if any(target.samefile(source) for source in sources):
         raise ConfigError(f"--out {target} is what is exported; give another name")
     if not overwrite:
         raise ConfigError(f"{target} exists already; give another name or --overwrite")
-    if (format == "hf") != target.is_dir():
+    is_folder = format in ("hf", "verifiers")
+    if is_folder != target.is_dir():
         raise ConfigError(f"{target} is {'a folder' if target.is_dir() else 'a file'}; give another name")
-    if format == "hf" and any(target.iterdir()) and not _is_export(target):
+    if is_folder and any(target.iterdir()) and not _is_export(target):
         raise ConfigError(f"{target} was not made by an export, so it is not replaced; give another name")
 
 
@@ -185,7 +200,7 @@ def _is_export(folder: Path) -> bool:
     except ArtifactError:
         return False
     here = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return manifest.get("made_by") == _MADE_BY and here == {*manifest["files"], MANIFEST_NAME}
+    return manifest.get("made_by") == MADE_BY and here == {*manifest["files"], MANIFEST_NAME}
 
 
 def _values(array: pa.Array) -> list[Any]:

@@ -48,6 +48,7 @@ _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set"
 """Columns of a table of responses that have another name than what is read."""
 _TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy"))
 """Columns that are read; the others are of tokens and measurements."""
+_NOT_EXTRA = frozenset((*SCHEMA.names, "prompt_text", "problem_messages"))
 _JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
 
 
@@ -162,6 +163,8 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
     columns = {name: value for name, value in record.values.items() if name in _TABLE_COLUMNS}
     columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
+    if "prompt_text" in record.values:  # a data set of conversations, whose messages have the response too
+        columns |= {"prompt": record.values["prompt_text"], "messages": record.values["problem_messages"]}
     if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
         columns |= dict.fromkeys(("completion_ids", "prompt_ids", "sampled", "token_starts", "token_ends"))
     try:
@@ -172,7 +175,7 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
-    others = {name: value for name, value in record.values.items() if name not in SCHEMA.names and value is not None}
+    others = {name: value for name, value in record.values.items() if name not in _NOT_EXTRA and value is not None}
     return replace(response, extra={**others, **response.extra})
 
 

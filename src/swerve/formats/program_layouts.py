@@ -1,0 +1,178 @@
+"""Responses in the layouts that verifiers, Inspect, Hugging Face `datasets` and verl read.
+
+A layout is a template: the record as JSON, where `$name` stands for what is known by that name (`facts`): a column of
+the table, or what is made of several. Columns that a layout has no place of their own for stand together in its free
+field (`$others`), but for lists of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from swerve.artifacts.problem_records import problem_record
+from swerve.artifacts.responses import SCHEMA, Response
+from swerve.version import __version__
+
+VERIFIERS = """{
+"example_id": "$index", "prompt": "$prompt_messages", "completion": "$answer", "answer": "$gold", "info": "$others",
+"reward": "$reward", "metrics": "$metrics", "error": null, "is_completed": true, "is_truncated": "$is_cut",
+"stop_condition": "$finish_reason", "trajectory": "$trajectory"}"""
+"""A line of `results.jsonl`, v0."""
+_TRAJECTORY = """[{
+"prompt": "$prompt_messages", "completion": "$answer", "response": null, "reward": "$reward", "advantage": null,
+"is_truncated": "$is_cut", "trajectory_id": "$index", "extras": {}, "tokens": {"prompt_ids": "$prompt_ids",
+"prompt_mask": "$prompt_mask", "completion_ids": "$completion_ids", "completion_mask": "$completion_mask",
+"completion_logprobs": "$completion_logprobs", "overlong_prompt": false, "is_truncated": "$is_cut"}}]"""
+"""Where ids are known: one entry for all turns, whose mask says which tokens the model sampled."""
+VERIFIERS_METADATA = """{
+"env_id": "$name", "env_args": {}, "model": "$model", "base_url": "", "num_examples": "$num_problems",
+"rollouts_per_example": "$num_repeats", "sampling_args": {}, "avg_reward": "$mean_reward", "avg_metrics": {},
+"avg_error": 0.0, "pass_at_k": {}, "pass_all_k": {}, "pass_threshold": 0.5, "state_columns": []}"""
+INSPECT = """{
+"id": "$problem_id", "epoch": "$repeat", "input": "$input", "target": "$target", "messages": "$messages",
+"output": {"model": "$model", "choices": [{"message": "$last", "stop_reason": "$stop_reason"}]},
+"scores": "$scores", "metadata": "$others"}"""
+"""A sample of a log."""
+INSPECT_LOG = """{
+"version": 2, "status": "success", "eval": {"created": "$created", "task": "$name", "task_id": "$name",
+"run_id": "$name", "dataset": {"name": "$name", "samples": "$num_problems"},
+"model": "$model", "config": {"epochs": "$num_repeats"}}, "plan": {}, "results": {"total_samples": "$num_responses",
+"completed_samples": "$num_responses", "scores": "$means"}, "stats": {}}"""
+"""A log without its samples."""
+INSPECT_MEAN = """{
+"name": "$name", "scorer": "$name", "scored_samples": "$number",
+"metrics": {"mean": {"name": "mean", "value": "$mean"}}}"""
+_INSPECT_SCORE = '{"value": "$value", "answer": "$extracted", "explanation": "$detail"}'
+VERL = """{
+"data_source": "$family", "prompt": "$prompt_messages", "ability": "$kind", "reward_model": {"style": "rule",
+"ground_truth": "$gold"}, "extra_info": {"exported_by": "$exported_by", "index": "$index", "split":
+"train", "problem_id": "$problem_id", "family": "$family", "kind": "$kind", "question": "$question", "label": "$label",
+"step": "$step"}, "responses": "$text",
+"samples": "$sample", "scores": "$reward", "correct": "$correct", "finish_reasons": "$finish_reason",
+"extracted": "$extracted"}"""
+"""A row of a data set for RL, and beside it what verl does not read: lists of the responses to the problem."""
+VERL_LISTS = ("text", "sample", "reward", "correct", "finish_reason", "extracted")
+_VERL_EXAMPLE = """{
+"exported_by": "swerve", "family": "math", "prompt_messages": [{"role": "user", "content": "1 + 1?"}], "kind": "all",
+"gold": "2", "index": 0, "problem_id": "p", "question": "1 + 1?", "label": "rl-80", "step": 80, "text": ["2"],
+"sample": [0], "reward": [1.0], "correct": [true], "finish_reason": ["stop"], "extracted": ["2"]}"""
+_TURN_EXAMPLE = """[{
+"role": "tool", "content": "2", "tool_call_id": "1", "name": "add", "reasoning_content": "...", "tool_calls": [{
+"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]}]"""
+_TOOL_CALLS = {
+    "verifiers": '{"id": "$id", "name": "$name", "arguments": "$arguments"}',
+    "inspect": '{"id": "$id", "function": "$name", "arguments": "$object", "type": "function"}',
+}
+_OPENAI_CALL = '{"id": "$id", "type": "function", "function": {"name": "$name", "arguments": "$arguments"}}'
+_TOKENS = ("prompt_ids", "completion_ids", "sampled", "logprobs")
+"""Columns of tokens that verifiers has a place for."""
+MADE_BY = f"swerve {__version__}"
+"""In free fields: what stands beside it are columns of a table of responses."""
+FREE_FIELDS = ("info", "metadata", "extra_info")
+NOT_FREE = {"text", "gold", "messages", "turns"}
+"""Columns that stand elsewhere only; lists, of tokens, do too."""
+
+
+def filled(template: str, known: Mapping[str, Any]) -> Any:
+    """Return what a template says, with what is known in place of its names.
+
+    >>> filled('{"id": "$id", "score": {"value": "$reward", "name": "reward"}}', {"id": "p", "reward": 1.0})
+    {'id': 'p', 'score': {'value': 1.0, 'name': 'reward'}}
+    """
+    names = {f"${name}": value for name, value in known.items()}
+
+    def fill(values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: names[value] if isinstance(value, str) and value in names else value for key, value in values.items()
+        }
+
+    return json.loads(template, object_hook=fill)
+
+
+VERL_SCHEMA = pa.Table.from_pylist([filled(VERL, json.loads(_VERL_EXAMPLE))]).schema
+MESSAGES: pa.DataType = VERL_SCHEMA.field("prompt").type
+TURNS: pa.DataType = pa.scalar(json.loads(_TURN_EXAMPLE)).type
+"""Types of a column of messages: of texts alone, and with what else those of several turns can have."""
+
+
+def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int) -> dict[str, Any]:
+    """Return what is known of a response by the names of the templates: its columns, and what they make together.
+
+    Args:
+        response: the response.
+        row: its row, with numbers that strict JSON can hold.
+        layout: `verifiers`, `inspect`, `messages` or `verl`, which says how messages are written.
+        places: `index`, number of its problem from 0, and `repeat`, its own among the problem's from 1.
+    """
+    # The messages before and after; a question, or else the text that the model read, is one of the user.
+    problem, question = response.problem, response.problem.question or response.prompt or ""
+    prompt = problem_record(problem)["messages"] or [{"role": "user", "content": question}]
+    turns = response.turns or [{"role": "assistant", "content": response.text or ""}]
+    answer = [_message(turn, layout) for turn in turns]
+    free = {name: value for name, value in row.items() if name not in NOT_FREE and not isinstance(value, list)}
+    ids, is_cut = response.completion_ids, response.finish_reason == "length"
+    known = {
+        **dict.fromkeys(SCHEMA.names),
+        **row,
+        **places,
+        "prompt_text": response.prompt,
+        "problem_messages": row.get("messages"),
+        "prompt_messages": prompt,
+        "answer": answer,
+        "messages": [*prompt, *answer],
+        "last": answer[-1],
+        "input": prompt if problem.messages else question,
+        "target": problem.answer,
+        "metrics": dict(response.parts),
+        "model": response.label or "unknown",
+        "exported_by": MADE_BY,
+        "others": {"exported_by": MADE_BY, **{name: value for name, value in free.items() if value is not None}},
+        "is_cut": is_cut,
+        "stop_reason": "max_tokens" if is_cut else "stop" if response.finish_reason == "stop" else "unknown",
+        "verdict": {True: "C", False: "I", None: None}[response.verdict],
+        "prompt_mask": [0] * len(response.prompt_ids),
+        "completion_mask": list(map(int, response.sampled or [True] * len(ids))),
+        "completion_logprobs": [value or 0.0 for value in response.logprobs],
+    }
+    # A score for each verdict; ids are one call of the model, with a mask where it has several turns.
+    scores = {"correct": known["verdict"], "reward": response.reward}
+    known["scores"] = {
+        name: filled(_INSPECT_SCORE, {**known, "value": value}) for name, value in scores.items() if value is not None
+    }
+    known["trajectory"] = filled(_TRAJECTORY, known) if ids else []
+    return known
+
+
+def has_place(column: str, value: Any, layout: str) -> bool:
+    """Return whether a layout has a place for a value of a column; objects beside the rest hold all but lists."""
+    if layout == "verl":
+        return column == "messages" or f'"${column}"' in VERL
+    return layout == "messages" or not isinstance(value, list) or (layout == "verifiers" and column in _TOKENS)
+
+
+def _message(turn: Mapping[str, Any], layout: str) -> dict[str, Any]:
+    """Return a message after the prompt in a layout's form."""
+    message = dict(turn)
+    if calls := turn.get("tool_calls"):
+        forms = [filled(_TOOL_CALLS.get(layout, _OPENAI_CALL), {**call, "object": _object(call)}) for call in calls]
+        message["tool_calls"] = [json.dumps(form) for form in forms] if layout == "verifiers" else forms
+    if layout == "inspect":
+        if "name" in turn:
+            message["function"] = message.pop("name")
+        if thoughts := message.pop("reasoning_content", None):
+            said = {"type": "text", "text": message["content"]}
+            message["content"] = [{"type": "reasoning", "reasoning": thoughts}, said]
+    return message
+
+
+def _object(call: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call as an object, which a model may have failed to write."""
+    try:
+        arguments = json.loads(call["arguments"])
+    except ValueError:
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"arguments": call["arguments"]}
