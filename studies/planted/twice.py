@@ -20,8 +20,7 @@ from studies.planted.worlds import REFERENCE, World, same
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, write_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.behaviours.measures import problem_values
-from swerve.eval.comparison import compare, model_scores
+from swerve.eval.comparison import ModelResponses, compare
 from swerve.eval.responses import mean_entropies, response_batches
 from swerve.probe.execute import execute
 from swerve.progress import SilentProgress
@@ -138,11 +137,13 @@ def draws(name: str) -> tuple[dict[str, list[bool]], list[float]]:
 def _write_evaluation(run: RunDirectory, label: str, step: int, responses: Sequence[Response]) -> None:
     halves = {}
     for name, is_greedy in (("greedy", True), ("sampled", False)):
-        groups = by_problem(response for response in responses if (response.temperature == 0) == is_greedy)
+        measured = ModelResponses()
+        for problem, group in by_problem(
+            response for response in responses if (response.temperature == 0) == is_greedy
+        ).items():
+            measured.add(problem, group)
         temperature = 0.0 if is_greedy else 1.0
-        halves[name] = model_scores(
-            groups, problem_values(groups), model=label, temperature=temperature, confidence=CONFIDENCE
-        )
+        halves[name] = measured.scores(model=label, temperature=temperature, confidence=CONFIDENCE)
     record = Evaluation(
         checkpoint=label,
         stage="rl",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.artifacts.samples import SampledModel, SampleFile, SamplesInfo, SamplesTokenizer
+from swerve.artifacts.samples import (
+    SampledModel,
+    SampleFile,
+    SamplesInfo,
+    SamplesTokenizer,
+    StoredSamples,
+    write_samples,
+)
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
 from swerve.eval.comparison import compare
@@ -70,6 +78,21 @@ def part(page: Page, fold: str, index: int = 0) -> Rows:
     rows = next(entry for entry in page.folds if entry.id == fold).parts[index]
     assert isinstance(rows, Rows)
     return rows
+
+
+def test_files_that_are_not_held_give_the_same_page(tmp_path: Path) -> None:
+    # The first problem has one temperature only, and one file is sorted by temperature.
+    files = [replace(file, samples=file.samples[:1] + file.samples[2:]) for file in FILES]
+    stored = []
+    for number, file in enumerate(files):
+        rows = sorted(file.samples, key=lambda sample: number * (sample.temperature or 0))
+        filled = [replace(row, prompt="1", seed=0) for row in rows]
+        write_samples(tmp_path / f"{number}.parquet", file.info, filled)
+        stored.append(StoredSamples(tmp_path / f"{number}.parquet"))
+    held = compare([file.samples for file in files], pooled=True)
+    assert compare((file.samples for file in stored), pooled=True) == held
+    options = ReportConfig()
+    assert render(samples_page(held, stored, options=options)) == render(samples_page(held, files, options=options))
 
 
 def test_models_are_compared_over_all_temperatures(page: Page) -> None:

@@ -20,9 +20,16 @@ from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.record import Record
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, by_problem, iter_responses, write_responses
+from swerve.artifacts.responses import (
+    SAMPLES_SCHEMA,
+    Response,
+    by_problem,
+    iter_responses,
+    response_schema,
+    write_responses,
+)
 from swerve.artifacts.streams import RowKeys
-from swerve.artifacts.tables import PROVENANCE
+from swerve.artifacts.tables import PROVENANCE, iter_tables
 from swerve.errors import ArtifactError
 from swerve.types import FinishReason, Problem, RewardStatus
 
@@ -108,6 +115,32 @@ class SampleFile:
     def by_problem(self) -> dict[str, tuple[Response, ...]]:
         """Return the samples of each problem, by its id."""
         return {name: tuple(group) for name, group in by_problem(self.samples).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSamples:
+    """A file of samples that is not held: its rows are read anew by whoever iterates over them."""
+
+    path: Path
+
+    @property
+    def info(self) -> SamplesInfo:
+        """What the file says of itself; see `read_samples_info`."""
+        return read_samples_info(self.path)
+
+    @property
+    def samples(self) -> Iterator[Response]:
+        """The rows, those to one problem together; see `iter_samples`."""
+        # Where somebody sorted the rows otherwise they are held after all.
+        beginnings, last = RowKeys(), None
+        for table in iter_tables(self.path, response_schema("problem_id")):
+            for name in table["problem_id"].to_pylist():
+                if name != last:
+                    beginnings.add(name)
+                last = name
+        if beginnings.places().any():
+            return itertools.chain.from_iterable(read_samples(self.path).by_problem().values())
+        return iter_samples(self.path)
 
 
 def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | pa.Table) -> None:

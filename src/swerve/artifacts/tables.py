@@ -259,7 +259,7 @@ def iter_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of the table at `path`, some hundred at a time; no more are held. See `read_table`."""
     with _opened(path) as file:
         _typed(path, file.schema_arrow.empty_table(), schema)
-        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=schema.names):
             table = pa.Table.from_batches([batch]).replace_schema_metadata(file.schema_arrow.metadata)
             table.validate(full=True)
             yield _typed(path, table, schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from swerve.artifacts.responses import Response
 from swerve.behaviours.diversity import Embedder, embedding_similarity, ngram_similarity, num_distinct
@@ -19,38 +20,52 @@ OF_PROSE = frozenset(("in_format", "empty_thinking", "reflections", "repeated_4g
 """Measures that say nothing of texts in a vocabulary of their own."""
 
 
-def problem_values(
-    groups: Mapping[str, Group],
-    *,
-    leave_out: Collection[str] = (),
-    lexicon: Lexicon | None = None,
-    embed: Embedder | None = None,
-) -> dict[str, dict[str, float]]:
-    """Return the value of each measure (a field of `Scores`) at each problem of which it is known.
-
-    Args:
-        groups: the responses to each problem.
-        leave_out: measures that are not wanted.
-        lexicon: the phrases of reflection; by default those that ship.
-        embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
+class ProblemValues:
+    """The value of each measure (a field of `Scores`) at each problem of which it is known; no response is held.
 
     >>> from swerve.types import Problem
-    >>> problem = Problem(id="p", family="math", question="2 + 2?", answer="4")
-    >>> problem_values({"p": [Response(problem=problem, text="so 4", correct=True)]})["num_words"]
+    >>> problem, values = Problem(id="p", family="math", question="2 + 2?", answer="4"), ProblemValues()
+    >>> values.add("p", [Response(problem=problem, text="so 4", correct=True)])
+    >>> values.known["num_words"]
     {'p': 2.0}
     """
-    # Reflection and embeddings depend on what they are measured by.
-    functions: dict[str, Callable[[Group], float | None]] = {**_VALUES}
-    functions["reflections"] = partial(_reflections, lexicon=lexicon or default_lexicon())
-    if embed is not None:
-        functions["embedding_similarity"] = lambda group: embedding_similarity(list(map(_text, group)), embed)
-    functions = {name: function for name, function in functions.items() if name not in leave_out}
-    values: dict[str, dict[str, float]] = {}
-    for name, function in functions.items():
-        known = {problem: value for problem, group in groups.items() if (value := function(group)) is not None}
-        if known:
-            values[name] = known
-    return values
+
+    def __init__(
+        self, *, leave_out: Collection[str] = (), lexicon: Lexicon | None = None, embed: Embedder | None = None
+    ) -> None:
+        """Begin with no problem.
+
+        Args:
+            leave_out: measures that are not wanted.
+            lexicon: the phrases of reflection; by default those that ship.
+            embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
+        """
+        # Reflection and embeddings depend on what they are measured by.
+        functions: dict[str, Callable[[Group], float | None]] = {**_VALUES}
+        functions["reflections"] = partial(_reflections, lexicon=lexicon or default_lexicon())
+        if embed is not None:
+            functions["embedding_similarity"] = lambda group: embedding_similarity(list(map(_text, group)), embed)
+        self._functions = {name: function for name, function in functions.items() if name not in leave_out}
+        self._values: dict[str, dict[str, float]] = {name: {} for name in self._functions}
+
+    def add(self, problem: str, group: Group) -> None:
+        """Measure the responses to a problem."""
+        for name, function in self._functions.items():
+            if (value := function(group)) is not None:
+                self._values[name][problem] = value
+
+    @property
+    def known(self) -> dict[str, dict[str, float]]:
+        """Measure -> problem -> value, of measures that are known at a problem."""
+        return {name: values for name, values in self._values.items() if values}
+
+
+def problem_values(groups: Mapping[str, Group], **options: Any) -> dict[str, dict[str, float]]:
+    """Return the value of each measure at each problem, of the responses to each; see `ProblemValues`."""
+    values = ProblemValues(**options)
+    for problem, group in groups.items():
+        values.add(problem, group)
+    return values.known
 
 
 def _mean_of(function: Callable[[Response], float | None]) -> Callable[[Group], float | None]:

@@ -364,14 +364,14 @@ def _report_samples(path: Path, files: Sequence[Path], more: Sequence[str], rest
     from swerve.recipes.loader import load_settings
 
     options = load_settings(ProbeSettings, [file for file in rest if file not in more]).report
-    from swerve.artifacts.samples import read_samples
+    from swerve.artifacts.samples import StoredSamples
     from swerve.cli.sample import comparison_text
     from swerve.eval.comparison import compare
     from swerve.report.samples import write_samples_page
 
-    read = [read_samples(file) for file in (*files, *map(Path, more))]
-    comparison = compare([file.samples for file in read], pooled=True)
+    stored = [StoredSamples(file) for file in (*files, *map(Path, more))]
+    comparison = compare((file.samples for file in stored), pooled=True)
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
-    page = write_samples_page(folder / "index.html", comparison, read, options=options)
+    page = write_samples_page(folder / "index.html", comparison, stored, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
     return Result({"report": str(page)}, f"{comparison_text(shown)}\nReport: {page}")

@@ -86,7 +86,7 @@ def sample(
         {"num_samples": len(temperatures), "temperatures": list(temperatures), **given_settings(context)},
     )
     from swerve.artifacts.run import is_main_process
-    from swerve.artifacts.samples import read_samples
+    from swerve.artifacts.samples import StoredSamples
     from swerve.cli.runs import main_progress
     from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models
@@ -96,7 +96,7 @@ def sample(
         return None
     if shard is not None and not all(path.exists() for path in paths.values()):
         return shard_result(shard, out)
-    comparison = compare([read_samples(path).samples for path in paths.values()])
+    comparison = compare(StoredSamples(path).samples for path in paths.values())
     files = {label: str(path) for label, path in paths.items()}
     lines = [comparison_text(comparison), *(f"Samples: {path}" for path in files.values())]
     return Result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines))

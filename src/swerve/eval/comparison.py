@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import get_args
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import groupby
+from typing import Any, Literal, get_args
 
 from swerve.artifacts.comparison import MEASURES, Comparison, Difference, ModelScores, PublishedRow, Scores
 from swerve.artifacts.responses import Response, by_problem
 from swerve.behaviours.diversity import Embedder
-from swerve.behaviours.measures import Group, problem_values
+from swerve.behaviours.measures import Group, ProblemValues
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
@@ -27,58 +29,85 @@ Values = Mapping[str, Mapping[str, float]]
 """Measure -> value at each problem of which it is known (`problem_values`)."""
 
 
-def model_scores(
-    groups: Mapping[str, Group],
-    values: Values,
-    *,
-    model: str,
-    temperature: float | None,
-    confidence: float,
-    part_of: Callable[[Problem], str] | None = None,
-) -> ModelScores:
-    """Return the scores of a model's responses, over all problems and by kind.
+class ModelResponses:
+    """What is kept of the responses of one model: values of measures, statuses and answers, no text and no token."""
 
-    Args:
-        groups: the responses to each problem.
-        values: of every measure at the problems.
-        model: its label.
-        temperature: of the responses; 0: greedy; None: of all temperatures, or not known.
-        confidence: coverage of the intervals.
-        part_of: the part of a mixture that a problem is of; None: it is no mixture.
-    """
+    def __init__(
+        self,
+        *,
+        part_of: Callable[[Problem], str] | None = None,
+        leave_out: Collection[str] = (),
+        embed: Embedder | None = None,
+    ) -> None:
+        """Begin with no response.
 
-    def scores_by(name_of: Callable[[Problem], str]) -> dict[str, Scores]:
-        """Return the scores of the problems of each name, numbers in names counting as numbers."""
-        named: dict[str, list[str]] = {}
-        for problem, group in groups.items():
-            named.setdefault(name_of(group[0].problem), []).append(problem)
-        return {name: _scores(values, named[name], single, confidence) for name in sorted(named, key=by_number)}
+        Args:
+            part_of: the part of a mixture that a problem is of; None: it is no mixture.
+            leave_out: measures that are not wanted.
+            embed: texts -> vectors, for the similarity of embeddings.
+        """
+        self._values = ProblemValues(leave_out=leave_out, embed=embed)
+        self._part_of = part_of
+        self._kinds: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
+        self._statuses: Counter[str | None] = Counter()
+        self._sampled: list[SampledProblem] = []
+        self._num_unanswered = 0
+        self._origin: Literal["file", "model"] = "model"
 
-    # Counts are over all completions, pass@k over the samples of each problem.
-    responses = list(chain.from_iterable(groups.values()))
-    statuses = Counter(response.status for response in responses)
-    num_samples = max(map(len, groups.values()))
-    single = num_samples == 1
-    sampled = [
-        SampledProblem(
-            answers=[response.extracted for response in group], right=[bool(response.correct) for response in group]
+    def add(self, problem: str, group: Group) -> None:
+        """Take all responses to a problem."""
+        known = group[0].problem
+        if not self._kinds and group[0].dialect:
+            self._origin = "file"
+        self._kinds[problem] = sys.intern(known.kind)
+        if self._part_of is not None:
+            self._parts[problem] = self._part_of(known)
+        self._values.add(problem, group)
+        self._statuses.update(response.status for response in group)
+        self._num_unanswered += sum(not response.answered for response in group)
+        answers = [None if response.extracted is None else sys.intern(response.extracted) for response in group]
+        self._sampled.append(SampledProblem(answers=answers, right=[bool(response.correct) for response in group]))
+
+    @property
+    def values(self) -> Values:
+        """Of each measure, by problem."""
+        return self._values.known
+
+    def scores(self, *, model: str, temperature: float | None, confidence: float) -> ModelScores:
+        """Return the scores over all problems and by kind.
+
+        Args:
+            model: its label.
+            temperature: of the responses; 0: greedy; None: of all temperatures, or not known.
+            confidence: coverage of the intervals.
+        """
+        # Counts are over all completions, pass@k over the samples of each problem.
+        values, kinds = self.values, self._kinds
+        num_samples = max(len(problem["right"]) for problem in self._sampled)
+        single = num_samples == 1
+
+        def scores_by(names: Mapping[str, str]) -> dict[str, Scores]:
+            """Return the scores of the problems of each name, numbers in names counting as numbers."""
+            named: dict[str, list[str]] = {}
+            for problem, name in names.items():
+                named.setdefault(name, []).append(problem)
+            return {name: _scores(values, named[name], single, confidence) for name in sorted(named, key=by_number)}
+
+        by_kind = scores_by(kinds)
+        return ModelScores(
+            **dict(_scores(values, list(kinds), single, confidence)),
+            model=model,
+            temperature=temperature,
+            num_samples=num_samples,
+            origin=self._origin,
+            statuses={name: self._statuses[name] for name in get_args(RewardStatus)},
+            num_unanswered=self._num_unanswered,
+            curve=() if temperature == 0 or single else tuple(sampling_curve(self._sampled, confidence=confidence)),
+            by_kind=by_kind,
+            by_part=scores_by(self._parts) if self._part_of else None,
+            kind_average=_kind_average(kinds, values["accuracy"], list(by_kind), confidence),
         )
-        for group in groups.values()
-    ]
-    by_kind = scores_by(lambda problem: problem.kind)
-    return ModelScores(
-        **dict(_scores(values, list(groups), single, confidence)),
-        model=model,
-        temperature=temperature,
-        num_samples=num_samples,
-        origin="file" if responses[0].dialect else "model",
-        statuses={name: statuses[name] for name in get_args(RewardStatus)},
-        num_unanswered=sum(not response.answered for response in responses),
-        curve=() if temperature == 0 or single else tuple(sampling_curve(sampled, confidence=confidence)),
-        by_kind=by_kind,
-        by_part=scores_by(part_of) if part_of else None,
-        kind_average=_kind_average(groups, values["accuracy"], list(by_kind), confidence),
-    )
 
 
 def _scores(values: Values, problems: Sequence[str], single: bool, confidence: float) -> Scores:
@@ -101,7 +130,7 @@ def _scores(values: Values, problems: Sequence[str], single: bool, confidence: f
 
 
 def _kind_average(
-    groups: Mapping[str, Group], accuracy: Mapping[str, float], kinds: Sequence[str], confidence: float
+    kind_of: Mapping[str, str], accuracy: Mapping[str, float], kinds: Sequence[str], confidence: float
 ) -> Estimate | None:
     """Return the mean over kinds of the accuracy of each, every kind counting the same; None with one kind."""
     if len(kinds) < 2:
@@ -112,13 +141,13 @@ def _kind_average(
 
     columns: list[list[float]] = []
     for kind in kinds:
-        of_kind = [float(groups[problem][0].problem.kind == kind) for problem in accuracy]
+        of_kind = [float(kind_of[problem] == kind) for problem in accuracy]
         columns += [[inside * right for inside, right in zip(of_kind, accuracy.values(), strict=True)], of_kind]
     return statistic_interval(average, columns, confidence=confidence, bounds=(0.0, 1.0))
 
 
 def compare(
-    models: Iterable[Sequence[Response]],
+    models: Iterable[Iterable[Response]],
     *,
     pooled: bool = False,
     baseline: str | None = None,
@@ -131,7 +160,8 @@ def compare(
     A row is compared with the baseline's row of the same temperature or, where it has none, with its first row.
 
     Args:
-        models: the graded responses of each model, whose label they have; a model may come several times.
+        models: the graded responses of each model, whose label they have; a model may come several times. Of an
+            iterator, such as `StoredSamples.samples`, those to one problem stand together and are held at a time.
         pooled: of a model with several temperatures also a row of all of them, before the others.
         baseline: label of the model that the others are compared with; by default the first.
         published: accuracies from elsewhere, which stand beside and are compared with nothing.
@@ -146,14 +176,10 @@ def compare(
     rows: list[ModelScores] = []
     values: list[Values] = []
     for responses in models:
-        temperatures = list(dict.fromkeys(response.temperature for response in responses))
-        if pooled and len(temperatures) > 1:
-            temperatures.insert(0, None)
-        for temperature in temperatures:
-            groups = by_problem(response for response in responses if temperature in (None, response.temperature))
-            values.append(problem_values(groups, leave_out=leave_out, embed=embed))
-            label = responses[0].label or ""
-            rows.append(model_scores(groups, values[-1], model=label, temperature=temperature, confidence=_CONFIDENCE))
+        label, of_model = _by_temperature(responses, pooled=pooled, leave_out=leave_out, embed=embed)
+        for temperature, measured in of_model.items():
+            values.append(measured.values)
+            rows.append(measured.scores(model=label, temperature=temperature, confidence=_CONFIDENCE))
 
     # Each other model's differences from the baseline.
     labels = [row.model for row in rows]
@@ -171,6 +197,35 @@ def compare(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
     )
     return Comparison(confidence=_CONFIDENCE, baseline=base, rows=compared, published=tuple(published))
+
+
+def _by_temperature(
+    responses: Iterable[Response], *, pooled: bool, **options: Any
+) -> tuple[str, dict[float | None, ModelResponses]]:
+    """Return the label of some responses, and what is kept of those of each temperature; None: of all together."""
+    label, of_each = "", dict[float | None, ModelResponses]()
+    together: ModelResponses | None = None
+    for problem, group in _groups(responses):
+        label = label or group[0].label or ""
+        temperatures = list(dict.fromkeys(response.temperature for response in group))
+        # Up to the second temperature, the first one's are all that there is.
+        if pooled and together is None and len({*of_each, *temperatures}) > 1:
+            together = deepcopy(next(iter(of_each.values()), ModelResponses(**options)))
+        if together is not None:
+            together.add(problem, group)
+        for temperature in temperatures:
+            own = [response for response in group if response.temperature == temperature]
+            of_each.setdefault(temperature, ModelResponses(**options)).add(problem, own)
+    return label, of_each if together is None else {None: together, **of_each}
+
+
+def _groups(responses: Iterable[Response]) -> Iterator[tuple[str, Group]]:
+    """Yield the responses to each problem; of an iterator, whose problems stand together, one group is held."""
+    if not isinstance(responses, Iterator):
+        yield from by_problem(responses).items()
+        return
+    for problem, group in groupby(responses, key=lambda response: response.problem.id):
+        yield problem, list(group)
 
 
 def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.samples import read_samples
+from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.shards import Shard
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import OF_PROSE
@@ -91,7 +91,7 @@ def evaluate_models(
         return None
     comparison = compare(
         [
-            *(read_samples(job.path).samples for job in jobs),
+            *(StoredSamples(job.path).samples for job in jobs),
             *(responses for each in foreign for responses in each.graded(shown)),
         ],
         baseline=baseline,

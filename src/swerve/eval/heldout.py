@@ -21,10 +21,10 @@ from swerve.artifacts.responses import (
     write_responses,
 )
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.behaviours.measures import OF_PROSE, problem_values
+from swerve.behaviours.measures import OF_PROSE
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.eval.comparison import model_scores
+from swerve.eval.comparison import ModelResponses
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.model_folder import LoadedModel, bases_kept, bases_of, load_model, resolve_device
@@ -215,11 +215,11 @@ def heldout_scores(
     leave_out = () if family is None or family.is_prose else OF_PROSE
     halves = []
     for part in (slice(1), slice(1, None)):
-        groups = {str(number): group[part] for number, group in enumerate(responses)}
-        values, temperature = problem_values(groups, leave_out=leave_out), groups["0"][0].temperature
-        halves.append(
-            model_scores(groups, values, model=label, temperature=temperature, confidence=confidence, part_of=part_of)
-        )
+        measured = ModelResponses(part_of=part_of, leave_out=leave_out)
+        for number, group in enumerate(responses):
+            measured.add(str(number), group[part])
+        temperature = responses[0][part][0].temperature
+        halves.append(measured.scores(model=label, temperature=temperature, confidence=confidence))
     return halves[0], halves[1]
 
 

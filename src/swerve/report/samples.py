@@ -8,7 +8,7 @@ from pathlib import Path
 from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
-from swerve.artifacts.samples import SampleFile
+from swerve.artifacts.samples import SampleFile, StoredSamples
 from swerve.config import ReportConfig
 from swerve.formats.comparison_table import notes
 from swerve.notebook import counted
@@ -33,7 +33,7 @@ _MAX_QUESTION = 120
 
 
 def write_samples_page(
-    path: Path, comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig
+    path: Path, comparison: Comparison, files: Sequence[SampleFile | StoredSamples], *, options: ReportConfig
 ) -> Path:
     """Write the page of files of samples to `path`; return it. See `samples_page`.
 
@@ -44,7 +44,7 @@ def write_samples_page(
     return path
 
 
-def samples_page(comparison: Comparison, files: Sequence[SampleFile], *, options: ReportConfig) -> Page:
+def samples_page(comparison: Comparison, files: Sequence[SampleFile | StoredSamples], *, options: ReportConfig) -> Page:
     """Return what the page of samples says. Neither torch nor a model is needed.
 
     Args:
@@ -75,11 +75,11 @@ def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
     return f"{text}."
 
 
-def _lead(files: Sequence[SampleFile]) -> str:
+def _lead(files: Sequence[SampleFile | StoredSamples]) -> str:
     """Return what was asked of the models, with an example."""
     if not files:
         return ""
-    info, question = files[0].info, quoted(_question(files[0].samples[0]))
+    info, question = files[0].info, quoted(_question(next(iter(files[0].samples))))
     task, per = str(info.task.get("kind")).replace("_", " "), counted(info.num_samples, "sample")
     decoding = listed(list(map(decoding_name, info.temperatures)))
     return f"Task {task} ({info.split}), {per} of each problem, {decoding}. One problem is {question}."
@@ -127,7 +127,7 @@ def _name(row: ModelScores) -> str:
     return f"{row.model}, {row.decoding}"
 
 
-def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold]:
+def _folds(comparison: Comparison, files: Sequence[SampleFile | StoredSamples]) -> Iterator[Fold]:
     """Yield everything that was measured, and examples."""
     rows = comparison.rows
     accuracy, *others = (_measure_rows(rows, name) for name in MEASURES)
@@ -167,7 +167,7 @@ def _folds(comparison: Comparison, files: Sequence[SampleFile]) -> Iterator[Fold
         yield Fold(id=id, title=title, note=note, parts=tuple(parts))
 
 
-def _examples(files: Sequence[SampleFile]) -> Iterator[tuple[str, str]]:
+def _examples(files: Sequence[SampleFile | StoredSamples]) -> Iterator[tuple[str, str]]:
     """Yield of each model the first sample that is right, the first that is wrong, and so on."""
     seen = set()
     for sample in (sample for file in files for sample in file.samples):

@@ -10,7 +10,7 @@ from typing import Any
 from swerve.artifacts.metrics import read_step_metrics
 from swerve.artifacts.responses import read_responses, response_schema
 from swerve.artifacts.run import PROBED, RunDirectory
-from swerve.artifacts.samples import read_samples
+from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.study import find_study, read_study
 from swerve.config import ReportConfig
 from swerve.errors import SwerveError
@@ -114,7 +114,7 @@ def make_report(item: Item, items: Iterable[Item]) -> tuple[str, Payload | None]
         links = {names[other.path]: f"../{other.key}/" for other in items if other.path in names}
         page = study_page(study, options=ReportConfig(), links=links)
     else:
-        file = read_samples(item.path)
+        file = StoredSamples(item.path)
         page = samples_page(compare([file.samples], pooled=True), [file], options=ReportConfig())
     return render(page), page.rollouts
 
