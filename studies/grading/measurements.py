@@ -16,7 +16,7 @@ from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
-from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
+from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
 from swerve.formats.records import Record, read_records
 from swerve.problems.deepscaler import DeepScaler
 from swerve.problems.gsm8k import Gsm8k
@@ -50,7 +50,13 @@ def graded(
 
 def compared(rows: Sequence[GradedRecord], field: str, *, keep: Sequence[str] = (), **facts: Any) -> Line:
     """Return the audit of a recorded field as a line; `keep`: further fields of the records to show."""
-    found = compare_verdicts(rows, field)
+    fields = AuditedFields([field])
+    for row in rows:
+        fields.look(row.record)
+    comparison = VerdictComparison(field, are_verdicts=fields.are_verdicts[field])
+    for row in rows:
+        comparison.add(row)
+    found = comparison.summary()
     printed = [line for line in audit_lines(found, limit=0) if not line.startswith("  and ")]
     values = {row.problem.id: row.record.values for row in rows}
     for one in found["disagreements"]:

@@ -5,8 +5,6 @@ A row has its whole problem, so that it can be graded again without the task's s
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +23,11 @@ from swerve.artifacts.responses import (
     Response,
     by_problem,
     iter_responses,
-    response_schema,
     write_responses,
 )
-from swerve.artifacts.streams import RowKeys
-from swerve.artifacts.tables import PROVENANCE, iter_tables
+from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError
-from swerve.types import FinishReason, Problem, RewardStatus
+from swerve.types import FinishReason, RewardStatus
 
 SAMPLES_TABLE = "samples"
 """What the metadata of the file calls it."""
@@ -131,15 +127,6 @@ class StoredSamples:
     @property
     def samples(self) -> Iterator[Response]:
         """The rows, those to one problem together; see `iter_samples`."""
-        # Where somebody sorted the rows otherwise they are held after all.
-        beginnings, last = RowKeys(), None
-        for table in iter_tables(self.path, response_schema("problem_id")):
-            for name in table["problem_id"].to_pylist():
-                if name != last:
-                    beginnings.add(name)
-                last = name
-        if beginnings.places().any():
-            return itertools.chain.from_iterable(read_samples(self.path).by_problem().values())
         return iter_samples(self.path)
 
 
@@ -186,38 +173,35 @@ def read_samples(path: str | Path) -> SampleFile:
     Raises:
         ArtifactError: the file is missing, damaged, changed, or no file of samples; the message names file and row.
     """
-    path, problems = Path(path), dict[str, Problem]()
-    samples = tuple(
-        replace(sample, problem=problems.setdefault(sample.problem.id, sample.problem))  # held once
-        for sample in iter_samples(path)
-    )
-    return SampleFile(info=read_samples_info(path), samples=samples)
+    path = Path(path)
+    return SampleFile(info=read_samples_info(path), samples=tuple(iter_samples(path)))
 
 
 def iter_samples(path: Path) -> Iterator[Response]:
-    """Yield the samples in a file, checked row by row; none is held, and after the last it is known that none is twice.
+    """Yield the samples in a file, checked row by row; none is held.
 
     Raises:
         ArtifactError: see `read_samples`.
     """
-    info, numbers = read_samples_info(path), RowKeys()
-    problems: dict[str, str] = {}  # digests of what is said of them
+    label, problems, last = read_samples_info(path).model.label, set[str](), None
     for number, sample in enumerate(iter_responses(path, SAMPLES_SCHEMA), start=1):
         # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
-        name = sample.problem.id
-        said = hashlib.sha256(repr(sample.problem).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        name, is_next = sample.problem.id, last is not None and last.problem.id == sample.problem.id
         try:
             _check_sample(sample)
-            _check(problems.setdefault(name, said) == said, f"problem {name!r} differs from that of an earlier row")
-            _check(sample.label == info.model.label, f"label {sample.label!r} is not the file's {info.model.label!r}")
+            _check(sample.label == label, f"label {sample.label!r} is not the file's {label!r}")
+            if last is not None and is_next:
+                _check(last.problem == sample.problem, f"problem {name!r} differs from that of an earlier row")
+                is_later = (last.sample or 0) < (sample.sample or 0)
+                _check(is_later, f"problem {name!r} has the sample {sample.sample} twice, or after a later one")
+                sample = replace(sample, problem=last.problem)  # held once
+            else:
+                _check(name not in problems, f"the samples of problem {name!r} do not stand together")
         except ValueError as error:
             raise ArtifactError(f"{path}, row {number}: {error}; sample again") from None
-        numbers.add(name, sample.sample)
+        problems.add(name)
+        last = sample
         yield sample
-    for row in numbers.places().nonzero()[0][:1].tolist():
-        sample = next(itertools.islice(iter_responses(path, SAMPLES_SCHEMA), row, None))
-        twice = f"problem {sample.problem.id!r} has the sample {sample.sample} twice"
-        raise ArtifactError(f"{path}, row {row + 1}: {twice}; sample again")
 
 
 def read_samples_info(path: Path) -> SamplesInfo:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_path
 from swerve.artifacts.parts import TABLE, Parts
+from swerve.artifacts.streams import chunks
 from swerve.errors import ArtifactError, DiskFullError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def write_table(
 def write_tables(
     path: Path, tables: Iterable[pa.Table], schema: pa.Schema, *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tables as one, each as a row group of its own, so that one is held at a time; see `write_table`."""
+    """Write tables as one; some megabytes of them, a row group of the file, are held at a time. See `write_table`."""
     said = {"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION, **(metadata or {})}
     # Numbers that hardly repeat are split by bytes, all else but lists has a dictionary.
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
@@ -219,7 +220,8 @@ def write_tables(
             write_page_checksum=True,
         ) as writer,
     ):
-        for table in tables:
+        for group in chunks(tables, lambda table: table.nbytes // 8):
+            table = pa.concat_tables(group) if len(group) > 1 else group[0]
             writer.write_table(table.select(schema.names).cast(schema).replace_schema_metadata(said))
 
 

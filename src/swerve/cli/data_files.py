@@ -129,7 +129,8 @@ def import_responses(
 
     # What is known after the last response only, numbers and where all are from, comes in as the table is written.
     with spilled_tables(out, tables()) as spilled:
-        prompts.check(file, lambda row: _shown_place(spilled(), row))
+        named_rows = (table.select(["place", "problem_id"]).to_pylist() for table in spilled())
+        prompts.check(file, (tuple(row.values()) for rows in named_rows for row in rows))
         provenance: dict[str, Any] = {
             "source": _source(file),
             "problems": None if problems is None else _source(problems),
@@ -144,15 +145,6 @@ def import_responses(
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
     summary = {**counts.summary(join.counts, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
-
-
-def _shown_place(tables: Iterator[pa.Table], row: int) -> str:
-    """Return where a response of some tables is, and its id."""
-    for table in tables:
-        if row < len(table):
-            return f"{table['place'][row].as_py()}: the id {table['problem_id'][row].as_py()!r}"
-        row -= len(table)
-    raise IndexError(row)
 
 
 @with_settings(

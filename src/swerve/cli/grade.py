@@ -111,10 +111,9 @@ def grade(
         return shard_result(shard, out)
     counts = GradingSummary(answers, checked)
     with _opened(out, is_shown=not wants_json(context)) as write:
-        for chunk, rewards in graded:
-            for answer, reward in zip(chunk, rewards, strict=True):
-                counts.add(answer, reward)
-                write(f"{json_line(graded_row(answer.record, reward))}\n")
+        for answer, reward in graded:
+            counts.add(answer, reward)
+            write(f"{json_line(graded_row(answer.record, reward))}\n")
     summary = counts.summary()
     if kept:
         kept.finish()

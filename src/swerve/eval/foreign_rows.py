@@ -11,7 +11,8 @@ from pathlib import Path
 from swerve.artifacts.comparison import PublishedRow
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
-from swerve.eval.grading import grade_pairs
+from swerve.eval.answer_files import Answer
+from swerve.eval.grading import grade_answers
 from swerve.formats.imported_responses import LeftOut, numbered, plain_text, responses_of
 from swerve.formats.records import Record, read_records
 from swerve.progress import Progress
@@ -41,9 +42,9 @@ class ForeignRows:
 
     def graded(self, progress: Progress) -> list[list[Response]]:
         """Return the responses of each row, judged by the graders of their problems."""
-        pairs = [(response.problem, response.text or "") for response in self.responses]
-        rewards = grade_pairs(pairs, progress) if pairs else ()
-        judged = [response.judged(reward) for response, reward in zip(self.responses, rewards, strict=True)]
+        answers = [Answer(Record("", {}), response.problem, response.text or "") for response in self.responses]
+        graded = grade_answers(answers, len(answers), progress) if answers else ()
+        judged = [response.judged(reward) for response, (_, reward) in zip(self.responses, graded, strict=True)]
         return [[response for response in judged if response.label == label] for label in self.labels]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.shards import Shard
-from swerve.artifacts.streams import ROWS_AT_ONCE, RowKeys, chunks
+from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
 from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
@@ -79,66 +79,44 @@ def kept_verdicts(out: Path, answers: AnswerFile, problems: Path | None, limits:
 
 
 def grade_answers(
-    answers: AnswerFile, num: int, progress: Progress, kept: Parts | None = None, shard: Shard | None = None
-) -> Iterator[tuple[list[Answer], list[Reward]]]:
-    """Yield the answers of a file a chunk at a time, with their rewards.
+    answers: Iterable[Answer], num: int, progress: Progress, kept: Parts | None = None, shard: Shard | None = None
+) -> Iterator[tuple[Answer, Reward]]:
+    """Yield each answer with its reward; a chunk of them is held.
 
     Args:
-        answers: of the file.
+        answers: of a file, or a list.
         num: of answers.
         progress: told of each chunk.
         kept: has the verdicts of an interrupted command, and of other shards; new ones are put into it.
         shard: which chunks are graded here; the others are not yielded, but for the one that merges.
 
     Raises:
-        MissingShardsError: the shard merges, and chunks are missing; before any is yielded.
+        MissingShardsError: the shard merges, and a chunk is missing.
     """
-    if shard is not None and shard.merges:
-        assert kept is not None
-        missing = (number for number, _ in enumerate(_chunks(answers)) if kept.get("verdicts", number) is None)
-        shard.check_none_missing(missing, "the grading")
     right = failures = 0
     with progress.task("grade", num) as task:
-        for number, chunk in enumerate(_chunks(answers)):
-            if shard is not None and not shard.merges and number % shard.total != shard.number - 1:
+        for number, chunk in enumerate(chunks(answers, _size)):
+            known = kept.get("verdicts", number) if kept else None
+            if known is None and shard and shard.merges:
+                shard.check_none_missing([number], "the grading")
+            if shard and not shard.merges and number % shard.total != shard.number - 1:
                 task.advance(len(chunk))
                 continue
-            rewards = _graded([(answer.problem, answer.text) for answer in chunk], number, kept)
+            if known is None:
+                rewards = grade_all([(answer.problem, answer.text) for answer in chunk])
+                if kept:
+                    kept.put("verdicts", number, list(map(_verdict, rewards)))
+            else:
+                rewards = [Reward(**verdict) for verdict in known]
             right += sum(reward.is_right for reward in rewards)
             failures += sum(reward.value is None for reward in rewards)
             task.advance(len(chunk), right=right, failures=failures)
-            yield chunk, rewards
+            yield from zip(chunk, rewards, strict=True)
 
 
-def _chunks(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
-    return chunks(answers, lambda answer: sum(map(_length, answer.record.values.values())))
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | dict) else 1
-
-
-def _graded(pairs: Sequence[tuple[Problem, str]], number: int, kept: Parts | None) -> list[Reward]:
-    """Return the rewards of a chunk, which were kept or are now."""
-    known = kept.get("verdicts", number) if kept else None
-    if known is not None:
-        return [Reward(**verdict) for verdict in known]
-    rewards = grade_all(pairs)
-    if kept:
-        kept.put("verdicts", number, [_verdict(reward) for reward in rewards])
-    return rewards
-
-
-def grade_pairs(pairs: Sequence[tuple[Problem, str]], progress: Progress) -> list[Reward]:
-    """Grade each text as an answer to its problem, in order."""
-    rewards: list[Reward] = []
-    with progress.task("grade", len(pairs)) as task:
-        for start in range(0, len(pairs), ROWS_AT_ONCE):
-            graded = grade_all(pairs[start : start + ROWS_AT_ONCE])
-            rewards += graded
-            failures = sum(reward.value is None for reward in rewards)
-            task.advance(len(graded), right=sum(reward.is_right for reward in rewards), failures=failures)
-    return rewards
+def _size(answer: Answer) -> int:
+    values = answer.record.values.values()
+    return sum(len(value) for value in values if isinstance(value, str | list | dict))
 
 
 def _verdict(reward: Reward) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,21 +119,6 @@ class VerdictComparison:
             "num_disagreements": num_judged - self._num_agreeing,
             "disagreements": self._disagreements,
         }
-
-
-def compare_verdicts(rows: Sequence[GradedRecord], field: str) -> dict[str, Any]:
-    """Return how the verdicts recorded in `field` compare with the grader's; see `VerdictComparison`.
-
-    Raises:
-        ArtifactError: a record holds something else than a verdict in the field.
-    """
-    fields = AuditedFields([field])
-    for row in rows:
-        fields.look(row.record)
-    comparison = VerdictComparison(field, are_verdicts=fields.are_verdicts[field])
-    for row in rows:
-        comparison.add(row)
-    return comparison.summary()
 
 
 def _recorded(record: Record, field: str) -> float:

@@ -332,8 +332,8 @@ class PromptCheck:
             if len(self._lacking) <= _NUM_NAMED:
                 self._lacking[name] = None
 
-    def check(self, path: Path, place: Callable[[int], str]) -> None:
-        """Check what was seen; `place` says where a response is, by its number.
+    def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:
+        """Check what was seen; `places` has the place and the id of each response.
 
         Raises:
             ArtifactError: a prompt is missing, or an id has two; the message names the problems.
@@ -349,7 +349,8 @@ class PromptCheck:
         ids, asked = self.ids.groups(), self._asked.groups()
         first = np.unique(ids, return_index=True)[1]
         for row in np.flatnonzero(asked[first][ids] != asked)[:1].tolist():
-            raise ArtifactError(f"{place(row)} occurs with two different prompts in {path}")
+            place, name = next(itertools.islice(places, row, None))
+            raise ArtifactError(f"{place}: the id {name!r} occurs with two different prompts in {path}")
 
 
 def check_prompts(path: Path, responses: Sequence[Response]) -> None:
@@ -357,7 +358,7 @@ def check_prompts(path: Path, responses: Sequence[Response]) -> None:
     check = PromptCheck()
     for response in responses:
         check.look(response)
-    check.check(path, lambda row: f"{responses[row].place}: the id {responses[row].problem.id!r}")
+    check.check(path, ((response.place, response.problem.id) for response in responses))
 
 
 def numbered(responses: Iterable[Response]) -> list[Response]:
