@@ -144,6 +144,13 @@ class StandIn:
                 self._reload(Path(body["kwargs"]["weights_path"]))
             case "/inference/v1/generate":
                 return {"choices": self._sample(body["token_ids"], body["sampling_params"])}
+            case "/v1/completions":
+                assert body["return_token_ids"]
+                choices = self._sample(body["prompt"], body)
+                for choice in choices:
+                    logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+                    choice |= {"text": "", "prompt_token_ids": body["prompt"], "logprobs": {"token_logprobs": logprobs}}
+                return {"choices": choices}
         return {"success": True}
 
     def _reload(self, folder: Path) -> None:

@@ -15,17 +15,19 @@ import torch
 
 from swerve.batch import completion_logits, token_batches
 from swerve.config import TinyModel, TorchEngineConfig
-from swerve.config.engines import CustomEngineConfig, EngineConfig, ServerEngineConfig
+from swerve.config.engines import CustomEngineConfig, EngineConfig, OpenAIEngineConfig, ServerEngineConfig
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.openai_engine import OpenAIEngine
 from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
+from tests.rollout.openai_server import openai_server
 from tests.rollout.servers import SglangStandIn, StandIn, stand_in, vllm_server
 
 PARAMS = SamplingParams(num_samples=2, max_new_tokens=6, temperature=1.0, stop_ids=(2,))
@@ -87,10 +89,10 @@ def _model(seed: int, *, tied: bool) -> Any:
     return build_tiny_model(sizes, tokenizer, seed=seed).eval(), tokenizer
 
 
-REAL = [pytest.param(kind, marks=pytest.mark.vllm) for kind in ("server tied", "server untied")]
+REAL = [pytest.param(kind, marks=pytest.mark.vllm) for kind in ("server tied", "server untied", "openai untied")]
 
 
-@pytest.fixture(scope="module", params=["torch", "custom", "server", "sglang", *REAL])
+@pytest.fixture(scope="module", params=["torch", "custom", "server", "sglang", "openai", *REAL])
 def subject(request, custom_parts, tmp_path_factory):
     """Each engine that ships or is shown in the documentation; what follows holds for any."""
     name, _, head = request.param.partition(" ")
@@ -100,12 +102,14 @@ def subject(request, custom_parts, tmp_path_factory):
         "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),
     }
     with ExitStack() as stack:
-        if name in ("server", "sglang"):
+        if name in ("server", "sglang", "openai"):
             folder, kind = tmp_path_factory.mktemp("weights"), SglangStandIn if name == "sglang" else StandIn
             served = _served(model, tokenizer, folder) if head else stand_in(copy.deepcopy(model), kind)
             dialect = "sglang" if name == "sglang" else "vllm"
             url = stack.enter_context(served)
             configs[name] = ServerEngineConfig(urls=(url,), dialect=dialect, folder=str(folder), patience=20.0)
+            if name == "openai":
+                configs[name] = OpenAIEngineConfig(url=url, patience=20.0)
         engine = stack.enter_context(closing(make_engine(configs[name], model, tokenizer, max_rows=64)))
         yield Subject(engine, model)
 
@@ -199,6 +203,10 @@ def test_contract_what_the_model_has_no_room_or_embedding_for_is_named(subject):
 def test_contract_new_weights_are_sampled_with_also_after_a_cached_prompt_and_back_again(subject):
     """A policy, another one, and the first again, with prompts that the engine has read before."""
     prompts, engine = [*PROMPTS, LONG], subject.engine
+    if isinstance(engine, OpenAIEngine):
+        with pytest.raises(EngineError, match="cannot give a server new weights"):
+            engine.load([], version=7)
+        return
     first, second = copy.deepcopy(subject.model), _model(2, tied=subject.model.config.tie_word_embeddings)[0]
     params = SamplingParams(num_samples=2, max_new_tokens=6, temperature=1.0, stop_ids=())
     before = engine.generate(prompts, params, seeds=range(4))
@@ -213,6 +221,28 @@ def test_contract_new_weights_are_sampled_with_also_after_a_cached_prompt_and_ba
         for each, same in zip(group, other, strict=True):
             assert each.token_ids == same.token_ids
             assert each.logprobs == pytest.approx(same.logprobs, abs=1e-5)
+
+
+def test_a_server_with_other_weights_or_without_ids_is_refused():
+    model, other = _model(1, tied=True)[0], _model(2, tied=True)[0]
+    with ExitStack() as stack:
+        url = stack.enter_context(stand_in(other))
+        engine = OpenAIEngine(model, pad_id=0, max_rows=4, url=f"{url}/v1", patience=0.0)
+        with pytest.raises(EngineError, match=r"\(policy\) does not sample with the weights of Qwen3ForCausalLM"):
+            engine.generate(PROMPTS, PARAMS, seeds=[1, 2, 3])
+        texts = stack.enter_context(openai_server())
+        engine = OpenAIEngine(model, pad_id=0, max_rows=4, url=f"{texts.url}/v1", patience=0.0)
+        texts.wrong = lambda _, body, __: {"choices": [texts.answer({**body, "prompt": "a"})["choices"][0]] * body["n"]}
+        with pytest.raises(EngineError, match="choices without their numbers"):
+            engine.generate(PROMPTS, PARAMS, seeds=[1, 2, 3])
+
+        def numbered(_: int, body: Any, __: Any) -> Any:
+            choice = texts.answer({**body, "prompt": "a"})["choices"][0]
+            return {"choices": [{**choice, "index": number} for number in range(body["n"])]}
+
+        texts.wrong = numbered
+        with pytest.raises(EngineError, match="returns texts without token ids .* need; serve the model with vLLM"):
+            engine.generate(PROMPTS, PARAMS, seeds=[1, 2, 3])
 
 
 class _Recorder(Engine):

@@ -113,7 +113,7 @@ EVALUATION_SCHEMA = response_schema(
 """Of `eval/step_*.parquet`: of each problem the greedy completion, whose `temperature` is 0, and the sampled ones."""
 SAMPLES_SCHEMA = response_schema(
     *(*_PROBLEM, "sample", "label", "prompt", "prompt_ids", "completion_ids", "logprobs", "text"),
-    *(*_VERDICT, "finish_reason", "temperature", "seed", "entropy"),
+    *(*_VERDICT, "finish_reason", "temperature", "seed", "entropy", "extra"),
 )
 """Of the files that `swerve sample` writes."""
 RESPONSES_SCHEMA = response_schema(
@@ -224,15 +224,24 @@ class Response:
         Raises:
             ValueError: it cannot be one: it has no log-probabilities, or was not graded.
         """
-        judged: Any = {name: getattr(self, name) for name in _OF_REWARD}
         ended: Any = self.finish_reason
         logprobs: Any = self.logprobs
         return Rollout(
             completion=Completion(token_ids=self.completion_ids, logprobs=logprobs, finish_reason=ended),
             text=self.text or "",
-            reward=Reward(value=self.reward, **judged),
+            reward=self.given_reward,
             version=self.version or 0,
         )
+
+    @property
+    def given_reward(self) -> Reward:
+        """What the grader said of it.
+
+        Raises:
+            ValueError: it was not graded.
+        """
+        judged: Any = {name: getattr(self, name) for name in _OF_REWARD}
+        return Reward(value=self.reward, **judged)
 
     @property
     def verdict(self) -> bool | None:

@@ -56,11 +56,12 @@ class SampledModel(Record):
     source: str
     """Folder, or name on the hub with its revision."""
     fingerprint: str
-    """SHA-256 over the files of weights, configuration and tokenizer, or over the hub's name and commit."""
-    dtype: str
-    """What the weights were loaded as."""
-    device: str
-    """Type of device: `cpu` or `cuda`."""
+    """SHA-256 over the files of weights, configuration and tokenizer, or over the hub's name and commit; of a model
+    that a server has, over its name there."""
+    dtype: str | None = None
+    """What the weights were loaded as; null: a server has them."""
+    device: str | None = None
+    """Type of device: `cpu` or `cuda`; null: as for `dtype`."""
 
 
 class SamplesInfo(Record):
@@ -68,8 +69,8 @@ class SamplesInfo(Record):
 
     model: SampledModel
     """The model, with the digest of its files."""
-    tokenizer: SamplesTokenizer
-    """Of the model."""
+    tokenizer: SamplesTokenizer | None = None
+    """Of the model; null: a server has it."""
     task: Mapping[str, JsonValue]
     """The task's configuration, as a recipe has it."""
     split: str
@@ -98,6 +99,11 @@ class SamplesInfo(Record):
     """Configuration of the engine that sampled."""
     swerve_version: str
     """That sampled."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server sampled by texts: it may not tell ids, nor the prompt that it made of the messages."""
+        return self.tokenizer is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,12 +189,13 @@ def iter_samples(path: Path) -> Iterator[Response]:
     Raises:
         ArtifactError: see `read_samples`.
     """
-    label, problems, last = read_samples_info(path).model.label, set[str](), None
+    info, problems, last = read_samples_info(path), set[str](), None
+    label = info.model.label
     for number, sample in enumerate(iter_responses(path, SAMPLES_SCHEMA), start=1):
         # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
         name, is_next = sample.problem.id, last is not None and last.problem.id == sample.problem.id
         try:
-            _check_sample(sample)
+            _check_sample(sample, is_served=info.is_served)
             _check(sample.label == label, f"label {sample.label!r} is not the file's {label!r}")
             if last is not None and is_next:
                 _check(last.problem == sample.problem, f"problem {name!r} differs from that of an earlier row")
@@ -231,19 +238,22 @@ def read_samples_info(path: Path) -> SamplesInfo:
         raise ArtifactError(f"{path} is damaged: what it says of itself is not JSON; sample again") from None
 
 
-def _check_sample(sample: Response) -> None:
+def _check_sample(sample: Response, *, is_served: bool) -> None:
     """Raise ValueError if a row cannot be a graded completion of an engine."""
     for name in _NEEDED:
-        _check(getattr(sample, name) is not None, f"{name} is null")
+        _check(getattr(sample, name) is not None or (is_served and name == "prompt"), f"{name} is null")
     for name, allowed in _WORDS.items():
-        _check(getattr(sample, name) in allowed, f"{name} is {getattr(sample, name)!r:.40}")
-    _check(bool(sample.prompt_ids and sample.completion_ids), "prompt_ids and completion_ids need a token each")
-    _check(min(*sample.prompt_ids, *sample.completion_ids) >= 0, "a token id is below 0")
+        is_said = is_served and name == "finish_reason" and sample.finish_reason is not None
+        _check(is_said or getattr(sample, name) in allowed, f"{name} is {getattr(sample, name)!r:.40}")
+    has_ids = bool(sample.prompt_ids and sample.completion_ids)
+    has_none = is_served and not (sample.prompt_ids or sample.completion_ids)
+    _check(has_ids or has_none, "prompt_ids and completion_ids need a token each")
+    _check(min((0, *sample.prompt_ids, *sample.completion_ids)) == 0, "a token id is below 0")
     are_logs = all(value is not None and -math.inf < value <= _ROUNDING for value in sample.logprobs)
     _check(are_logs, "a log-probability is above 0 or not finite")
     are_finite = 0 <= (sample.temperature or 0.0) < math.inf and math.isfinite(sample.reward or 0.0)
     _check(are_finite, "temperature or reward is not finite")
-    _check(sample.rollout.reward.is_right == sample.correct, "correct differs from what reward and parts say")
+    _check(sample.given_reward.is_right == sample.correct, "correct differs from what reward and parts say")
 
 
 def _check(holds: bool, message: str) -> None:

@@ -44,7 +44,7 @@ def evaluate(
         typer.Option(
             "--model",
             metavar="[NAME=]MODEL",
-            help="A folder, RUN:LABEL or owner/name#revision.",
+            help="A folder, RUN:LABEL or owner/name#revision; with rollout.engine.kind=openai the server's name.",
         ),
     ] = None,
     rows: Annotated[
@@ -115,9 +115,9 @@ def evaluate(
     others, changes = sample.split_arguments(given, task)
     if others:
         raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
-    labelled = sample.resolve_models(models, task) if models else {}
     files = _row_files(rows or ())
     settings = sample.sample_settings(task, data, changes, {"num_samples": _NUM_SAMPLES, **given_settings(context)})
+    labelled = sample.resolve_models(models, task, settings) if models else {}
     chosen = model_temperatures(temperatures or (), list(labelled))
     from swerve.eval.evaluate_models import evaluate_models
     from swerve.formats.typed_fields import parse_fields

@@ -49,8 +49,8 @@ def sample(
         list[str],
         typer.Argument(
             metavar="[NAME=]MODEL... [KEY=VALUE]...",
-            help="Models (a folder, RUN:LABEL, owner/name#revision); keys of the task, such as 'levels=[3, 4]', "
-            "seed=N, runtime.dtype=bfloat16.",
+            help="Models (a folder, RUN:LABEL, owner/name#revision, or a server's name for one); keys of the task, "
+            "such as 'levels=[3, 4]', seed=N, runtime.dtype=bfloat16, rollout.engine.kind=openai.",
             **completed("models"),
         ),
     ],
@@ -73,18 +73,20 @@ def sample(
     Examples:
       swerve sample Qwen/Qwen2.5-0.5B --task gsm8k --limit 100 --out base.parquet
       swerve sample base=models/base rl=mine:rl-80 --task math --num-samples 8
+      swerve sample gpt-5-mini --task gsm8k --limit 100 --out mini.parquet rollout.engine.kind=openai \
+        rollout.engine.url=https://api.openai.com/v1 rollout.engine.key=OPENAI_API_KEY
     """
     # Models and keys of the task stand side by side.
     shard = given_shard(context, share)
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
-    named = resolve_models(models, task)
     settings = sample_settings(
         task,
         data,
         changes,
         {"num_samples": len(temperatures), "temperatures": list(temperatures), **given_settings(context)},
     )
+    named = resolve_models(models, task, settings)
     from swerve.artifacts.run import is_main_process
     from swerve.artifacts.samples import StoredSamples
     from swerve.cli.runs import main_progress
@@ -153,20 +155,20 @@ def _known_keys(task: str | None) -> set[str]:
     return {"seed", "task", *_WORK, *(kind.model_fields if kind else ())}
 
 
-def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | str]:
-    """Return folder or hub name of each model by its label.
+def resolve_models(texts: Sequence[str], task: str | None, settings: SampleSettings) -> dict[str, Path | str]:
+    """Return folder or hub name of each model by its label; of models on a server, the server's names.
 
     Raises:
         ConfigError: none is given, two have one label, or a label cannot be the name of a file.
         CheckpointError: there is no such model.
     """
-    from swerve.models.named_models import check_label, resolve_model
+    from swerve.models.named_models import check_label, resolve_model, served_name
 
     # A word that is no model may be a misspelt key of the task.
     models: dict[str, Path | str] = {}
     for text in texts:
         try:
-            named = resolve_model(text)
+            named = served_name(text) if settings.rollout.engine.kind == "openai" else resolve_model(text)
         except CheckpointError as error:
             if "=" not in text:
                 raise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Words
 
@@ -52,15 +53,7 @@ class ServerEngineConfig(Choice):
     @field_validator("urls")
     @classmethod
     def _check_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        for url in urls:
-            try:
-                parts = urlsplit(url)
-                is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-            except ValueError:
-                is_url = False
-            if not is_url or parts.query or parts.fragment or parts.username:
-                raise ValueError(f"must have the form http://HOST:PORT, got {url!r:.100}")
-        return tuple(url.rstrip("/") for url in urls)
+        return tuple(map(_checked_url, urls))
 
     @model_validator(mode="after")
     def _check_dialect(self) -> Self:
@@ -69,12 +62,90 @@ class ServerEngineConfig(Choice):
         return self
 
 
+def _checked_url(url: str) -> str:
+    """Return the address of a server without a slash at its end.
+
+    Raises:
+        ValueError: it is none, or has a password in it.
+    """
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or parts.query or parts.fragment or parts.username:
+        shown = "what may be a secret" if "@" in url or "?" in url else repr(url)[:100]
+        raise ValueError(f"must have the form http://HOST:PORT, got {shown}")
+    return url.rstrip("/")
+
+
+OWN_FIELDS = ("model", "messages", "prompt", "n", "stream", "temperature", "seed")
+"""Fields of a request that `body` may leave out (null) and not set: rows say what they were."""
+
+
+class OpenAIEngineConfig(Choice):
+    """Any OpenAI-compatible server, for sampling, evaluation and the probe's causal tests; it cannot train."""
+
+    path: ClassVar[str] = "swerve.rollout.openai_engine:OpenAIEngine"
+
+    kind: Literal["openai"] = "openai"
+    url: str = "http://127.0.0.1:8000/v1"
+    """Address that clients call the base URL; without a path `/v1` is added."""
+    served_model: str | None = None
+    """The server's name for the model; null: of those that it lists the one with the weights at hand. `swerve sample`
+    and `eval --model` take the name as MODEL."""
+    key: str | None = None
+    """Name of the environment variable that holds the key; null: none is sent. It is sent over https, or to this
+    machine, only."""
+    api: Literal["chat", "completions"] = "chat"
+    """Where problems are sent as text: their messages to `/chat/completions`, or their text to `/completions`."""
+    concurrency: PositiveInt = 16
+    """Requests open at a time."""
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of each request, such as `reasoning_effort`; null leaves one of swerve's out."""
+    max_tokens: PositiveInt | None = None
+    """Tokens of prompts and completions together, for each file, beyond which nothing more is asked."""
+    prices: tuple[NonNegative, NonNegative] | None = None
+    """Price of a million tokens of prompts and of completions."""
+    max_cost: Positive | None = None
+    """Cost of a file, in the unit of `prices`, beyond which nothing more is asked."""
+    patience: NonNegative = 300.0
+    """Seconds for which a request that fails is sent again before the command ends."""
+    timeout: Positive = 600.0
+    """Seconds one answer may take."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        checked = _checked_url(url)
+        return checked if urlsplit(checked).path else f"{checked}/v1"
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, key: str | None) -> str | None:
+        # Somebody may give the key itself, which is not to be shown.
+        if key is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key):
+            raise ValueError("is the name of an environment variable, in capitals, such as OPENAI_API_KEY")
+        return key
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        wrong = [name for name in OWN_FIELDS if self.body.get(name) is not None]
+        if wrong:
+            raise ValueError(f"body may leave {wrong[0]} out (null) and not set it: it has a key or an option")
+        if self.max_cost is not None and self.prices is None:
+            raise ValueError("max_cost needs prices, [of prompts, of completions], each of a million tokens")
+        return self
+
+
 class CustomEngineConfig(Custom):
     """A class of your own that inherits from `swerve.rollout.Engine`."""
 
 
 # An engine: its configuration above, with the class that samples, and its name here.
-EngineConfig = Annotated[TorchEngineConfig | ServerEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
+EngineConfig = Annotated[
+    TorchEngineConfig | ServerEngineConfig | OpenAIEngineConfig | CustomEngineConfig, Field(discriminator="kind")
+]
 
 
 class CheckConfig(Model):

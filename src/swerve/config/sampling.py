@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from swerve.config.engines import RolloutConfig
+from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.problems import TaskConfig
 from swerve.settings import Model, PositiveInt
@@ -74,6 +74,12 @@ class SampleSettings(Sampling, WorkSettings):
 
     task: TaskConfig
 
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if isinstance(self.rollout.engine, OpenAIEngineConfig) and self.rollout.engine.served_model is not None:
+            raise ValueError("rollout.engine.served_model is not read here: give the server's name as MODEL")
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
@@ -81,6 +87,6 @@ class SampleJob:
 
     label: str
     model: Path | str
-    """Folder, or `owner/name` with an optional `#revision`."""
+    """Folder, or `owner/name` with an optional `#revision`; of an engine of the kind `openai` the server's name."""
     settings: SampleSettings
     path: Path

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swerve.artifacts.parts import TABLE, Parts
+from swerve.artifacts.parts import JSON, TABLE, Form, Parts
 from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
@@ -28,10 +28,11 @@ from swerve.artifacts.samples import (
 )
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.tables import read_table
-from swerve.config.engines import TorchEngineConfig
+from swerve.config.engines import OpenAIEngineConfig, TorchEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
+from swerve.eval.served_samples import ServedModel, sample_served, served_model
 from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.positions import limit_said, max_sampled
@@ -68,11 +69,13 @@ def write_files(
     """
     # Each model is checked once, and reads the problems in its own way.
     first = jobs[0].settings
-    models: dict[str, _PromptedModel] = {}
+    models: dict[str, _PromptedModel | ServedModel] = {}
+    look = served_model if isinstance(first.rollout.engine, OpenAIEngineConfig) else _prompted
     for job in jobs:
         if job.label not in models:
-            models[job.label] = _prompted(job, problems, progress)
-    max_new_tokens = _max_new_tokens(first, models.values(), progress)
+            models[job.label] = look(job, problems, progress)
+    own = [model for model in models.values() if isinstance(model, _PromptedModel)]
+    max_new_tokens = _max_new_tokens(first, own, progress)
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
     for plan in plans:
         plan.check_place()
@@ -85,7 +88,7 @@ def write_files(
     device = resolve_device(first.runtime.device)
     with (
         joined_world(device, timeout=first.runtime.collective_timeout) as world,
-        shared_bases(model.source for model in models.values()),
+        shared_bases(model.source for model in own),
     ):
         for model in models.values():
             _sample_model([plan for plan in plans if plan.model is model], world, progress, shard)
@@ -108,14 +111,18 @@ class _Plan:
     """A job whose model was checked, with what its samples depend on."""
 
     job: SampleJob
-    model: _PromptedModel
+    model: _PromptedModel | ServedModel
     info: SamplesInfo
 
     @property
     def parts(self) -> Parts:
         """What was sampled before an interruption, in chunks of problems, in a folder beside the file."""
+        return self.parts_of(TABLE)
+
+    def parts_of(self, form: Form) -> Parts:
+        """Return the parts in that folder which have a form: tables of chunks, or a server's answers."""
         folder = self.job.path.with_name(f"{self.job.path.name}.partial")
-        return Parts(folder, _compared(self.info), form=TABLE)
+        return Parts(folder, _compared(self.info), form=form)
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
@@ -166,7 +173,7 @@ def _compared(info: SamplesInfo) -> dict[str, Any]:
     """Return what samples depend on, as JSON; the entries of `model` and `tokenizer` under dotted names."""
     entries = info.model_dump(mode="json")
     for name in ("model", "tokenizer"):
-        entries |= {f"{name}.{key}": value for key, value in entries.pop(name).items()}
+        entries |= {f"{name}.{key}": value for key, value in (entries.pop(name) or {}).items()}
     return {name: value for name, value in entries.items() if name not in _NOT_COMPARED}
 
 
@@ -220,20 +227,26 @@ def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], 
     return asked or largest
 
 
-def _info(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> SamplesInfo:
+def _info(job: SampleJob, model: _PromptedModel | ServedModel, max_new_tokens: int) -> SamplesInfo:
     """Return what a file says of itself: the job's settings, and digests of model, tokenizer and problems."""
-    source, said = model.source, job.settings.model_dump(mode="json")
-    sampled = {"label": source.label, "source": str(source.path), "fingerprint": model.checked.content}
-    tokenizer = {"name": str(source.path), "sha256": tokenizer_fingerprint(model.checked.tokenizer)}
+    said = job.settings.model_dump(mode="json")
+    if isinstance(model, ServedModel):
+        problems, engine, sampled, tokenizer = model.prompts, model.engine_info, model.info, None
+    else:
+        source, problems = model.source, [prompt.problem for prompt in model.prompts]
+        engine = said["rollout"]["engine"]
+        sampled = {"source": str(source.path), "fingerprint": model.checked.content}
+        sampled |= {"dtype": source.dtype, "device": source.device.partition(":")[0]}
+        tokenizer = {"name": str(source.path), "sha256": tokenizer_fingerprint(model.checked.tokenizer)}
     return SamplesInfo.model_validate(
         {
             **said,
             "max_new_tokens": max_new_tokens,
-            "model": {**sampled, "dtype": source.dtype, "device": source.device.partition(":")[0]},
+            "model": {"label": job.label, **sampled},
             "tokenizer": tokenizer,
-            "num_problems": len(model.prompts),
-            "problems_sha256": problems_digest([prompt.problem for prompt in model.prompts]),
-            "engine": said["rollout"]["engine"],
+            "num_problems": len(problems),
+            "problems_sha256": problems_digest(problems),
+            "engine": engine,
             "swerve_version": __version__,
         }
     )
@@ -241,9 +254,14 @@ def _info(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> Samples
 
 def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shard: Shard | None) -> None:
     """Write the files of one model, or a shard's parts of them; it is loaded once, if there is something to sample."""
-    source = plans[0].model.source
-    world.doing("sampling", source.label)
-    load = functools.cache(lambda: replace(source, device=world.device).load())
+    model = plans[0].model
+    world.doing("sampling", plans[0].job.label)
+
+    @functools.cache
+    def load() -> LoadedModel:
+        assert isinstance(model, _PromptedModel), "a served one is not loaded"
+        return replace(model.source, device=world.device).load()
+
     for plan in plans:
         if plan.job.path.exists():
             progress.note(f"{plan.job.path} is complete: nothing to do")
@@ -295,7 +313,10 @@ def _sample_missing(
     own = world.shard(left)
     if own:
         num_done = sum(end - start for start, end in chunks) - sum(end - start for start, end in left)
-        _sample_chunks(plan, load(), own, num_done, progress)
+        if isinstance(plan.model, ServedModel):
+            _ask_for_chunks(plan, plan.model, own, num_done, progress)
+        else:
+            _sample_chunks(plan, load(), own, num_done, progress)
 
 
 def _sample_chunks(
@@ -318,11 +339,35 @@ def _sample_chunks(
             task.advance(0, right=sum(verdicts) / len(verdicts))
 
 
+def _ask_for_chunks(
+    plan: _Plan, model: ServedModel, chunks: Sequence[tuple[int, int]], num_done: int, progress: Progress
+) -> None:
+    """Have a server sample this process's chunks of problems, and keep each when it is complete."""
+    settings, verdicts = plan.job.settings, list[bool]()
+    num_problems = num_done + sum(end - start for start, end in chunks)
+    # What was used before counts in the budget.
+    complete = [table for chunk in plan.chunks if (table := plan.parts.get("samples", chunk)) is not None]
+    used = [json.loads(said or "{}") for table in complete for said in table["extra"].to_pylist()]
+    with progress.task(
+        f"sample {plan.job.label}", num_problems * settings.num_samples, done=num_done * settings.num_samples
+    ) as task:
+        graded = sample_served(
+            model, plan.job, max_new_tokens=plan.info.max_new_tokens, chunks=chunks, kept=plan.parts_of(JSON),
+            used=used, task=task, progress=progress,
+        )  # fmt: skip
+        with closing(graded):
+            for chunk, samples in graded:
+                plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
+                verdicts += [bool(sample.correct) for sample in samples]
+                task.advance(0, right=sum(verdicts) / len(verdicts))
+
+
 def _sampled(
     plan: _Plan, chunk: tuple[int, int], loaded: LoadedModel, engine: Engine, task: ProgressTask
 ) -> list[Response]:
     """Return the samples of some problems, by problem and number."""
     settings, model = plan.job.settings, plan.model
+    assert isinstance(model, _PromptedModel), "what is loaded has prompts"
     samples: list[tuple[int, int, Response]] = []
     for place, temperature in enumerate(settings.temperatures):
         # Every sample has a seed of its own, so that how many there are changes none of them.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swerve.artifacts.shards import Shard
+from swerve.config.engines import OpenAIEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
 from swerve.models.hub import local_folder
@@ -35,7 +36,8 @@ def sample(
     at its place already. A file that holds these samples is left alone; an interrupted one is continued.
 
     Args:
-        models: by label; each is a folder in the Hugging Face layout or `owner/name` with an optional `#revision`.
+        models: by label; each is a folder in the Hugging Face layout, `owner/name` with an optional `#revision`, or
+            with an engine of the kind `openai` the server's name for it.
         settings: problems, sampling and runtime.
         out: the file (`.parquet`) of one model; else the folder of the files `LABEL.parquet`.
         shard: do its share, and leave parts beside the places of the files; None: write them.
@@ -45,6 +47,7 @@ def sample(
         ConfigError: there is no problem, a prompt is too long for a model, or what is at `out` has other settings.
         CheckpointError: there is no such model, or it is damaged.
         ArtifactError: the problems cannot be read, or another process works at `out`.
+        EngineError: a server does not answer, or wrongly; what came is kept and continued from.
         DiskFullError: no room; what was sampled is kept and continued from.
     """
     paths = sample_paths(Path(out), list(models))
@@ -74,8 +77,9 @@ def run_jobs(
     # A model that is not there is told before problems are fetched.
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
-    for path in dict.fromkeys(job.model for job in jobs):
-        local_folder(path)
+    if not isinstance(first.rollout.engine, OpenAIEngineConfig):
+        for path in dict.fromkeys(job.model for job in jobs):
+            local_folder(path)
     problems = chosen_problems(first, shown) if problems is None else problems
     from swerve.eval.sample_files import write_files
 

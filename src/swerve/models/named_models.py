@@ -88,6 +88,19 @@ def split_name(text: str) -> tuple[str | None, str]:
     return label, model
 
 
+def served_name(text: str) -> NamedModel:
+    """Return the model of a server that `[NAME=]MODEL` names.
+
+    Raises:
+        ConfigError: NAME is not allowed.
+
+    >>> served_name("Qwen/Qwen3-8B").label
+    'Qwen3-8B'
+    """
+    label, name = split_name(text)
+    return NamedModel(label=label or name.rpartition("/")[2], path=name)
+
+
 def check_label(label: str, model: str) -> str:
     """Return a model's label if it can be the name of a file.
 

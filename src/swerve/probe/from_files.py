@@ -216,6 +216,10 @@ def _writer_note(file: Responses, model: CheckpointSource) -> str | None:
         return None
     with suppress(CheckpointError):
         writer = read_samples_info(path).model
+        if writer.dtype is None:
+            return (
+                f"{path} was sampled from {writer.source}: whether that has the weights of {model.label} is not known"
+            )
         if writer.fingerprint != model.content:
             return f"{path} was sampled from {writer.source}, whose files are not those of {model.label}"
     return None

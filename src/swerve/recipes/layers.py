@@ -73,7 +73,10 @@ class Layered:
             return functools.reduce(Layered.overridden, _leaves(self.data, override), self)
         data, path = apply_override(self.data, override)
         lines = {(*path, *rest): line for rest, line in override.lines.items()}
-        origin = Origin(path=path, source=override.text, lines=lines)
+        # What may be a secret is in no error: the key of a server in place of its variable's name, or a password.
+        may_be_secret = override.keys[-2:] in (("engine", "key"), ("engine", "url"))
+        source = f"override '{'.'.join(map(str, override.keys))}=...'" if may_be_secret else override.text
+        origin = Origin(path=path, source=source, lines=lines)
         return replace(self, data=expand_shorthand(self.model, data), origins=(*self.origins, origin))
 
     def profile(self, chosen: Override) -> tuple[Override, ...]:

@@ -24,7 +24,10 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
 """Sections of a run's configuration that may change once it is trained."""
 RecipeSource = str | Path | Mapping[str, Any] | Config | RunDirectory
-_PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|weights|patience|timeout)(\.|$)|^runtime\.sharding\.")
+_PLACES = re.compile(
+    r"(^|\.)engine\.(urls?|served_model|folder|weights|patience|timeout|key|concurrency|max_\w+|prices)(\.|$)|"
+    r"^runtime\.sharding\."
+)
 """Keys that may change on resuming: where the servers of an engine are, how they get weights, how long they are waited
 for, and how a model is divided over processes, on which results depend by rounding as on the number of processes."""
 

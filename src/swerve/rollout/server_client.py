@@ -7,8 +7,10 @@ import ipaddress
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,9 +23,11 @@ CONNECT_SECONDS = 10.0
 """To open a connection, and for short answers such as that of `/health`."""
 MAX_BYTES = 16 << 20
 """Of an answer without completions."""
+_WHAT_SERVER = "is this the address of a server that samples?"
 _SHOWN = 200
 """Characters of an answer that an error quotes."""
-_KEY = "VLLM_API_KEY"
+VLLM_KEY = "VLLM_API_KEY"
+"""Environment variable of the key of servers that take weights."""
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 for _name, _value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
     if hasattr(socket, _name):  # not on every system
@@ -38,9 +42,11 @@ class UnreachableError(Exception):
 class RefusedError(EngineError):
     """A server answered with a status other than 2xx."""
 
-    def __init__(self, message: str, *, status: int) -> None:
+    def __init__(self, message: str, *, status: int, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
+        """Seconds after which the server wants to be asked again."""
 
 
 class LateError(EngineError):
@@ -56,6 +62,7 @@ async def ask(
     timeout: float,
     as_text: bool = False,
     max_bytes: int = MAX_BYTES,
+    key_name: str | None = VLLM_KEY,
 ) -> Any:
     """Return the JSON of an answer, None of an empty one, or its text. Redirects are not followed.
 
@@ -67,6 +74,7 @@ async def ask(
         timeout: seconds until the whole answer is there.
         as_text: whether its text is returned.
         max_bytes: that the answer may have.
+        key_name: environment variable with the server's key, which no error repeats; None: there is none.
 
     Raises:
         UnreachableError: no connection, or it broke.
@@ -76,7 +84,8 @@ async def ask(
     """
     what = f"{url}: {method} {path.partition('?')[0]}"
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    if (key := os.environ.get(_KEY)) and _may_have_key(url):
+    key = os.environ.get(key_name, "").strip() if key_name else ""
+    if key and _may_have_key(url):
         headers["Authorization"] = f"Bearer {key}"
     sent = None if body is None else json.dumps(body).encode()
     client = httpx2.AsyncClient(
@@ -96,9 +105,7 @@ async def ask(
             async for piece in answer.aiter_raw():
                 content += piece
                 if len(content) > max_bytes:
-                    raise EngineError(
-                        f"{what} was answered with more than {max_bytes >> 20} MiB; is this a vLLM server?"
-                    )
+                    raise EngineError(f"{what} was answered with more than {max_bytes >> 20} MiB; {_WHAT_SERVER}")
     except TimeoutError:
         raise LateError(
             f"{what} was not answered within {timeout:g} s; look at the server's output, or give it more time with "
@@ -108,12 +115,16 @@ async def ask(
         raise UnreachableError(_said(error)) from None
 
     text = content.decode(errors="replace")
+    if key:
+        text = text.replace(key, "***")  # a server may repeat it
     if not answer.is_success:
         place = answer.headers.get("Location", "")
         said = f"a redirect to {place!r:.200}" if place else _message(text)
         if answer.status_code in (401, 403) and key and "Authorization" not in headers:
-            said += f"; {_KEY} is sent over https, or to this machine, only"
-        raise RefusedError(f"{what} was answered with {answer.status_code} ({said})", status=answer.status_code)
+            said += f"; {key_name} is sent over https, or to this machine, only"
+        message = f"{what} was answered with {answer.status_code} ({said})"
+        wait = _seconds(answer.headers.get("Retry-After", ""))
+        raise RefusedError(message, status=answer.status_code, retry_after=wait)
     return text if as_text else _parsed(text, what)
 
 
@@ -122,11 +133,22 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
     except RecursionError:
-        raise EngineError(f"{what} was answered with JSON that is nested too deep; is this a vLLM server?") from None
+        raise EngineError(f"{what} was answered with JSON that is nested too deep; {_WHAT_SERVER}") from None
     except ValueError:
-        raise EngineError(
-            f"{what} was answered with {text[:_SHOWN]!r}, which is not JSON; rollout.engine.urls are of vLLM servers"
-        ) from None
+        raise EngineError(f"{what} was answered with {text[:_SHOWN]!r}, which is not JSON; {_WHAT_SERVER}") from None
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds that a `Retry-After` names, as a number or as a date; 0 where it names none.
+
+    >>> _seconds("1.5"), _seconds("Wed, 21 Oct 2015 07:28:00 GMT"), _seconds("soon"), _seconds("nan")
+    (1.5, 0.0, 0.0, 0.0)
+    """
+    with suppress(ValueError):
+        return max(0.0, float(text))
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return 0.0
 
 
 _tls = cache(httpx2.create_ssl_context)

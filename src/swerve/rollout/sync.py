@@ -52,8 +52,10 @@ def own_prompt(model: PreTrainedModel) -> list[int]:
     return [token % cast(Any, model).get_input_embeddings().num_embeddings for token in range(4)]
 
 
-def check_own_weights(model: PreTrainedModel, completions: Sequence[Completion], who: str, bound: float) -> None:
+def check_own_weights(model: PreTrainedModel, completions: Sequence[Completion], who: str, bound: float) -> float:
     """Check that what `who` sampled after `own_prompt` has a model's log-probs (nats), where no `EngineCheck` does.
+
+    Returns the largest difference.
 
     Raises:
         EngineError: one differs by more than the bound.
@@ -66,6 +68,7 @@ def check_own_weights(model: PreTrainedModel, completions: Sequence[Completion],
             f"{largest:.3g} nats from the model's own, and {bound:g} are allowed; start it again, or sample with "
             "another engine (rollout.engine)"
         )
+    return largest
 
 
 TeacherForced = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], Sequence[float]]

@@ -8,7 +8,7 @@ from itertools import accumulate
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
-from swerve.config.engines import ServerEngineConfig
+from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import has_open_model
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
@@ -92,6 +92,13 @@ def check_machine(config: Config) -> None:
         check_liger()
     for stage in config.stages:
         optimizer_class(stage.optimizer)
+    if isinstance(config.rollout.engine, OpenAIEngineConfig) and not all(
+        isinstance(stage, SftStage) for stage in config.stages
+    ):
+        raise ConfigError(
+            "rollout.engine.kind=openai cannot give a server the weights of each update; train with "
+            "rollout.engine.kind=server (vLLM) or torch"
+        )
     if isinstance(config.rollout.engine, ServerEngineConfig) and config.rollout.engine.weights == "transfer":
         check_transfer(device.partition(":")[0])
 
