@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +53,8 @@ def _sample(
 
 
 def test_rows_have_the_texts_and_say_who_answered(server: OpenAIServer, tmp_path: Path) -> None:
-    notes = Notes()
+    notes, together = Notes(), threading.Barrier(3, timeout=20)
+    server.wrong = lambda number, *_: None if number > 3 else together.wait() and None
     file = _sample(server, tmp_path / "a.parquet", notes=notes, temperatures=(0.0, 0.5))
     assert [len(group) for group in file.by_problem().values()] == [2] * 7
     asked = {body["seed"]: body for body in server.asked}
@@ -64,7 +67,7 @@ def test_rows_have_the_texts_and_say_who_answered(server: OpenAIServer, tmp_path
         assert (row.prompt, row.prompt_ids, row.completion_ids, row.logprobs, row.entropy) == (None, (), (), (), None)
     assert (file.info.model.source, file.info.tokenizer) == (f"one at {server.url}/v1", None)
     assert notes.notes[-1] == "mine: 140 tokens of prompts and 42 of completions"
-    assert 1 < server.most_open <= 3
+    assert server.most_open == 3
 
     # The whole file is left alone, wherever the server is now.
     before, num = (tmp_path / "a.parquet").read_bytes(), len(server.asked)
@@ -140,10 +143,8 @@ def test_what_passes_is_survived(server: OpenAIServer, tmp_path: Path) -> None:
         _sample(server, tmp_path / f"{name}.parquet", timeout=0.2 if "drip" in name else 5.0)
         assert (tmp_path / f"{name}.parquet").read_bytes() == usual.replace(b"usual", name.encode()), name
         assert NUM < len(server.asked) <= NUM + 8
-        if "Retry-After" in name:  # all wait
-            assert (
-                sum(later - earlier > 0.09 for earlier, later in zip(server.times, server.times[1:], strict=False)) == 1
-            )
+        if "Retry-After" in name:
+            assert any(later - earlier > 0.09 for earlier, later in itertools.pairwise(server.times))
 
 
 @each(
@@ -225,7 +226,9 @@ def test_a_budget_is_kept_and_a_higher_one_continues(server: OpenAIServer, tmp_p
     num = len(server.asked)
     assert 5 < num < NUM
     assert num * 13 <= 200
-    with pytest.raises(EngineError, match="max_cost=0.00025 has no room for another answer: .*, cost 0.0001.* are used"):
+    with pytest.raises(
+        EngineError, match="max_cost=0.00025 has no room for another answer: .*, cost 0.0001.* are used"
+    ):
         _sample(server, path, max_cost=0.00025, prices=(1.0, 2.0))
     assert num <= len(server.asked) < NUM
     _sample(server, path, max_tokens=100_000)

@@ -249,6 +249,8 @@ def _check_sample(sample: Response, *, is_served: bool) -> None:
     has_none = is_served and not (sample.prompt_ids or sample.completion_ids)
     _check(has_ids or has_none, "prompt_ids and completion_ids need a token each")
     _check(min((0, *sample.prompt_ids, *sample.completion_ids)) == 0, "a token id is below 0")
+    num, num_logs = len(sample.completion_ids), len(sample.logprobs)
+    _check(num_logs == num or (is_served and not num_logs), f"{num} token ids but {num_logs} log-probabilities")
     are_logs = all(value is not None and -math.inf < value <= _ROUNDING for value in sample.logprobs)
     _check(are_logs, "a log-probability is above 0 or not finite")
     are_finite = 0 <= (sample.temperature or 0.0) < math.inf and math.isfinite(sample.reward or 0.0)
