@@ -64,7 +64,8 @@ def test_wrong_problems(tmp_path: Path, change: dict[str, Any], message: str) ->
 
 def joined(tmp_path: Path, rows: list[dict[str, Any]]) -> tuple[list[Any], JoinCounts]:
     problems = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))
-    return join_problems(read_responses(write(tmp_path / "r.jsonl", rows)), problems)
+    counts = JoinCounts()
+    return list(join_problems(read_responses(write(tmp_path / "r.jsonl", rows)), problems, counts)), counts
 
 
 def test_joined_by_id_and_by_question(tmp_path: Path) -> None:
@@ -109,7 +110,8 @@ def test_a_recorded_gold_that_was_cut_off_is_not_taken(tmp_path: Path) -> None:
     cut = {"response": "a", "correct": False, "ground_truth": "\\frac{14"}
     path.write_text(json.dumps({"math-1": cut, "m2": {**cut, "problem": "q"}}))
     problems = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))
-    records, counts = join_problems(read_responses(path), problems)
+    counts = JoinCounts()
+    records = list(join_problems(read_responses(path), problems, counts))
     assert [one.problem.answer for one in records] == ["2", ""]
     assert counts == JoinCounts(by_id=1, gold_damaged=2)
 

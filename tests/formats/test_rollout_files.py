@@ -10,7 +10,7 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import LeftOut, check_prompts, join_problems, responses_of
+from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, responses_of
 from swerve.formats.records import iter_records
 
 # Responses, problems, with a reward, with a gold answer, with turns; records left out: failed, of another filter.
@@ -58,7 +58,7 @@ def test_what_is_read_of_a_file(name: str, shared_data: Locate) -> None:
     path = shared_data("rollout_files") / name
     responses, left_out = _read(path)
     requests = path.with_name(path.name.replace("output", "input"))
-    joined, _ = join_problems(responses, read_problems(requests) if requests != path else {})
+    joined = list(join_problems(responses, read_problems(requests) if requests != path else {}, JoinCounts()))
     check_prompts(path, joined)
     assert _COUNTS[name] == (
         len(joined),

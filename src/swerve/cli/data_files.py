@@ -95,7 +95,7 @@ def import_responses(
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems
-    from swerve.formats.imported_responses import LeftOut, ProblemJoin, PromptCheck, responses_of
+    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, join_problems, responses_of
     from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
@@ -103,14 +103,14 @@ def import_responses(
     check_output("--out", out, ending=".parquet", read=(file, problems))
     check_choice("--task", task, known_graders())
     named = parse_fields(fields or ())
-    join = ProblemJoin(read_problems(problems, fields=named) if problems is not None else {})
+    known = read_problems(problems, fields=named) if problems is not None else {}
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
-    left_out = LeftOut()
+    joined, left_out = JoinCounts(), LeftOut()
 
     def tables() -> Iterator[pa.Table]:
         """Yield the responses with what is known of their problems, some at a time."""
         read = responses_of(file, iter_records(file), fields=named, dialect=dialect, left_out=left_out)
-        for chunk in response_chunks(map(join.joined, read)):
+        for chunk in response_chunks(join_problems(read, known, joined)):
             for response in chunk:
                 prompts.look(response)
             if prompts.num_lacking:  # an error, when all are counted
@@ -143,7 +143,7 @@ def import_responses(
             provenance["tokenizer"], provenance["num_cut"] = encode.finished()
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    summary = {**counts.summary(join.counts, provenance), "left_out": asdict(left_out)}
+    summary = {**counts.summary(joined, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
@@ -183,12 +183,12 @@ def select(
     # What is kept of all responses, and why the others are not.
     check_output("--out", out, ending=".parquet", read=map(Path, sources))
     rejection = load_settings(Rejection, list(given_settings(context).values()))
-    files, responses = _responses(sources, parse_fields(fields or ()))
-    kept, tallied = keep_right(responses, rejection)
+    files: list[Path] = []
+    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files), rejection)
     counts = asdict(tallied)
     lines = _rejected(counts)
     if not kept:
-        raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(lines)}")
+        raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
 
     # The table says how it was selected, and whose ids it holds.
     summary = {"counts": counts, "selection": rejection.model_dump(mode="json")}
@@ -202,26 +202,24 @@ def select(
     return Result({"out": str(out), **summary}, "\n".join([*lines, f"table: {out}"]))
 
 
-def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[Response]]:
-    """Return the files of some sources and their responses; those of a run are joined to its problems."""
+def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Path]) -> Iterator[Response]:
+    """Yield the responses of some sources, those of a run joined to its problems, and add their files to `files`."""
     from swerve.artifacts.run import find_run
     from swerve.eval.response_behaviours import run_responses
-    from swerve.formats.imported_responses import read_responses
+    from swerve.formats.imported_responses import responses_of
+    from swerve.formats.records import iter_records
     from swerve.recipes.loader import load_run_config
 
-    files: list[Path] = []
-    responses: list[Response] = []
     for source in sources:
         if Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
-            responses += read_responses(files[-1], fields=fields)
+            yield from responses_of(files[-1], iter_records(files[-1]), fields=fields)
             continue
 
         # A run has the problems of its rollouts in its configuration.
         run = find_run(source)
-        responses += run_responses(run, load_run_config(run, ()))
+        yield from run_responses(run, load_run_config(run, ()))
         files += sorted((run.path / "rollouts").glob("step_*.parquet"))
-    return files, responses
 
 
 def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:

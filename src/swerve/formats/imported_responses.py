@@ -227,7 +227,7 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class JoinCounts:
     """How responses met their problems; each counts responses."""
 
@@ -239,43 +239,36 @@ class JoinCounts:
     """The recorded gold answer was cut off and not taken, whether or not there was another."""
 
 
-class ProblemJoin:
-    """Fills in what is known of the problems of responses, one response at a time, and counts how that goes.
+def join_problems(
+    responses: Iterable[Response], problems: Mapping[str, Response], counts: JoinCounts
+) -> Iterator[Response]:
+    """Yield the responses with what `problems` says of their problems filled in; `counts` says how that goes.
 
-    A problem is found by the response's id or, where it has none or one that the problems lack, by the question's text
-    up to white space. The prompt is the response's own where it has one; the gold answer is that of the problems where
-    there is one.
+    A problem is found by the response's id or, where it has none or one that `problems` lack, by the question's text up
+    to white space. The prompt is the response's own where it has one; the gold answer is that of `problems` where there
+    is one.
+
+    Raises:
+        ArtifactError: a response and the problem of its id ask different questions.
     """
-
-    def __init__(self, problems: Mapping[str, Response]) -> None:
-        """Take the problems by id; of two with one question the first is found by it."""
-        self._by_id = problems
-        self._by_question: dict[str, Response] = {}
-        for known in problems.values():
-            if known.problem.question:
-                self._by_question.setdefault(plain_text(known.problem.question), known)
-        self._counts: Counter[str] = Counter()
-
-    @property
-    def counts(self) -> JoinCounts:
-        """How the responses so far met their problems."""
-        return JoinCounts(**self._counts)
-
-    def joined(self, response: Response) -> Response:
-        """Return a response with what is known of its problem.
-
-        Raises:
-            ArtifactError: it and the problem of its id ask different questions.
-        """
-        own, counts = response.problem, self._counts
-        by_id = None if has_made_id(own) else self._by_id.get(own.id)
+    # Problems are known by their id, and by the text of their question.
+    by_question: dict[str, Response] = {}
+    for known in problems.values():
+        if known.problem.question:
+            by_question.setdefault(plain_text(known.problem.question), known)
+    # Each response takes over what is known of its problem.
+    for response in responses:
+        own = response.problem
+        by_id = None if has_made_id(own) else problems.get(own.id)
         user = [text for role, text in own.messages if role == "user"]
         texts = [plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
-        asked = by_id or next((self._by_question[text] for text in texts if text in self._by_question), None)
-        counts["gold_damaged"] += bool(response.extra.get("gold_is_damaged"))
+        asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
+        counts.gold_damaged += bool(response.extra.get("gold_is_damaged"))
         if asked is None:
-            return response
-        counts["by_question" if by_id is None else "by_id"] += 1
+            yield response
+            continue
+        counts.by_id += by_id is not None
+        counts.by_question += by_id is None
         questions = {plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
         if len(questions) > 1 and not has_made_id(own):
             raise ArtifactError(
@@ -283,14 +276,8 @@ class ProblemJoin:
                 "the same problems in both (name another field with --field id=)"
             )
         golds = [own.answer, asked.problem.answer]
-        counts["gold_replaced"] += all(golds) and len(set(map(plain_text, golds))) > 1
-        return _filled(response, asked)
-
-
-def join_problems(responses: Iterable[Response], problems: Mapping[str, Response]) -> tuple[list[Response], JoinCounts]:
-    """Return the responses with what is known of their problems, and how that went; see `ProblemJoin`."""
-    join = ProblemJoin(problems)
-    return list(map(join.joined, responses)), join.counts
+        counts.gold_replaced += all(golds) and len(set(map(plain_text, golds))) > 1
+        yield _filled(response, asked)
 
 
 def plain_text(text: str) -> str:
@@ -329,8 +316,7 @@ class PromptCheck:
         self._asked.add(name, response.asked)
         if not response.has_prompt:
             self.num_lacking += 1
-            if len(self._lacking) <= _NUM_NAMED:
-                self._lacking[name] = None
+            self._lacking[name] = None
 
     def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:
         """Check what was seen; `places` has the place and the id of each response.
@@ -340,7 +326,7 @@ class PromptCheck:
         """
         if self.num_lacking:
             names = list(self._lacking)
-            more = ", ..." if len(names) > _NUM_NAMED else ""
+            more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
             raise ArtifactError(
                 f"{path}: no prompt for {self.num_lacking} of {len(self.ids)} responses (problems "
                 f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -56,40 +56,59 @@ class RejectionCounts:
     """Of the responses kept, completion tokens; None: a response has no token ids, or none is kept."""
 
 
-def keep_right(responses: Sequence[Response], rejection: Rejection) -> tuple[list[Response], RejectionCounts]:
-    """Return the responses that are kept, in their order, and how many there were of what.
+def keep_right(responses: Iterable[Response], rejection: Rejection) -> tuple[list[Response], RejectionCounts]:
+    """Return the responses that are kept, and how many there were of what; what is left out is not held.
 
     Raises:
         ArtifactError: it is not recorded whether a response is right, or how long it is where lengths are asked for.
         ConfigError: a condition is of another form, or names a field that no response has.
     """
-    # Each step leaves some out of what the step before left.
-    met = list(responses)
-    for condition in map(parse_condition, rejection.where):
-        values = [field_of(condition.field, response.problem, response) for response in responses]
-        if responses and all(value is None for value in values):
+    conditions, num = list(map(parse_condition, rejection.where)), Counter[str]()
+    known: set[str] = set()
+    problems, problems_right = set[str](), set[str]()
+    distinct: dict[tuple[str, Any], Response] = {}
+    for response in responses:
+        # Each step leaves some out of what the step before left.
+        num["responses"] += 1
+        problems.add(response.problem.id)
+        values = [field_of(condition.field, response.problem, response) for condition in conditions]
+        known |= {each.field for each, value in zip(conditions, values, strict=True) if value is not None}
+        if not all(condition.holds(value) for condition, value in zip(conditions, values, strict=True)):
+            num["other"] += 1
+            continue
+        if rejection.only_right and not _is_right(response):
+            continue
+        num["right"] += 1
+        problems_right.add(response.problem.id)
+        if not _is_within(response, rejection):
+            num["length"] += 1
+            continue
+        # Of equal texts the first is kept, in the place of the last.
+        key = (response.problem.id, _text(response))
+        num["duplicates"] += key in distinct
+        distinct[key] = distinct.pop(key, response)
+    for condition in conditions:
+        if num["responses"] and condition.field not in known:
             raise ConfigError(
                 f"--where {condition.text!r}: no response has the field {condition.field!r}; see the columns of its "
                 "table"
             )
-        met = [one for one in met if condition.holds(field_of(condition.field, one.problem, one))]
-    right = [one for one in met if _is_right(one)] if rejection.only_right else met
-    fitting = [one for one in right if _is_within(one, rejection)]
-    distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
-    kept = distinct if rejection.per_problem is None else _chosen(distinct, rejection.per_problem, rejection.seed)
-    # What was left out at which step.
-    lengths = [len(one.completion_ids) for one in kept if one.completion_ids]
+
+    # What is kept of each problem.
+    fitting = list(distinct.values())
+    kept = fitting if rejection.per_problem is None else _chosen(fitting, rejection.per_problem, rejection.seed)
+    lengths = [len(response.completion_ids) for response in kept if response.completion_ids]
     return kept, RejectionCounts(
-        num_responses=len(responses),
-        num_problems=_num_problems(responses),
-        num_other=len(responses) - len(met),
-        num_right=len(right),
-        num_problems_right=_num_problems(right),
-        num_length=len(right) - len(fitting),
-        num_duplicates=len(fitting) - len(distinct),
-        num_surplus=len(distinct) - len(kept),
+        num_responses=num["responses"],
+        num_problems=len(problems),
+        num_other=num["other"],
+        num_right=num["right"],
+        num_problems_right=len(problems_right),
+        num_length=num["length"],
+        num_duplicates=num["duplicates"],
+        num_surplus=len(fitting) - len(kept),
         num_kept=len(kept),
-        num_problems_kept=_num_problems(kept),
+        num_problems_kept=len({response.problem.id for response in kept}),
         mean_length=fmean(lengths) if lengths and len(lengths) == len(kept) else None,
     )
 
@@ -106,10 +125,6 @@ def _is_right(response: Response) -> bool:
             "right; grade the file first (swerve grade)"
         )
     return bool(response.verdict)
-
-
-def _num_problems(responses: Sequence[Response]) -> int:
-    return len({one.problem.id for one in responses})
 
 
 def _text(response: Response) -> Any:

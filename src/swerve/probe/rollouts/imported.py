@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.imported_responses import check_prompts, join_problems, read_responses
+from swerve.formats.imported_responses import JoinCounts, check_prompts, join_problems, read_responses
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -98,7 +98,7 @@ def import_responses(
     # The responses with all that is known of their problems, as tokens.
     _check_tokenizer(path, tokenizer)
     read, num_cut = cut_at_padding(read_responses(path, fields=fields), tokenizer)
-    records, _ = join_problems(read, problems or {})
+    records = list(join_problems(read, problems or {}, JoinCounts()))
     check_prompts(path, records)
     encoded = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records)
     # Who says what is wrong: the task, or the family of the problems of a run.
