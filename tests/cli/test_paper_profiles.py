@@ -40,6 +40,13 @@ TULU_8B = {
 }  # fmt: skip
 
 
+OLMO3_7B = {
+    "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "hidden_size": 4096, "intermediate_size": 11_008,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "vocab_size": 100_278,
+    "max_position_embeddings": 65_536, "tie_word_embeddings": False, "sliding_window": 4096,
+}  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "architecture", "billions", "steps", "completions", "tokens"),
@@ -74,15 +81,29 @@ def test_a_paper_profile_is_predicted_from_a_configuration_alone(
 
 
 @pytest.mark.slow
-def test_the_paper_profile_of_the_probe_is_predicted_from_a_configuration_alone(tmp_path: Path, swerve: Swerve) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(TULU_8B))
-    models = [f"models.{name}={tmp_path}" for name in ("sft", "dpo", "step-400", "step-1200", "step-2440")]
-    status, out, err = swerve("config", "check", "rl_probe", "profile=paper", *models, "--memory", "80", "--json")
+@pytest.mark.parametrize(
+    ("recipe", "architecture", "labels", "billions"),
+    [
+        (["rl_probe", "profile=paper"], TULU_8B, ("sft", "dpo", "step-400", "step-1200", "step-2440"), 8.03),
+        (["olmo3_rl_zero"], OLMO3_7B, ("base", "step-100", "step-500", "step-1000", "step-2000"), 7.30),
+    ],
+)
+def test_a_probe_of_large_models_is_predicted_from_a_configuration_alone(
+    recipe: list[str],
+    architecture: dict[str, Any],
+    labels: tuple[str, ...],
+    billions: float,
+    tmp_path: Path,
+    swerve: Swerve,
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(architecture))
+    models = [f"models.{label}={tmp_path}" for label in labels]
+    status, out, err = swerve("config", "check", *recipe, *models, "--memory", "80", "--json")
     assert status == 0, err
     memory = json.loads(out)["memory"]
-    assert memory["weights"] == pytest.approx(8.03e9 * 2, rel=0.01)
-    assert 16e9 < memory["peak"] < 60e9
-    status, _, err = swerve("config", "check", "rl_probe", "profile=paper", *models, "--memory", "10")
+    assert memory["weights"] == pytest.approx(billions * 2e9, rel=0.01)
+    assert 2e9 * billions < memory["peak"] < 60e9
+    status, _, err = swerve("config", "check", *recipe, *models, "--memory", "10")
     assert status == 2
     assert "the probe needs about" in err
-    assert swerve("config", "check", "rl_probe", "profile=paper")[1].endswith("to see what is needed\n")
+    assert swerve("config", "check", *recipe)[1].endswith("to see what is needed\n")

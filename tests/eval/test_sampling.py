@@ -247,6 +247,18 @@ def test_a_template_takes_arguments_and_the_same_date_every_day(save_addition_mo
     assert (found.info.template_args, found.info.today) == ({"thinking": True}, "2024-07-26")
 
 
+def test_raw_problems_stand_outside_the_template(save_addition_model: Save, tmp_path: Path) -> None:
+    folder = save_addition_model(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
+    settings = _settings(num_samples=1, temperatures=(0.0,), template="raw", limit=1)
+    found = read_samples(sample({"chat": folder}, settings, out=tmp_path / "a.parquet")["chat"])
+    (row,) = found.samples
+    assert (row.prompt, found.info.template) == (row.problem.question, "raw")
+    with pytest.raises(ConfigError, match=r"has no chat template, so it takes no template arguments"):
+        sample({"chat": folder}, settings.model_copy(update={"template_args": {"thinking": True}}), out=tmp_path / "b")
+    with pytest.raises(ConfigError, match=r"other settings \(template \"raw\", now \"auto\"\)"):
+        sample({"chat": folder}, settings.model_copy(update={"template": "auto"}), out=tmp_path / "a.parquet")
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [

@@ -91,6 +91,8 @@ class SamplesInfo(Record):
     """What every row's own seed is derived from."""
     system: str | None = None
     """System message in place of the task's own; null: the task's own."""
+    template: str = "auto"
+    """`raw`: problems were not put into the chat template."""
     template_args: Mapping[str, JsonValue] = {}
     """Arguments of the chat template."""
     today: str = ""

@@ -28,6 +28,7 @@ SAMPLING = {
     "seed": "--seed N",
     "runtime.max_rows": "--batch ROWS",
     "system": "--system TEXT",
+    "template": "--template",
     "template_args": "--template-arg NAME=VALUE",
     "today": "--date YYYY-MM-DD",
 }

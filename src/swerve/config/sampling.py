@@ -44,6 +44,9 @@ class Sampling(Model):
     """Seed from which the seed of each sample is derived; the task has a separate one."""
     system: str | None = None
     """System message in place of the task's own; empty for none."""
+    template: Literal["auto", "raw"] = "auto"
+    """`auto` puts problems into the tokenizer's chat template, if it has one; `raw` takes their text alone, as base
+    models are asked."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, such as `enable_thinking`."""
     today: date = date(2024, 7, 26)

@@ -11,6 +11,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -183,12 +184,16 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     checked = source.check()
     if isinstance(settings.rollout.engine, TorchEngineConfig):
         check_samples(checked.config)
+    tokenizer = checked.tokenizer
+    if settings.template == "raw":
+        tokenizer = copy(tokenizer)
+        tokenizer.chat_template = None
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
-    check_template_arguments(checked.tokenizer, arguments)
-    prompts = encode_prompts(checked.tokenizer, problems, arguments)
-    for note in prompt_notes(checked.tokenizer, problems, arguments):
+    check_template_arguments(tokenizer, arguments)
+    prompts = encode_prompts(tokenizer, problems, arguments)
+    for note in prompt_notes(tokenizer, problems, arguments):
         progress.note(f"{job.label}: {note}")
-    texts = prompt_texts(checked.tokenizer, problems, arguments)
+    texts = prompt_texts(tokenizer, problems, arguments)
     return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
 
 
