@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from swerve.artifacts.comparison import Comparison
-from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import write_text
-from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
+from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, iter_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.shards import Shard
@@ -116,9 +116,12 @@ def compare_checkpoints(run: RunDirectory, *, baseline: str | None = None, embed
         ArtifactError: none is evaluated, or a table is damaged.
         ConfigError: no checkpoint is called like the baseline.
     """
-    checkpoints, evaluations = [], read_evaluations(run)
-    for evaluation in evaluations:
-        responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
-        checkpoints.append([replace(response, label=evaluation.checkpoint) for response in responses])
+    evaluations = read_evaluations(run)
+
+    def responses_of(evaluation: Evaluation) -> list[Response]:
+        table = run.path / "eval" / f"{evaluation.file_name}.parquet"
+        return [replace(each, label=evaluation.checkpoint) for each in iter_responses(table, EVALUATION_SCHEMA)]
+
+    checkpoints = map(responses_of, evaluations)  # one is held
     is_prose = any(evaluation.greedy.reflections for evaluation in evaluations)
     return compare(checkpoints, baseline=baseline, leave_out=() if is_prose else OF_PROSE, embed=embed)
