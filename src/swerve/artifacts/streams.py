@@ -54,22 +54,24 @@ class RowKeys:
         text = repr(key).encode("utf-8", "surrogatepass")
         self._digests.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
 
+    @property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """Of the key of each row."""
+        return np.frombuffer(self._digests, np.uint64) if self._digests else np.zeros(0, np.uint64)
+
     def groups(self) -> Integers:
         """Return the number of each row's key, by first appearance."""
-        _, first, inverse = np.unique(self._values(), return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(self.digests, return_index=True, return_inverse=True)
         numbers = np.empty(len(first), np.int64)
         numbers[np.argsort(first)] = np.arange(len(first))
         return np.asarray(numbers[inverse])
 
     def places(self) -> Integers:
         """Return how many rows of the same key stand before each row."""
-        values, rows = self._values(), np.arange(len(self))
-        order = np.argsort(values, kind="stable")
+        order = np.argsort(self.digests, kind="stable")
+        ordered, rows = self.digests[order], np.arange(len(self))
         is_first = np.ones(len(self), bool)
-        is_first[1:] = values[order][1:] != values[order][:-1]
+        is_first[1:] = ordered[1:] != ordered[:-1]
         places = np.empty(len(self), np.int64)
         places[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
         return places
-
-    def _values(self) -> npt.NDArray[np.uint64]:
-        return np.frombuffer(self._digests, np.uint64) if self._digests else np.zeros(0, np.uint64)

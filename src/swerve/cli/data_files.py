@@ -351,11 +351,13 @@ class _ImportCounts:
 
     def summary(self, joined: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was read, and how responses met their problems."""
-        groups = self._problems.groups()
+        import numpy as np
+
+        problems = self._problems.digests
         return {
             "format": provenance["format"],
-            "num_responses": len(groups),
-            "num_problems": int(groups.max(initial=-1)) + 1,
+            "num_responses": len(problems),
+            "num_problems": len(np.unique(problems)),
             "num_empty": self._num["empty"],
             "num_without_gold": self._num["without_gold"],
             "recorded_correct": {

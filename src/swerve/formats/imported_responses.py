@@ -332,9 +332,10 @@ class PromptCheck:
                 f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
                 "field problem or prompt to each response"
             )
-        ids, asked = self.ids.groups(), self._asked.groups()
-        first = np.unique(ids, return_index=True)[1]
-        for row in np.flatnonzero(asked[first][ids] != asked)[:1].tolist():
+        order = np.argsort(self.ids.digests, kind="stable")
+        ids, asked = self.ids.digests[order], self._asked.digests[order]
+        differs = (ids[1:] == ids[:-1]) & (asked[1:] != asked[:-1])
+        for row in np.sort(order[1:][differs])[:1].tolist():
             place, name = next(itertools.islice(places, row, None))
             raise ArtifactError(f"{place}: the id {name!r} occurs with two different prompts in {path}")
 
