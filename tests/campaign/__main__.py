@@ -3,6 +3,7 @@
 python -m tests.campaign --kills 300                    all of it, in an hour or two
 python -m tests.campaign --seconds 300 --seed 1         some of every part
 python -m tests.campaign --only kills,train             kills of training
+python -m tests.campaign --only shards,probe            a divided probe, its shards killed
 python -m tests.campaign --case kills/train/17+5        one case again
 """
 
@@ -26,9 +27,10 @@ from tests.campaign.crashes import crash_case, crash_cases
 from tests.campaign.damage import READERS, Damages
 from tests.campaign.lost_writes import lost_write_cases
 from tests.campaign.ranks import rank_case, rank_cases
+from tests.campaign.shards import shard_case, shard_cases
 from tests.campaign.worlds import COMMANDS, Case, make_worlds
 
-_WEIGHTS = {"kills": 4, "lost": 2, "damage": 3, "digits": 1, "ranks": 1}
+_WEIGHTS = {"kills": 4, "lost": 2, "damage": 3, "digits": 1, "ranks": 1, "shards": 1}
 """How the time is shared out between the parts, where it is limited."""
 _IMPORTED = (
     "torch",
@@ -108,6 +110,10 @@ class Campaign:
             if self._given.case:
                 return iter([rank_case(self._worlds, self._given.case)])
             return rank_cases(self._worlds, self._given.seed) if "train" in commands else iter(())
+        if part == "shards":
+            if self._given.case:
+                return iter([shard_case(self._worlds, self._given.case)])
+            return shard_cases(self._worlds, commands, self._given.seed)
         kinds = self._damages.digits if part == "digits" else self._damages.files
         return kinds(commands, self._given.seed)
 
@@ -129,7 +135,7 @@ class Campaign:
         """Run a part's cases until the time is up or all are through; return how many failed."""
         counts, num_kills, failed = Counter[str](), 0, 0
         started = said = time.monotonic()
-        is_endless = part in ("kills", "ranks")
+        is_endless = part in ("kills", "ranks", "shards")
         cases = self._cases(part, self._commands) if seconds is None or is_endless else self._some(part, seconds)
 
         def figures() -> str:

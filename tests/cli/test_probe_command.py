@@ -193,7 +193,7 @@ def test_order_and_steps(swerve: Swerve, plans: list[ProbePlan], run: RunDirecto
 
 def test_a_run_alone_is_probed_as_ever(swerve: Swerve, run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
-    monkeypatch.setattr("swerve.probe.from_run.probe_run", lambda config, run, progress: called.append((config, run)))
+    monkeypatch.setattr("swerve.probe.from_run.probe_run", lambda config, run, **_: called.append((config, run)))
     assert swerve("probe", "mine", "probe.top_k=2", "--json")[:2] == (0, "null\n")
     ((config, probed),) = called
     assert (config.probe.top_k, probed.path) == (2, Path("runs/mine"))

@@ -241,7 +241,7 @@ def test_kept_units_are_not_read_after_the_reward_file_changed(tmp_path: Path, m
 
 @pytest.mark.slow
 def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    crossed, attributed = Spy(monkeypatch, "run_cross_sampling"), Spy(monkeypatch, "attribute")
+    crossed, attributed = Spy(monkeypatch, "CrossSampling"), Spy(monkeypatch, "attribute")
     settings = ProbeConfig(
         keep_states=True,
         causal=CausalConfig(max_rollouts=0),
@@ -261,7 +261,7 @@ def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: py
     ):
         run(plan(tmp_path, **{"settings": settings, "prompts": prompts, **changes}))
         assert (len(crossed.calls), len(attributed.calls)) == (num_crossed, num_attributed), changes
-    models = [one.model for one in crossed.calls[0][0][:2]]
+    models = [crossed.calls[0][1][name].model for name in ("base", "other")]
     assert models == [SOURCES["dpo-1"].loaded.model, SOURCES["rl-2"].loaded.model]
     spots = attributed.calls[0][0][1]
     assert len(spots) == 2
@@ -312,7 +312,7 @@ def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypat
         "reference": SOURCES["dpo-1"].loaded.model,
         "checkpoint": SOURCES["rl-2"].loaded.model,
     }
-    assert pivots.calls[0][0][1].engine._model is SOURCES["dpo-1"].loaded.model
+    assert pivots.calls[0][0][1].sampler.engine._model is SOURCES["dpo-1"].loaded.model
     effects, scores = predicted.calls[0][0]
     assert {item.sequence.sequence_id for item in effects} >= {0, 1, 2}
     expected = [rows[item.sequence.sequence_id][item.position] for item in effects]

@@ -101,7 +101,11 @@ class Shard:
 
     def own(self, pieces: Sequence[T]) -> list[T]:
         """Return its share of all pieces, in their order."""
-        return [] if self.merges else list(pieces[self.number - 1 :: self.total])
+        return [piece for index, piece in enumerate(pieces) if self.owns(index)]
+
+    def owns(self, index: int) -> bool:
+        """Whether a piece, by its number from 0 on, is of its share."""
+        return self.number == index % self.total + 1
 
     def check_none_missing(self, missing: Iterable[int], what: str) -> None:
         """Raise MissingShardsError, which names the shards that own them, if the number of any piece is given."""
@@ -111,13 +115,12 @@ class Shard:
             raise MissingShardsError(f"{what} of {named} is missing")
 
     def begin(self, parts: Parts) -> None:
-        """Write down the inputs of the parts, unless another shard has, and the marker that this shard has begun.
+        """Write the marker that this shard has begun.
 
         Raises:
             ConfigError: another shard beside these parts is of other settings, another version or another number of
                 shards.
         """
-        parts.begin()
         self._mark(parts, _BEGUN)
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -192,11 +192,20 @@ def given_shard(context: typer.Context, text: str | None) -> Shard | None:
         return None
     from swerve.artifacts.shards import Shard
 
-    command = list(context.meta[_GIVEN])
-    while "--shard" in command:
-        place = command.index("--shard")
-        del command[place : place + 2]
-    return Shard.parse(text, [word for word in command if not word.startswith("--shard=")])
+    return Shard.parse(text, without_option(context.meta[_GIVEN], "--shard"))
+
+
+def without_option(command: Sequence[str], option: str) -> list[str]:
+    """Return arguments without an option that takes a value.
+
+    >>> without_option(["sample", "--shard", "1/2", "model", "--shard=1/2"], "--shard")
+    ['sample', 'model']
+    """
+    rest = [word for word in command if not word.startswith(f"{option}=")]
+    while option in rest:
+        place = rest.index(option)
+        del rest[place : place + 2]
+    return rest
 
 
 def shard_result(shard: Shard, place: Path, left: str | None = None) -> Result:

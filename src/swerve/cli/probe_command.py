@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, given_settings, with_settings
-from swerve.errors import ConfigError
+from swerve.cli.options import Result, ShardOption, given_settings, given_shard, shard_result, with_settings
+from swerve.errors import ConfigError, MissingShardsError
 
 if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory
+    from swerve.artifacts.shards import Shard
     from swerve.config import Config
     from swerve.recipes.layers import Override
 
@@ -71,6 +74,7 @@ def probe(
             help="With RECIPE, only these: prepare, sample, divergence, analysis, report.  [default: all]",
         ),
     ] = None,
+    share: ShardOption = None,
 ) -> Result | None:
     r"""Find the tokens that training changed, and whether they matter.
 
@@ -78,12 +82,16 @@ def probe(
     rollouts chosen from samples of two models. RECIPE is a file that describes a whole probe, which runs step by step;
     steps that are done are skipped.
 
+    The causal tests need the whole measurement: with --shard all shards are run, then all once more.
+
     Examples:
       swerve probe runs/mine
       swerve probe --use-responses answers.jsonl --reference A --checkpoint B
       swerve probe --select all --reference-samples a.parquet \
         --final-samples b.parquet --reference A --checkpoint B
     """
+    shard = given_shard(context, share)
+
     # A change may stand where RUN does; options that are given are keys of a recipe.
     changes = list(overrides or ())
     if run is not None and "=" in run and not Path(run).exists():
@@ -97,11 +105,11 @@ def probe(
             raise ConfigError(f"{names[0]}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
         from swerve.cli.probe_recipe import run_probe_recipe
 
-        return run_probe_recipe(run, changes, steps=steps)
+        return run_probe_recipe(run, changes, steps=steps, shard=shard)
     if steps is not None:
         raise ConfigError("--steps needs a recipe; a probe of a run or of options is one step, continued where it was")
     if given.keys() & {"responses", *_SELECTING}:
-        return _probe_files(run, changes, task, given)
+        return _probe_files(run, changes, task, given, shard)
     if names:
         raise ConfigError(
             f"{names[0]} needs --use-responses FILE or --select; a run's own rollouts are probed with the settings "
@@ -123,7 +131,28 @@ def probe(
     set_thread_environment(config.runtime)
     from swerve.probe.from_run import probe_run
 
-    return Result(probe_run(config, directory, progress=main_progress()), lambda: findings_text(directory))
+    def probe_it() -> Result:
+        summary = probe_run(config, directory, shard=shard, progress=main_progress())
+        return Result(summary, lambda: findings_text(directory))
+
+    return probed_share(shard, directory.path, probe_it)
+
+
+def probed_share(shard: Shard | None, place: Path, probe: Callable[[], Result]) -> Result:
+    """Return what a probe has to say; of a shard, what it waits for.
+
+    Args:
+        shard: None: everything is done.
+        place: of the probe.
+        probe: does the work; its value is None where a shard has done its share.
+    """
+    try:
+        result = probe()
+    except MissingShardsError as error:
+        if shard is None or shard.merges:
+            raise
+        return shard_result(shard, place, str(error))
+    return result if shard is None or result.value is not None else shard_result(shard, place)
 
 
 def is_probe_recipe(source: str) -> bool:
@@ -133,7 +162,9 @@ def is_probe_recipe(source: str) -> bool:
     return Path(source).suffix in (".yaml", ".yml") or source in shipped_recipes("probe")
 
 
-def _probe_files(run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override]) -> Result:
+def _probe_files(
+    run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override], shard: Shard | None
+) -> Result:
     """Probe responses or samples: the options are keys of a recipe, which a run completes."""
     selects = given.keys() & {*_SELECTING}
     missing = [_OPTIONS[key] for key in ("samples.reference", "samples.final") if selects and key not in given]
@@ -179,11 +210,16 @@ def _probe_files(run_name: str | None, changes: list[str], task: str | None, giv
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 
-    progress, plan = main_progress(), plan_files(recipe, trained)
-    summary = probe_in_steps(plan, progress=progress)
-    progress.note(f"tables: {plan.path}")
-    report = f"Next: swerve report {shlex.quote(recipe.out)}"
-    return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
+    progress, plan = main_progress(), replace(plan_files(recipe, trained), shard=shard)
+
+    def probe_it() -> Result:
+        summary = probe_in_steps(plan, progress=progress)
+        if not plan.is_share:
+            progress.note(f"tables: {plan.path}")
+        report = f"Next: swerve report {shlex.quote(recipe.out)}"
+        return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
+
+    return probed_share(shard, Path(recipe.out), probe_it)
 
 
 def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Override]) -> dict[str, Any]:

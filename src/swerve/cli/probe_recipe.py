@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory, is_main_process
-from swerve.cli.options import Result
+from swerve.artifacts.shards import Shard
+from swerve.cli.options import Result, without_option
+from swerve.cli.probe_command import probed_share
 from swerve.cli.runs import main_progress
 from swerve.cli.summary import findings_text
 from swerve.errors import ConfigError, nearest
@@ -25,8 +29,10 @@ from swerve.recipes.loader import load_document
 from swerve.version import __version__
 
 
-def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None) -> Result | None:
-    """Do the steps of a probe that are not done: all, or those that are named."""
+def run_probe_recipe(
+    source: str, overrides: Sequence[str], *, steps: str | None, shard: Shard | None = None
+) -> Result | None:
+    """Do the steps of a probe that are not done, all or those that are named, or a shard's share of them."""
     chosen = parse_steps(steps)
     recipe = load_document(ProbeRecipe, source, overrides)
     set_thread_environment(recipe.runtime)
@@ -36,14 +42,23 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     if chosen != ("report",):
         check_files(recipe)
     if recipe.sample is not None and "sample" in chosen:
-        _sample(recipe, progress)
+        missing = [shlex.quote(str(path)) for path in _sample(recipe, progress, shard) if not path.is_file()]
+        if missing and shard is not None:
+            text = f"Shard {shard} has sampled. When all have: swerve merge {' '.join(missing)}; then run this again"
+            return Result({"shard": str(shard), "place": missing, "left": "the samples of other shards"}, text)
     if {"prepare", "divergence", "analysis"} & set(chosen):
         from swerve.probe.from_files import plan_files
         from swerve.probe.steps import probe_in_steps
 
         started = time.monotonic()
-        plan = plan_files(recipe, keep_statistics=True)
-        probe_in_steps(plan, chosen, progress=progress, started=started)
+        plan = replace(plan_files(recipe, keep_statistics=True), shard=shard)
+
+        def probe_it() -> Result:
+            return Result(probe_in_steps(plan, chosen, progress=progress, started=started), "")
+
+        if plan.is_share:
+            return probed_share(shard, Path(recipe.out), probe_it)
+        probe_it()
     if not is_main_process():
         return None
 
@@ -73,8 +88,11 @@ def parse_steps(text: str | None) -> tuple[StepName, ...]:
     return tuple(step for step in STEPS if step in named)
 
 
-def _sample(recipe: ProbeRecipe, progress: Progress) -> None:
-    """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone."""
+def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> list[Path]:
+    """Sample the reference and the final checkpoint, equally far; return the places of the two files.
+
+    A file that is there is checked and left alone. What shards sample is merged by this step alone.
+    """
     from swerve.config.sampling import SampleJob, SampleSettings
     from swerve.eval.sampling import run_jobs
 
@@ -84,9 +102,13 @@ def _sample(recipe: ProbeRecipe, progress: Progress) -> None:
     settings = SampleSettings(**dict(recipe.sample), **work)
     paths = dict(zip((recipe.reference, recipe.final_name), recipe.sample_files, strict=True))
     were_there = {name: path.is_file() for name, path in paths.items()}
-    run_jobs([SampleJob(name, recipe.models[name], settings, path) for name, path in paths.items()], progress)
+    if shard is not None:
+        shard = replace(shard, command=(*without_option(shard.command, "--steps"), "--steps", "sample"))
+    jobs = [SampleJob(name, recipe.models[name], settings, path) for name, path in paths.items()]
+    run_jobs(jobs, progress, shard=shard)
     for name, was_there in were_there.items():
         progress.note(f"sample {name}: {'skipped, it is done' if was_there else 'done'}")
+    return list(paths.values())
 
 
 def _page(out: RunDirectory) -> Path:

@@ -83,6 +83,7 @@ def write_files(
     if shard is not None and not shard.merges:  # of all files: a shard that is killed has begun with each
         for plan in plans:
             if not plan.job.path.exists():
+                plan.parts.begin()
                 shard.begin(plan.parts)
 
     # Then they are loaded, one after the other.

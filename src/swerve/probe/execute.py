@@ -53,22 +53,24 @@ _Write = Callable[[str, "Sequence[Mapping[str, Any]] | pa.Table"], None]
 def execute(plan: ProbePlan, *, progress: Progress, world: World = ALONE) -> ProbeSummary | None:
     """Do everything a plan asks for; write its tables and, last, `summary.json`; return the summary.
 
-    The processes of a world share the measurements and the causal tests. The first one holds the directory and writes;
-    the others return None.
+    A shard does its share, leaves it as parts and writes nothing; it returns None. The processes of a world share the
+    measurements and the causal tests. The first one holds the directory and writes; the others return None.
 
     Raises:
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
         ArtifactError: another process works in the directory.
         DiskFullError: no room.
+        MissingShardsError: the share of the measurement is done, and the causal tests need that of other shards.
     """
     apply_runtime(plan.recipe.runtime)
     with shared_bases(plan.models):
-        if world.is_main:
+        if world.is_main and not plan.is_share:
             with RunDirectory(Path(plan.recipe.out)).lock():
                 return _write_probe(plan, progress, world)
         if plan.headline:  # as the first process does: all of them wait for each other in there
-            _measure_and_test(plan, SilentProgress(), world, lambda name, rows: None)
+            shown = progress if world.is_main else SilentProgress()
+            _measure_and_test(plan, shown, world, lambda name, rows: None)
         return None
 
 
@@ -127,7 +129,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
     spikes = all_spikes(headline, plan.recipe.probe.spikes, nulls=nulls)
     tops = _tops(measured, headline)
     entries = Measured()
-    if world.is_main:
+    if world.is_main and not plan.is_share:
         write("tokens", token_table(measured.pairs))
         write("spikes", spikes.table())
         write("topk", topk_table(headline, tops, measured.pieces))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
+from swerve.artifacts.shards import Shard
 from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
@@ -19,6 +21,7 @@ from swerve.probe.recipe import ProbeRecipe, ProbeSettings, SamplesFrom
 from swerve.probe.rollouts.population import probe_sequences, read_evaluated, select_rollouts
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.probe.rollouts.selection import POPULATION
+from swerve.probe.steps import do_share
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts, template_arguments, with_beginnings
@@ -28,11 +31,19 @@ from swerve.seeds import derive_seed
 from swerve.world import joined_world
 
 
-def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary | None:
+def probe_run(
+    config: Config, run: RunDirectory, *, shard: Shard | None = None, progress: Progress
+) -> ProbeSummary | None:
     """Compare a stage's checkpoints with the reference on rollouts of both; return the summary.
 
     Writes the tables of `probe/` and, last, `probe/summary.json`. Interrupted, it continues where it stopped the next
     time. Under torchrun the rollouts are dealt out to the processes; the first one writes.
+
+    Args:
+        config: the run's, with changes.
+        run: to probe.
+        shard: does its share of the work, leaves it as parts and returns None; see `do_share`.
+        progress: told what is done.
 
     Raises:
         CheckpointError: a checkpoint that `config.probe` names is missing or damaged.
@@ -45,9 +56,12 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
-        plan = plan_run(config, run)
+        plan = replace(plan_run(config, run), shard=shard)
         if world.is_main:
             check_models(plan, progress=progress)
+        if plan.is_share:
+            do_share(plan, progress=progress)
+            return None
         return execute(plan, progress=progress, world=world)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from swerve.artifacts.parts import digest_of
+from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.probe_summary import Compared, ProbeSummary, Selected, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, WriteError
 from swerve.models.model_folder import resolve_device
 from swerve.probe.engine.measured import measure_plan, plan_pairs
 from swerve.probe.execute import execute
@@ -26,7 +26,7 @@ from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of
 from swerve.version import __version__
-from swerve.world import joined_world
+from swerve.world import World, joined_world
 
 
 def probe_in_steps(
@@ -49,14 +49,17 @@ def probe_in_steps(
         progress: told of every step; that of other processes than the first shows nothing.
         started: `time.monotonic()` when the files began to be read.
 
+    A shard's share of the measurement and the causal tests is left as parts; it writes no table.
+
     Returns:
-        The summary, if there is a valid one in the end; None also for other processes than the first.
+        The summary, if there is a valid one in the end; None also for a shard and other processes than the first.
 
     Raises:
         ConfigError: something else is in the directory, or the analysis is asked for without the divergence, which is
             not done.
         MismatchError: the models have different tokenizers or vocabularies.
         ArtifactError: another process works in the directory.
+        MissingShardsError: see `execute`.
     """
     out = RunDirectory(Path(plan.recipe.out))
     _check_unoccupied(out)
@@ -72,31 +75,67 @@ def probe_in_steps(
                 progress.note(f"prepare: done in {time.monotonic() - started:.1f} s")
 
         # What is done with the same models, rollouts and settings is not done again.
-        divergence, analysis = divergence_key(plan), analysis_key(plan)
-        is_measured = done.get("divergence") == divergence and plan.states_path.is_dir()
-        summary = _intact_summary(out) if done.get("analysis") == analysis else None
-        if "analysis" in steps and summary is None and not is_measured and "divergence" not in steps:
+        is_measured = done.get("divergence") == divergence_key(plan) and plan.states_path.is_dir()
+        summary = _intact_summary(out) if done.get("analysis") == analysis_key(plan) else None
+        is_possible = summary is not None or is_measured or plan.is_share or "divergence" in steps
+        if "analysis" in steps and not is_possible:
             raise ConfigError("the step analysis needs the step divergence, which is not done; add it to --steps")
         world.barrier()  # all have looked before anything changes
         if world.is_main and {"divergence", "analysis"} & set(steps):
             _record_probe(plan, out)
         world.barrier()  # a directory can only be made where nobody has put anything yet
 
-        # The processes share the work; the first one remembers what is done.
-        own = done if world.is_main else None
-        if "divergence" in steps:
-            if is_measured or summary is not None or not plan.headline:
-                progress.note("divergence: skipped, it is done")
-            else:
-                measured = partial(measure_plan, plan, store=plan.states_path, world=world, progress=progress)
-                do_step(own, "divergence", divergence, measured, progress)
-        if "analysis" in steps:
-            if summary is not None:
-                progress.note("analysis: skipped, it is done")
-            else:
-                executed = partial(execute, plan, progress=progress, world=world)
-                summary = do_step(own, "analysis", analysis, executed, progress)
+        # A shard remembers nothing but its parts.
+        if not plan.is_share:
+            summary = _do_steps(plan, steps, summary, is_measured=is_measured, world=world, progress=progress)
+        elif summary is None and {"divergence", "analysis"} & set(steps):
+            do_share(plan, tests="analysis" in steps, progress=progress)
     return summary
+
+
+def _do_steps(
+    plan: ProbePlan,
+    steps: Collection[StepName],
+    summary: ProbeSummary | None,
+    *,
+    is_measured: bool,
+    world: World,
+    progress: Progress,
+) -> ProbeSummary | None:
+    """Do the steps that are not done, with all processes, of which the first one remembers them; return the summary."""
+    done = steps_done(plan.path) if world.is_main else None
+    if "divergence" in steps and (is_measured or summary is not None or not plan.headline):
+        progress.note("divergence: skipped, it is done")
+    elif "divergence" in steps:
+        measured = partial(measure_plan, plan, store=plan.states_path, world=world, progress=progress)
+        do_step(done, "divergence", divergence_key(plan), measured, progress)
+    if "analysis" in steps and summary is not None:
+        progress.note("analysis: skipped, it is done")
+    elif "analysis" in steps:
+        executed = partial(execute, plan, progress=progress, world=world)
+        summary = do_step(done, "analysis", analysis_key(plan), executed, progress)
+    return summary
+
+
+def do_share(plan: ProbePlan, *, tests: bool = True, progress: Progress) -> None:
+    """Do a shard's share of the measurement, and of the causal tests if all shards have done theirs of it.
+
+    Args:
+        plan: with the shard.
+        tests: whether causal tests are asked for, too.
+        progress: told what is done.
+
+    Raises:
+        MissingShardsError: the share of the measurement is done, and the causal tests need that of other shards.
+        ArtifactError: another process works in the directory, without shards or at this one.
+        ConfigError: other shards there have other settings.
+    """
+    assert plan.shard is not None
+    with plan.shard.at_work(Parts(plan.states_path, analysis_key(plan)), within=Path(plan.recipe.out)):
+        if tests:
+            execute(plan, progress=progress)
+        elif plan.headline:
+            measure_plan(plan, store=plan.states_path, world=None, progress=progress)
 
 
 def _intact_summary(out: RunDirectory) -> ProbeSummary | None:
@@ -126,7 +165,7 @@ def _choice_line(compared: Compared, selected: Selected) -> str:
 
 
 def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
-    """Say in `run.json` what is probed, unless another process is at work there."""
+    """Say in `run.json` what is probed, unless another process is at work there, or another shard has said it."""
     compared = plan.compared
     file = compared.responses if compared.selected is None else compared.selected.reference
     record = {
@@ -137,7 +176,13 @@ def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
         "responses": "" if file is None else str(file.path),
     }
     if not (out.path / "run.json").is_file():
-        out.create(config_yaml="", provenance=record)
+        try:
+            out.create(config_yaml="", provenance=record)
+        except (ConfigError, WriteError):
+            if not (plan.is_share and (out.path / "run.json").is_file()):  # as of another shard
+                raise
+        return
+    if plan.is_share:
         return
     with out.lock():
         out.write_provenance(record)

@@ -17,10 +17,11 @@ from swerve.config import AdditionTask, CrossSamplingConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
+    CrossSampling,
+    all_doses,
     calibrated_thresholds,
     count_cross_samples,
     pilot_split,
-    run_cross_sampling,
 )
 from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
 from swerve.probe.intervals import Intervals
@@ -76,13 +77,14 @@ def planted(chance: float) -> LoadedModel:
 
 def run(reference: LoadedModel, checkpoint: LoadedModel, *, num: int = 80, **options):
     how = {"settings": SETTINGS, "max_new_tokens": 20, "max_rows": 128, "seed": 0, **options}
-    return [
-        row
-        for direction in how["settings"].directions
-        for row in run_cross_sampling(
-            reference, checkpoint, prompts(num), prompts(20, first=num), direction=direction, **how
-        )
-    ]
+    rows = []
+    for direction in how["settings"].directions:
+        base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
+        sampling = CrossSampling(base=base, other=other, direction=direction, **how)
+        thresholds = sampling.thresholds(prompts(20, first=num))
+        for dose in all_doses(thresholds, how["settings"]):
+            rows += sampling.rows(prompts(num), dose)
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -210,23 +212,7 @@ def test_measured_problems_and_pilot_are_apart(num, most, measured, pilot) -> No
     assert pilot_split(everything, max_problems=most) == (everything[slice(*measured)], everything[slice(*pilot)])
 
 
-def test_bad_calls_are_refused() -> None:
-    model = planted(0.5)
-    options = {
-        "direction": "checkpoint_into_reference",
-        "settings": SETTINGS,
-        "max_new_tokens": 20,
-        "max_rows": 8,
-        "seed": 0,
-    }
-    for measured, pilot in (
-        (prompts(2), prompts(2, first=1)),
-        (prompts(2), []),
-        ([], prompts(1)),
-        (prompts(1) * 2, prompts(1, first=5)),
-    ):
-        with pytest.raises(ValueError, match="a pilot of other problems"):
-            run_cross_sampling(model, model, measured, pilot, **options)
+def test_one_prompt_is_no_split() -> None:
     with pytest.raises(ValueError, match="two prompts or more"):
         pilot_split(prompts(1), max_problems=1)
 

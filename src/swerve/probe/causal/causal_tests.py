@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,17 @@ from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
-from swerve.probe.causal.continuations import ContinuationSampler, Outcome
-from swerve.probe.causal.cross_sampling import Direction, count_cross_samples, pilot_split, run_cross_sampling
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome, RecordedSampler
+from swerve.probe.causal.cross_sampling import (
+    CrossSampling,
+    Direction,
+    all_doses,
+    count_cross_samples,
+    pilot_split,
+)
 from swerve.probe.causal.cross_sampling_summary import summarise_cross_sampling
 from swerve.probe.causal.interventions import Intervention, plan_interventions
-from swerve.probe.causal.pivots import find_pivots, prefix_value_rows, summarise_pivots
+from swerve.probe.causal.pivots import PivotSearch, find_pivots, prefix_value_rows, summarise_pivots
 from swerve.probe.causal.swap_effects import summarise_prediction, summarise_swaps
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.measured import Measurements
@@ -35,7 +41,9 @@ from swerve.rollout.engine import make_engine
 from swerve.types import Prompt
 from swerve.world import World
 
-_ROLLOUTS_PER_UNIT = 50
+_ROLLOUTS_PER_UNIT = 10
+
+_CAUSAL = "a part of the causal tests"
 
 Rows = list[dict[str, Any]]
 
@@ -58,14 +66,17 @@ class CausalTests:
     progress: Progress
     world: World = field(default_factory=World)
     """The processes that share the work; all run the same tests."""
+    _num_pieces: int = 0
+    """Pieces of the work so far, which shards divide among them."""
     _loaded: dict[str, LoadedModel] = field(default_factory=dict)
 
     def run(self) -> Iterator[tuple[str, Rows, Entries]]:
-        """Run each test; yield the name of its table, the rows and the entries."""
+        """Run each test; yield the name of its table, the rows and the entries; of a shard's share, nothing."""
         for table, test in _TESTS.items():
             if self.plan.has_verifier or table in _UNGRADED:
                 rows, entries = test(self)
-                yield table, rows, entries
+                if not self.plan.is_share:
+                    yield table, rows, entries
 
     def attribution(self) -> tuple[Rows, Entries]:
         """Score the tokens before the highest spikes of all rollouts."""
@@ -87,10 +98,11 @@ class CausalTests:
                     "model": source.label,
                     "spots": [[spot.sequence.sequence_id, spot.position, spot.prefix, spot.realised] for spot in spots],
                 }
-                rows += self._kept(
-                    "attribution", depends, partial(self._attributed, spots, source), on_found=lambda: None
-                )
+                attributed = partial(self._attributed, spots, source)
+                rows += self._kept("attribution", depends, attributed, on_found=lambda: None) or []
                 task.advance(len(spots))
+        if self.plan.is_share:
+            return [], {}
         return rows, {"attribution": summarise_attribution(rows, self.data.sequences, confidence=self.plan.confidence)}
 
     def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> Rows:
@@ -127,6 +139,8 @@ class CausalTests:
             others=others,
         )
         done = [item for policy in settings.policies for item in self._swapped(policy, planned)]
+        if self.plan.is_share:
+            return [], {}
         # Not what a score chose: it would have to rank its own choice.
         ranked = [item for item in done if item.selection not in settings.selectors]
         begins = dict(zip([sequence.sequence_id for sequence in data.sequences], data.starts, strict=True))
@@ -137,7 +151,7 @@ class CausalTests:
                 ranked, {name: values[places] for name, values in scores.items()}, intervals=self.data.intervals
             ),
         }
-        return intervention_rows(done, self._model(reference).tokenizer), entries
+        return intervention_rows(done, reference.check().tokenizer), entries
 
     def _swapped(self, policy: str, planned: Sequence[Intervention]) -> list[Intervention]:
         """Run the interventions of one policy, a number of rollouts at a time; return them with their outcomes."""
@@ -152,6 +166,8 @@ class CausalTests:
         return done
 
     def _num_continued(self, items: Sequence[Intervention], source: ModelSource) -> int:
+        if self.plan.shard is not None and self.plan.shard.merges:
+            return 0  # no model is loaded where shards have done everything
         loaded = self._model(source)
         num = count_continued(items, stop_ids(loaded.model, loaded.tokenizer), self.plan.max_new_tokens)
         return num * self.plan.recipe.probe.causal.num_continuations
@@ -177,6 +193,8 @@ class CausalTests:
             ],
         }
         drawn = self._kept("swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source)))
+        if drawn is None:
+            return []
         return [
             item.continued(dict(zip(item.tokens, map(Outcome.of_json, outcomes), strict=True)))
             for item, outcomes in zip(items, drawn, strict=True)
@@ -189,11 +207,13 @@ class CausalTests:
         sequences = data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
-        with (
-            self.progress.task("pivots", 0) as task,  # how many turns out on the way
-            self._sampler(plan.reference, settings.temperature, task) as sampler,
-        ):
-            search = find_pivots(sequences, sampler, settings=settings)
+        searches = []
+        with self.progress.task("pivots", 0) as task:  # how many turns out on the way
+            for start in range(0, len(sequences), _ROLLOUTS_PER_UNIT):
+                searches += self._searched(sequences[start : start + _ROLLOUTS_PER_UNIT], task)
+        if plan.is_share:
+            return [], {}
+        search = PivotSearch.of_parts(searches)
         positions = spikes.positions(plan.final, plan.recipe.probe.divergence)
         # Where the divergence is highest, and where the reference's entropy is.
         ids = [sequence.sequence_id for sequence in data.sequences]
@@ -206,6 +226,33 @@ class CausalTests:
             intervals=self.data.intervals,
         )
         return prefix_value_rows(search.values), {"pivots": summary}
+
+    def _searched(self, sequences: Sequence[Response], task: ProgressTask) -> list[PivotSearch]:
+        """Return the search in some rollouts; none where it is another shard's."""
+        settings = self.plan.recipe.probe.pivots
+
+        def compute() -> list[Any]:
+            with self._sampler(self.plan.reference, settings.temperature, task) as sampler:
+                recorded = RecordedSampler([], sampler)
+                find_pivots(sequences, recorded, settings=settings)
+            return [[asdict(outcome) for outcome in outcomes] for outcomes in recorded.calls]
+
+        # Everything that the outcomes depend on beside what the parts have in common.
+        problems = [sequence.problem for sequence in sequences]
+        depends = {
+            "settings": settings.model_dump(mode="json", exclude={"max_rollouts"}),
+            "problems": [asdict(problem) for problem in problems],
+            "graders": grading_of(problems),
+            "rollouts": [
+                [sequence.sequence_id, sequence.text, list(map(list, sequence.spans)), *_tokens(sequence)]
+                for sequence in sequences
+            ],
+        }
+        calls = self._kept("pivots", depends, compute, on_found=lambda: None)
+        if calls is None:
+            return []
+        known = RecordedSampler([list(map(Outcome.of_json, outcomes)) for outcomes in calls])
+        return [find_pivots(sequences, known, settings=settings)]
 
     def cross_sampling(self) -> tuple[Rows, Entries]:
         """Let each of the two models take the other's token where a selector fires."""
@@ -220,26 +267,30 @@ class CausalTests:
         with self.progress.task("cross-sampling", len(settings.directions) * num) as task:
             for direction in settings.directions:
                 rows += self._crossed(direction, prompts, pilot, task)
+        if self.plan.is_share:
+            return [], {}
         return rows, {"cross_sampling": summarise_cross_sampling(rows, intervals=self.data.intervals)}
 
     def _crossed(
         self, direction: Direction, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
     ) -> Rows:
-        """Return the rows of one direction."""
-        settings = self.plan.recipe.probe.cross_sampling
+        """Return the rows of one direction, as far as they are this shard's."""
+        settings, plan = self.plan.recipe.probe.cross_sampling, self.plan
+        sources = [plan.reference, self._final]
+        if direction == "reference_into_checkpoint":
+            sources.reverse()
 
-        def compute() -> Rows:
-            return run_cross_sampling(
-                self._model(self.plan.reference),
-                self._model(self._final),
-                prompts,
-                pilot,
+        @cache
+        def sampling() -> CrossSampling:
+            base, other = map(self._model, sources)
+            return CrossSampling(
+                base=base,
+                other=other,
                 direction=direction,
                 settings=settings,
-                max_new_tokens=self.plan.max_new_tokens,
-                max_rows=self.plan.recipe.runtime.max_rows,
-                seed=self.plan.recipe.seed,
-                world=self.world,
+                max_new_tokens=plan.max_new_tokens,
+                max_rows=plan.recipe.runtime.max_rows,
+                seed=plan.recipe.seed,
                 on_finished=task.advance,
             )
 
@@ -252,26 +303,74 @@ class CausalTests:
             ],
             "graders": grading_of(prompt.problem for prompt in prompts),
         }
-        num = count_cross_samples(settings, len(prompts), len(pilot))
-        found: Rows = self._kept("cross_sampling", depends, compute, on_found=lambda: task.advance(num))
-        return found
+
+        # Every shard needs the thresholds, and finds them itself.
+        thresholds = self._kept(
+            "pilot",
+            depends,
+            lambda: sampling().thresholds(pilot),
+            on_found=lambda: task.advance(settings.num_samples * len(pilot)),
+            is_common=True,
+        )
+        doses = [dose for dose in all_doses(thresholds, settings) if self._is_own_piece()]
+        known = [self.parts.get("dose", [depends, dose.selector, dose.share]) for dose in doses]
+        known = self.world.gather(known)[0]  # what the first process has found
+        left = [index for index, rows in enumerate(known) if rows is None]
+        if left and plan.shard is not None and plan.shard.merges:
+            plan.shard.check_none_missing([self._num_pieces - len(doses) + index for index in left], _CAUSAL)
+
+        # The processes share the doses, each of which needs both models.
+        own = []
+        for index in self.world.shard(left):
+            rows = sampling().rows(prompts, doses[index])
+            self.parts.put("dose", [depends, doses[index].selector, doses[index].share], rows)
+            own.append(rows)
+        for index, rows in zip(left, self.world.dealt_back(own), strict=True):
+            known[index] = json.loads(json.dumps(rows))
+        task.advance(
+            settings.num_samples * len(prompts) * (2 + len(settings.selectors) * len(settings.shares) - len(own))
+        )
+        return [row for rows in known for row in rows]
+
+    def _is_own_piece(self) -> bool:
+        """Count a further piece of the work; return whether it is to be done here, or to be there already."""
+        self._num_pieces += 1
+        shard = self.plan.shard
+        return shard is None or shard.merges or shard.owns(self._num_pieces - 1)
 
     def _kept(
-        self, name: str, depends: Mapping[str, Any], compute: Callable[[], Any], *, on_found: Callable[[], None]
+        self,
+        name: str,
+        depends: Mapping[str, Any],
+        compute: Callable[[], Any],
+        *,
+        on_found: Callable[[], None],
+        is_common: bool = False,
     ) -> Any:
         """Return a result as JSON: what the first process has kept of it, else computed by all and kept.
+
+        None where it is another shard's.
 
         Args:
             name: of the kind of work, such as `swaps`.
             depends: what the result depends on beside the inputs of the parts.
             compute: makes the result, which is not None.
-            on_found: called where the result was computed before.
+            on_found: called where the result was computed before, or is another shard's.
+            is_common: it is no piece of the work; every shard needs it.
+
+        Raises:
+            MissingShardsError: shards are merged, and it was not computed.
         """
+        if not is_common and not self._is_own_piece():
+            on_found()
+            return None
         known = self.parts.get(name, depends) if self.world.is_main else None
         (result,) = self.world.gather(known)[:1]
         if result is not None:
             on_found()
             return result
+        if self.plan.shard is not None and self.plan.shard.merges:
+            self.plan.shard.check_none_missing([max(0, self._num_pieces - 1)], _CAUSAL)
         result = compute()
         if self.world.is_main:
             self.parts.put(name, depends, result)

@@ -230,3 +230,30 @@ class ContinuationSampler:
                 )
             )
         return outcomes
+
+
+@dataclass(slots=True)
+class RecordedSampler:
+    """Stands for a sampler whose calls are known, or writes them down: the same search makes the same calls."""
+
+    calls: list[list[Outcome]]
+    """The outcomes of each call, in order."""
+    sampler: ContinuationSampler | None = None
+    """Whose calls are written down; None: they are known."""
+    num_calls: int = 0
+
+    def on_planned(self, num: int) -> None:
+        """See `ContinuationSampler.on_planned`."""
+        if self.sampler is not None:
+            self.sampler.on_planned(num)
+
+    def num_continued(self, prefixes: Sequence[Prefix]) -> int:
+        """See `ContinuationSampler.num_continued`."""
+        return 0 if self.sampler is None else self.sampler.num_continued(prefixes)
+
+    def sample(self, prefixes: Sequence[Prefix], num: int, *, look: int = 0) -> list[Outcome]:
+        """See `ContinuationSampler.sample`."""
+        if self.sampler is not None:
+            self.calls.append(self.sampler.sample(prefixes, num, look=look))
+        self.num_calls += 1
+        return self.calls[self.num_calls - 1]

@@ -10,7 +10,7 @@ against the measured share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import MixedCompletion, generate_mixed
 from swerve.seeds import derive_seed
 from swerve.types import Prompt
-from swerve.world import World
 
 Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
 
@@ -34,7 +33,7 @@ _PILOT_SHARE = 5  # one problem of so many, where the problems that are not meas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Dose:
+class Dose:
     """A selector with the threshold that stands for a budget."""
 
     selector: SwapSelector
@@ -78,109 +77,89 @@ def calibrated_thresholds(scores: Sequence[float], shares: Sequence[float]) -> l
 
 
 def count_cross_samples(settings: CrossSamplingConfig, num_problems: int, num_pilot: int) -> int:
-    """Return how many completions `run_cross_sampling` samples in one direction."""
+    """Return how many completions one direction samples."""
     doses = 2 + len(settings.selectors) * len(settings.shares)
     return settings.num_samples * (doses * num_problems + num_pilot)
 
 
-def run_cross_sampling(
-    reference: LoadedModel,
-    checkpoint: LoadedModel,
-    prompts: Sequence[Prompt],
-    pilot: Sequence[Prompt],
-    *,
-    direction: Direction,
-    settings: CrossSamplingConfig,
-    max_new_tokens: int,
-    max_rows: int,
-    seed: int,
-    world: World | None = None,
-    on_finished: Callable[[int], None] | None = None,
-) -> list[dict[str, Any]]:
-    """Generate and grade every problem in one direction with every selector at every budget, and at both ends.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossSampling:
+    """One direction: a model generates and takes tokens of the other one.
 
-    Returns the rows of `cross_samples.parquet`; both ends are under the selector `random`, with a share of 0 (the base
-    alone) and 1 (the other model alone). The threshold is None there, and for `random`.
-
-    All configurations of a problem share their random numbers, so that those of equal budget, and the ends, are paired.
-
-    Args:
-        reference: the model Q.
-        checkpoint: the model P, of the same tokenizer.
-        prompts: the problems that are measured.
-        pilot: other problems; the selectors' thresholds are calibrated on the base's own completions of them.
-        direction: which model proposes and whose tokens are taken.
-        settings: selectors, budgets, samples of each problem and temperature.
-        max_new_tokens: longest completion.
-        max_rows: completions decoded at a time.
-        seed: of the run.
-        world: the processes that share the doses, each with the same arguments; None for this one alone.
-        on_finished: called with the number of completions finished since the last call.
-
-    Raises:
-        ValueError: no prompts, no pilot, a problem in both, or one twice.
+    All doses of a problem share their random numbers, so that those of equal budget, and the ends, are paired.
     """
-    measured_ids, pilot_ids = ([prompt.problem.id for prompt in group] for group in (prompts, pilot))
-    if not measured_ids or not pilot_ids or len({*measured_ids, *pilot_ids}) < len(measured_ids) + len(pilot_ids):
-        raise ValueError(
-            "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
-        )
-    base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
-    params = SamplingParams(
-        num_samples=settings.num_samples,
-        max_new_tokens=max_new_tokens,
-        temperature=settings.temperature,
-        stop_ids=stop_ids(base.model, base.tokenizer),
-    )
 
-    def generate(
-        prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()
+    base: LoadedModel
+    """Generates."""
+    other: LoadedModel
+    """Whose tokens are taken; of the same tokenizer."""
+    direction: Direction
+    """Which of the two is the checkpoint."""
+    settings: CrossSamplingConfig
+    max_new_tokens: int
+    """Longest completion."""
+    max_rows: int
+    """Completions decoded at a time."""
+    seed: int
+    """Of the run."""
+    on_finished: Callable[[int], None] | None = None
+    """Called with the number of completions finished since the last call."""
+
+    def thresholds(self, pilot: Sequence[Prompt]) -> dict[str, list[float]]:
+        """Return each selector's threshold at each budget, from the base's own completions of some problems."""
+        groups = self._generate(pilot, "random", math.inf, self.settings.selectors)
+        scored = [sample for group in groups for sample in group]
+        return {
+            selector: calibrated_thresholds(
+                [score for sample in scored for score in sample.scores[selector]], self.settings.shares
+            )
+            for selector in self.settings.selectors
+            if selector != "random"
+        }
+
+    def rows(self, prompts: Sequence[Prompt], dose: Dose) -> list[dict[str, Any]]:
+        """Return the rows of `cross_samples.parquet` of one dose: each problem answered and graded."""
+        completions = self._generate(prompts, dose.selector, dose.threshold)
+        return _graded_rows(prompts, completions, self.base.tokenizer, self.direction, dose)
+
+    def _generate(
+        self, prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()
     ) -> list[tuple[MixedCompletion, ...]]:
+        params = SamplingParams(
+            num_samples=self.settings.num_samples,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.settings.temperature,
+            stop_ids=stop_ids(self.base.model, self.base.tokenizer),
+        )
         return generate_mixed(
-            base.model,
-            other.model,
+            self.base.model,
+            self.other.model,
             [prompt.token_ids for prompt in prompts],
             params,
             selector=selector,
             threshold=threshold,
-            checkpoint="other" if direction == "checkpoint_into_reference" else "base",
-            seeds=[derive_seed(seed, "probe", "cross_sampling", prompt.problem.id) for prompt in prompts],
-            pad_id=int(base.tokenizer.pad_token_id or 0),
-            max_rows=max_rows,
+            checkpoint="other" if self.direction == "checkpoint_into_reference" else "base",
+            seeds=[derive_seed(self.seed, "probe", "cross_sampling", prompt.problem.id) for prompt in prompts],
+            pad_id=int(self.base.tokenizer.pad_token_id or 0),
+            max_rows=self.max_rows,
             record=record,
-            on_finished=on_finished,
+            on_finished=self.on_finished,
         )
 
-    # Every selector's thresholds come from the base's own completions of the pilot.
-    groups = generate(pilot, "random", math.inf, settings.selectors)
-    doses = _doses([sample for group in groups for sample in group], settings)
 
-    # The processes share the doses, each of which needs both models.
-    together = World() if world is None else world
-    own = together.shard(doses)
-    measured = []
-    for dose in own:
-        completions = generate(prompts, dose.selector, dose.threshold)
-        measured.append(_graded_rows(prompts, completions, base.tokenizer, direction, dose))
-    if on_finished is not None and len(doses) > len(own):
-        on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
-    return [row for rows in together.dealt_back(measured) for row in rows]
+def all_doses(thresholds: Mapping[str, Sequence[float]], settings: CrossSamplingConfig) -> list[Dose]:
+    """Return the ends, and every selector at every budget.
 
-
-def _doses(pilot: Sequence[MixedCompletion], settings: CrossSamplingConfig) -> list[_Dose]:
-    """Return the ends, and every selector at every budget."""
+    The ends are under the selector `random`, with a share of 0 (the base alone) and 1 (the other model alone).
+    """
     doses = [
-        _Dose(selector="random", share=0.0, threshold=math.inf),
-        _Dose(selector="random", share=1.0, threshold=-math.inf),
+        Dose(selector="random", share=0.0, threshold=math.inf),
+        Dose(selector="random", share=1.0, threshold=-math.inf),
     ]
     for selector in settings.selectors:
-        if selector == "random":
-            thresholds = [1 - share for share in settings.shares]
-        else:
-            scores = [score for sample in pilot for score in sample.scores[selector]]
-            thresholds = calibrated_thresholds(scores, settings.shares)
-        for share, threshold in zip(settings.shares, thresholds, strict=True):
-            doses.append(_Dose(selector=selector, share=share, threshold=threshold))
+        own = [1 - share for share in settings.shares] if selector == "random" else thresholds[selector]
+        for share, threshold in zip(settings.shares, own, strict=True):
+            doses.append(Dose(selector=selector, share=share, threshold=threshold))
     return doses
 
 
@@ -189,7 +168,7 @@ def _graded_rows(
     groups: Sequence[Sequence[MixedCompletion]],
     tokenizer: PreTrainedTokenizerBase,
     direction: Direction,
-    dose: _Dose,
+    dose: Dose,
 ) -> list[dict[str, Any]]:
     """Grade the completions of every problem at one dose."""
     texts = [

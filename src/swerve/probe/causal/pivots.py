@@ -6,7 +6,7 @@ Pivotal token search is of phi-4 (arXiv 2412.08905, section 4.3).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from swerve.artifacts.probe_causes import Breaks, PivotOverlap, Pivots
 from swerve.artifacts.responses import Response
 from swerve.config import PivotConfig
-from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix, RecordedSampler
 from swerve.probe.intervals import Intervals
 from swerve.probe.rollouts.tokenise import sentence_spans
 from swerve.statistics import difference_interval
@@ -96,6 +96,18 @@ class PivotSearch:
     num_rounds: int
     """Calls of the engine for the search."""
 
+    @classmethod
+    def of_parts(cls, searches: Sequence[PivotSearch]) -> PivotSearch:
+        """Return searches of different rollouts, with the same settings, as one."""
+        return replace(
+            searches[0],
+            sequences=tuple(sequence for search in searches for sequence in search.sequences),
+            pivots=tuple(pivot for search in searches for pivot in search.pivots),
+            values=tuple(value for search in searches for value in search.values),
+            num_compared=sum(search.num_compared for search in searches),
+            num_rounds=sum(search.num_rounds for search in searches),
+        )
+
 
 def num_samples(settings: PivotConfig) -> int:
     """Return the continuations of each prefix that the settings ask for.
@@ -125,7 +137,7 @@ def piece_ends(sequence: Response, unit: Literal["token", "sentence"]) -> list[i
 
 def prefix_values(
     places: Sequence[tuple[Response, int]],
-    sampler: ContinuationSampler,
+    sampler: ContinuationSampler | RecordedSampler,
     num: int,
     *,
     sample_set: SampleSet = "search",
@@ -151,7 +163,7 @@ def prefix_values(
 
 def find_pivots(
     sequences: Sequence[Response],
-    sampler: ContinuationSampler,
+    sampler: ContinuationSampler | RecordedSampler,
     *,
     settings: PivotConfig,
 ) -> PivotSearch:

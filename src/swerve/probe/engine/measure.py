@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.parts import Parts
+from swerve.artifacts.shards import Shard
 from swerve.batch import TokenSequence
 from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError
@@ -56,6 +57,7 @@ def measure(
     noise_of: str | None = None,
     noise_tokens: int | None = None,
     world: World | None = None,
+    shard: Shard | None = None,
     on_tokens: Callable[[int], None] | None = None,
     positions: Sequence[Sequence[int]] | None = None,
 ) -> Measured:
@@ -73,6 +75,7 @@ def measure(
         noise_of: the label of a model to compare with itself, run again in other batches; None for no null pair.
         noise_tokens: completion positions of the null pair, at most (but at least one unit); None for all.
         world: the processes that share the work, each with the same arguments; None for this one alone.
+        shard: does its share of the batches, whose statistics it leaves in the store; None: all are done.
         on_tokens: called with the number of completion positions done since the last call: in the end all positions
             once for each model in a pair, all processes together; those found in the store count too.
         positions: of each sequence those of its completion that are compared, at least one; the other tokens are read
@@ -83,6 +86,7 @@ def measure(
         MismatchError: the models of a pair have different tokenizers, or one lacks an id or has too few positions; the
             message names them.
         DiskFullError: the store has no room.
+        MissingShardsError: the share is done, but other shards have not done theirs.
     """
     plan = plan_measurement(
         models,
@@ -96,9 +100,16 @@ def measure(
     )
     together = World() if world is None else world
     engine = _Engine(
-        plan=plan, settings=settings, store=store, world=together, on_tokens=on_tokens or (lambda count: None)
+        plan=plan,
+        settings=settings,
+        store=store,
+        world=together,
+        shard=shard,
+        on_tokens=on_tokens or (lambda count: None),
     )
     engine.run()
+    if shard is not None:
+        shard.check_none_missing(engine.missing_units(range(len(plan.units))), "the measurement")
     measured = engine.collect()
     # The caller may remove the store, which another process may still read.
     together.barrier()
@@ -106,13 +117,13 @@ def measure(
 
 
 @contextmanager
-def shared_progress(task: ProgressTask, total: int, world: World) -> Iterator[Callable[[int], None]]:
-    """Yield what shows the work of all processes by this one's: the others do about as much in the same time."""
+def shared_progress(task: ProgressTask, total: int, num_sharing: int) -> Iterator[Callable[[int], None]]:
+    """Yield what shows the work of so many processes by this one's: the others do about as much in the same time."""
     left = total
 
     def advance(num: int) -> None:
         nonlocal left
-        done = min(num * world.size, left)
+        done = min(num * num_sharing, left)
         left -= done
         task.advance(done)
 
@@ -127,6 +138,7 @@ class _Engine:
     settings: ProbeConfig
     store: Path | None
     world: World
+    shard: Shard | None
     on_tokens: Callable[[int], None]
     units: Parts = field(init=False)
     """Hidden states of each model and statistics of each pair, by forward batch."""
@@ -137,10 +149,14 @@ class _Engine:
 
     def __post_init__(self) -> None:
         self.units = open_units(self.store)
-        mine = set(self._mine())
         for job in self.plan.jobs:
-            todo = mine & set(job.units)
+            todo = set(self._mine()) & set(job.units)
             self.missing[job] = {unit for unit in todo if self.units.get("pair", [job.key, unit]) is None}
+
+    def missing_units(self, units: Sequence[int]) -> list[int]:
+        """Return those of some units of which a comparison is not there."""
+        wanted = {(job.key, unit) for job in self.plan.jobs for unit in set(units) & set(job.units)}
+        return sorted({unit for key, unit in wanted if self.units.get("pair", [key, unit]) is None})
 
     def run(self) -> None:
         for label in self.plan.order:
@@ -154,8 +170,9 @@ class _Engine:
             for label, unit in itertools.product(self.plan.order, self._mine()):
                 self.units.drop("states", [self.plan.state_keys[label], unit])
 
-    def _mine(self) -> range:
-        return range(self.world.rank, len(self.plan.units), self.world.size)
+    def _mine(self) -> Sequence[int]:
+        everything = range(len(self.plan.units))
+        return everything[self.world.rank :: self.world.size] if self.shard is None else self.shard.own(everything)
 
     def _run_model(self, label: str, units: set[int]) -> None:
         loaded = self.plan.sources[label].load()
@@ -266,9 +283,10 @@ class _Engine:
         )
 
     def _gathered(self, job: Job) -> dict[str, Tensor]:
-        """Return a job's tensors from all processes, in the order of the sequences."""
+        """Return a job's tensors from all processes or shards, in the order of the sequences."""
         by_unit: dict[int, dict[str, Tensor]] = {}
-        for unit in sorted(set(self._mine()) & set(job.units)):
+        there = self._mine() if self.shard is None else range(len(self.plan.units))
+        for unit in sorted(set(there) & set(job.units)):
             tensors = self.units.get("pair", [job.key, unit])
             if tensors is None:
                 raise ArtifactError(_CHANGED)

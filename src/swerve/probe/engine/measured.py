@@ -284,6 +284,11 @@ def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
 
 
+def _num_sharing(plan: ProbePlan, world: World) -> int:
+    """Return how many processes do about as much as this one."""
+    return plan.shard.total if plan.shard is not None and plan.is_share else world.size
+
+
 def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, progress: Progress) -> Measurement:
     """Run every model of a plan once over all rollouts, and noise models over those of the headline population.
 
@@ -292,11 +297,15 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
     Raises:
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
+        MissingShardsError: see `measure`.
     """
     models, together = plan.models, world or World()
     positions = [sequence.sampled_positions for sequence in plan.sequences]
     total = len(models) * sum(map(len, positions))
-    with progress.task("probe", total) as task, shared_progress(task, total, together) as advance:
+    with (
+        progress.task("probe", total) as task,
+        shared_progress(task, total, _num_sharing(plan, together)) as advance,
+    ):
         measured = measure(
             models,
             plan_pairs(plan),
@@ -306,6 +315,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
             noise_of=plan.reference.label,
             noise_tokens=_MAX_NOISE_TOKENS,
             world=together,
+            shard=plan.shard,
             on_tokens=advance,
             positions=positions,
         )

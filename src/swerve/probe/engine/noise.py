@@ -17,17 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swerve.artifacts.parts import digest_of
+from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.probe_claims import NoiseModels
 from swerve.artifacts.responses import Response
+from swerve.artifacts.shards import Shard
+from swerve.errors import MissingShardsError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.adapter import plain_name, sharing_copy, whole_matrices
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.measure import measure, shared_progress
 from swerve.probe.plan import ProbePlan
-from swerve.progress import Progress
+from swerve.progress import Progress, ProgressTask
 from swerve.seeds import derive_seed
+from swerve.version import __version__
 from swerve.world import World
 
 _ROWS = 1024
@@ -37,6 +40,7 @@ _SEARCH_TOKENS = 8192
 _NEAR = 1.05
 """The search ends where the two mean divergences differ by no larger factor."""
 _MAX_STEPS = 12
+_INFINITE = "the mean of a noise model is infinite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +132,126 @@ def matching_scale(mean_at: Callable[[float], float], target: float, *, most: fl
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NoiseRuns:
+    """Runs noise models of a plan over rollouts."""
+
+    plan: ProbePlan
+    target: float
+    """The checkpoint's mean divergence from the reference, nats."""
+    store: Path | None
+    world: World
+    task: ProgressTask
+    seed: int
+    fingerprint: str
+    """Of the models and the seed."""
+
+    def measured(
+        self,
+        rows: Sequence[Response],
+        scales: Mapping[int, float],
+        norms: Mapping[str, float],
+        *,
+        store: Path | None = None,
+        shard: Shard | None = None,
+    ) -> dict[tuple[str, str], DivergenceStats]:
+        """Run some noise models, by their number, and the reference."""
+        reference = self.plan.reference
+        checked = reference.check()
+        sources = [
+            NoiseSource(
+                label=f"{reference.label} with noise {number}",
+                reference=reference,
+                norms=norms,
+                scale=scale,
+                seed=derive_seed(self.seed, number),
+                fingerprint=digest_of(self.fingerprint, scale, number),
+                checked=checked,
+            )
+            for number, scale in scales.items()
+        ]
+        # Their likeliest tokens are not read, and their hidden states are not kept.
+        positions = [row.sampled_positions for row in rows]
+        size = (len(sources) + 1) * sum(map(len, positions))
+        self.task.extend(size)
+        with shared_progress(self.task, size, self.world.size) as advance:
+            return measure(
+                [reference, *sources],
+                [(source.label, reference.label) for source in sources],
+                [(row.prompt_ids, row.completion_ids) for row in rows],
+                settings=self.plan.recipe.probe.model_copy(update={"top_k": 1, "keep_states": False}),
+                store=store,
+                world=self.world,
+                shard=shard,
+                on_tokens=advance,
+                positions=positions,
+            ).stats
+
+    def means(self, stats: Mapping[Any, DivergenceStats]) -> tuple[float, ...]:
+        """Return the mean divergence of each noise model, nats."""
+        name = self.plan.recipe.probe.divergence
+        return tuple(float(getattr(own, name).double().mean()) for own in stats.values())
+
+    def design(self, rows: Sequence[Response]) -> dict[str, Any]:
+        """Return the scales and the norms that they are of, as JSON, from some of the rows; or why there are none.
+
+        The scale is sought with the first noise model; each other one is run once to correct it.
+        """
+        # How far training moved each matrix, which the first process finds out.
+        reference, checkpoint = self.plan.reference, self.plan.sources[self.plan.final]
+        own = matrix_changes(reference, checkpoint) if self.world.is_main else None
+        changes = self.world.gather(own)[0]
+        if changes is None:
+            return {"reason": f"{checkpoint.label} and {reference.label} have matrices of other names or shapes"}
+        if not changes or not self.target:
+            return {"reason": f"{checkpoint.label} does not differ from {reference.label}"}
+        norms = {name: norm for name, (norm, _) in changes.items()}
+        relative = math.hypot(*norms.values()) / math.hypot(*(size for _, size in changes.values()))
+
+        # In memory: shards, which all do this, would take away each other's hidden states in the store.
+        some = rows[:: -(-sum(len(row.sampled_positions) for row in rows) // _SEARCH_TOKENS)]
+
+        def mean_at(scale: float) -> float:
+            return self.means(self.measured(some, {1: scale}, norms))[0]
+
+        matched = matching_scale(mean_at, self.target, most=1 / relative)
+        if matched is None:
+            return {"reason": f"noise of up to the norm of the weights does not go as far as {checkpoint.label}"}
+        (scale, power), others = matched, range(2, self.plan.recipe.probe.noise_models + 1)
+        reached = self.means(self.measured(some, dict.fromkeys(others, scale), norms))
+        scales = [scale, *(scale * (self.target / mean) ** (1 / power) for mean in reached)]
+        if not math.isfinite(sum(scales)):
+            return {"reason": _INFINITE}
+        return {"scales": scales, "norms": norms, "relative": relative}
+
+    def kept_design(self, rows: Sequence[Response]) -> dict[str, Any]:
+        """Return the design, which is kept: who merges shards runs no model.
+
+        Raises:
+            MissingShardsError: shards are merged, and none has kept it.
+        """
+        probe, parts = self.plan.recipe.probe, Parts(self.store, [__version__, torch.__version__])
+        settings = [probe.tokens_per_batch, probe.tokens_per_chunk, probe.kernel, probe.divergence, probe.noise_models]
+        tokens = [[list(row.prompt_ids), list(row.completion_ids), list(row.sampled_positions)] for row in rows]
+        depends = [self.fingerprint, self.target, settings, tokens]
+        known: dict[str, Any] | None = self.world.gather(parts.get("noise", depends) if self.world.is_main else None)[0]
+        if known is not None:
+            return known
+        if self.plan.shard is not None and self.plan.shard.merges:
+            self.plan.shard.check_none_missing([0], "the scale of the noise models")
+        design = self.design(rows)
+        if self.world.is_main:
+            parts.put("noise", depends, design)
+        return design
+
+
 def measure_noise(
     plan: ProbePlan, target: float, *, store: Path | None, world: World, progress: Progress
 ) -> tuple[NoiseModels, dict[tuple[str, str], DivergenceStats]]:
     """Measure noise models that are as far from the reference as the final checkpoint; all processes must call it.
 
-    The scale is sought with the first of them on some of the headline rollouts; there each other one is run once to
-    correct it. Then each of them is run once over all of these rollouts, as is the reference.
+    The scale is sought on some of the headline rollouts (`_NoiseRuns.design`). Then each noise model is run once over
+    all of these rollouts, as is the reference. A shard does its share of the latter.
 
     Args:
         plan: of the probe.
@@ -146,75 +263,35 @@ def measure_noise(
     Returns:
         What the noise models are, or why there are none; and their statistics by (noise model, reference).
     """
-    reference, checkpoint, settings = plan.reference, plan.sources[plan.final], plan.recipe.probe
+    reference, checkpoint = plan.reference, plan.sources[plan.final]
 
     def nothing(reason: str) -> tuple[NoiseModels, dict[tuple[str, str], DivergenceStats]]:
         return NoiseModels(target=target if math.isfinite(target) else None, not_measured=reason), {}
 
-    if not settings.noise_models:
+    if not plan.recipe.probe.noise_models:
         return nothing("probe.noise_models is 0")
     if not math.isfinite(target):
         return nothing("the checkpoint's mean is infinite, which no noise matches")
 
+    rows = plan.headline
     seed = derive_seed(plan.recipe.seed, "probe", "noise")
     fingerprint = digest_of("noise", reference.fingerprint, checkpoint.fingerprint, seed)
-
-    # How far training moved each matrix, which the first process finds out.
-    changes = world.gather(matrix_changes(reference, checkpoint) if world.is_main else None)[0]
-    if changes is None:
-        return nothing(f"{checkpoint.label} and {reference.label} have matrices of other names or shapes")
-    if not changes or not target:
-        return nothing(f"{checkpoint.label} does not differ from {reference.label}")
-    norms = {name: norm for name, (norm, _) in changes.items()}
-    relative = math.hypot(*norms.values()) / math.hypot(*(size for _, size in changes.values()))
-    checked = reference.check()
-
-    def measured(rows: Sequence[Response], scales: Mapping[int, float]) -> dict[tuple[str, str], DivergenceStats]:
-        """Run some noise models, by their number, and the reference."""
-        sources = [
-            NoiseSource(
-                label=f"{reference.label} with noise {number}",
-                reference=reference,
-                norms=norms,
-                scale=scale,
-                seed=derive_seed(seed, number),
-                fingerprint=digest_of(fingerprint, scale, number),
-                checked=checked,
-            )
-            for number, scale in scales.items()
-        ]
-        # Their likeliest tokens are not read, and their hidden states are not kept.
-        positions = [row.sampled_positions for row in rows]
-        size = (len(sources) + 1) * sum(map(len, positions))
-        task.extend(size)
-        with shared_progress(task, size, world) as advance:
-            return measure(
-                [reference, *sources],
-                [(source.label, reference.label) for source in sources],
-                [(row.prompt_ids, row.completion_ids) for row in rows],
-                settings=settings.model_copy(update={"top_k": 1, "keep_states": False}),
-                store=store,
-                world=world,
-                on_tokens=advance,
-                positions=positions,
-            ).stats
-
-    def means(stats: Mapping[Any, DivergenceStats]) -> tuple[float, ...]:
-        return tuple(float(getattr(own, settings.divergence).double().mean()) for own in stats.values())
-
-    # The scale, from some of the rollouts; then all noise models on all of them.
-    rows = plan.headline
-    some = rows[:: -(-sum(len(row.sampled_positions) for row in rows) // _SEARCH_TOKENS)]
     with progress.task("noise models", 0) as task:
-        matched = matching_scale(lambda scale: means(measured(some, {1: scale}))[0], target, most=1 / relative)
-        if matched is None:
-            return nothing(f"noise of up to the norm of the weights does not go as far as {checkpoint.label}")
-        (scale, power), others = matched, range(2, settings.noise_models + 1)
-        reached = means(measured(some, dict.fromkeys(others, scale)))
-        corrected = (scale * (target / mean) ** (1 / power) for mean in reached)
-        scales = {1: scale, **dict(zip(others, corrected, strict=True))}
-        stats = measured(rows, scales)
-    if not math.isfinite(sum(means(stats))):
-        return nothing("the mean of a noise model is infinite")
-    factors = tuple(scales.values())
-    return NoiseModels(target=target, scales=factors, relative_norm=relative, means=means(stats)), stats
+        runs = _NoiseRuns(
+            plan=plan, target=target, store=store, world=world, task=task, seed=seed, fingerprint=fingerprint
+        )
+        design = runs.kept_design(rows)
+        if "reason" in design:
+            return nothing(design["reason"])
+        scales = dict(enumerate(design["scales"], start=1))
+        try:
+            stats = runs.measured(rows, scales, design["norms"], store=store, shard=plan.shard)
+        except MissingShardsError:
+            if plan.is_share:  # which does without them
+                return nothing("other shards measure them, too")
+            raise
+    means = runs.means(stats)
+    if not math.isfinite(sum(means)):
+        return nothing(_INFINITE)
+    relative: float = design["relative"]
+    return NoiseModels(target=target, scales=tuple(scales.values()), relative_norm=relative, means=means), stats
