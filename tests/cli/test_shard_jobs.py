@@ -1,4 +1,4 @@
-"""The scripts of docs/cluster.md as written: a shell loop, and Slurm arrays by a stand-in for sbatch that kills tasks."""
+"""The scripts of docs/cluster.md as written: a shell loop, and Slurm arrays by a stand-in for sbatch with kills."""
 
 from __future__ import annotations
 
