@@ -60,6 +60,8 @@ class Responses(Record):
     """How many have their prompt's boundary from `joint` or `split` tokenisation, or from given `ids`."""
     task: str | None = None
     """The task whose grader judged them; null: as the file says, or by the graders that the problems name."""
+    num_left_out: int | None = None
+    """How many records have no response, such as requests that failed."""
     num_cut: int | None = None
     """How many are read only up to an id that the tokenizer has no token for, or left out where that comes first."""
     num_recorded: int | None = None

@@ -11,6 +11,7 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.imported_responses import LeftOut, answer_records
 from swerve.formats.records import Record, iter_records
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
 from swerve.grading.policies import MathGrading
@@ -174,10 +175,13 @@ class AnswerFile:
         """
         return (Answer(record, *pair) for record, pair in self.pairs() if pair is not None)
 
-    def pairs(self) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
-        """Yield every record, and the problem and text of those whose gold answer is not null."""
+    def pairs(self, left_out: LeftOut | None = None) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+        """Yield every record, and the problem and text of those whose gold answer is not null.
+
+        Conversations of other programs are read as `swerve data import` reads them; `left_out` counts what has none.
+        """
         if not self.is_samples:
-            for record in iter_records(self.path):
+            for record in answer_records(self.path, self.task.names, left_out or LeftOut()):
                 yield record, self.task.pair(record)
             return
         for record, sample in zip(iter_records(self.path), iter_samples(self.path), strict=True):

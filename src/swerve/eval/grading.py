@@ -18,6 +18,7 @@ from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
 from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
+from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
@@ -42,7 +43,7 @@ class CheckedAnswers:
 
     num: int
     left_out: str | None
-    """A line on the records without a gold answer; None: there are none."""
+    """A line on the records without a gold answer or a response; None: there are none."""
     audits: Mapping[str, bool]
     """Field of a recorded verdict -> whether all that it records are truth values."""
 
@@ -56,7 +57,8 @@ def check_answers(answers: AnswerFile, audits: Iterable[str]) -> CheckedAnswers:
         ConfigError: no record has a field.
     """
     fields, num, num_without, first_without = AuditedFields(audits), 0, 0, ""
-    for record, pair in answers.pairs():
+    failed = LeftOut()
+    for record, pair in answers.pairs(failed):
         fields.look(record, counts=pair is not None)
         num += 1
         if pair is None:
@@ -66,8 +68,10 @@ def check_answers(answers: AnswerFile, audits: Iterable[str]) -> CheckedAnswers:
         raise ArtifactError(
             f"{answers.path}: the gold answer of all {num} records is null; --field gold=FIELD names it"
         )
-    left_out = f"{num_without} of {num} left out: no gold answer ({first_without})" if num_without else None
-    return CheckedAnswers(num=num - num_without, left_out=left_out, audits=fields.are_verdicts)
+    left_out = [f"{num_without} of {num} left out: no gold answer ({first_without})"] if num_without else []
+    if failed.num_failed:
+        left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
+    return CheckedAnswers(num=num - num_without, left_out="; ".join(left_out) or None, audits=fields.are_verdicts)
 
 
 def kept_verdicts(out: Path, answers: AnswerFile, problems: Path | None, limits: Sequence[float | None]) -> Parts:

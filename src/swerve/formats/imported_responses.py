@@ -29,7 +29,7 @@ from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import Fields
+from swerve.formats.typed_fields import Fields, Names
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -70,19 +70,53 @@ class LeftOut:
             self.first.append(error)
 
 
-def read_responses(path: Path, *, fields: Mapping[str, str] | None = None, dialect: str = "auto") -> list[Response]:
+def read_responses(
+    path: Path,
+    *,
+    fields: Mapping[str, str] | None = None,
+    dialect: str = "auto",
+    left_out: LeftOut | None = None,
+) -> list[Response]:
     """Return the responses of a file, in its order; a record with several responses gives one response for each.
 
     Args:
         path: JSON (a list, or `{problem_id: {response, correct, ...}}`), JSONL, CSV (each also `.gz`) or Parquet.
         fields: names of the file's fields where they differ from those known (`parse_fields`).
         dialect: layout of the records, the name of one of `LAYOUTS`; auto: detected from the first record.
+        left_out: counts records without a response, which are an error by default.
 
     Raises:
         ArtifactError: the file is missing or damaged, a field is missing or of the wrong type; the message says where.
         ConfigError: there is no such layout.
     """
-    return list(responses_of(path, iter_records(path), fields=fields, dialect=dialect))
+    return list(responses_of(path, iter_records(path), fields=fields, dialect=dialect, left_out=left_out))
+
+
+def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
+    """Yield the records of a file whose responses are texts of their own; of conversations, one for each response.
+
+    Args:
+        path: see `read_responses`.
+        names: fields of a text that is a record's own.
+        left_out: counts records without a response.
+    """
+    records = iter_records(path)
+    first = next(records)
+    records = itertools.chain([first], records)
+    if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
+        yield from records
+        return
+    for response in responses_of(path, records, left_out=left_out):
+        problem = response.problem
+        known = {
+            "id": problem.id,
+            "question": problem.question or None,
+            "gold": problem.answer or None,
+            "alternatives": list(problem.alternatives) or None,
+            **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
+            "response": response.text,
+        }
+        yield Record(response.place, {**response.extra, **response.parts, **known})
 
 
 def responses_of(

@@ -21,7 +21,7 @@ _HEADERS = ("header.json", "_journal/start.json")
 """Members that say whose log it is; the second stands alone in a log that was cut off."""
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Correct, partially correct, incorrect, no answer."""
-_LARGE = ("messages", "output", "events", "events_data", "attachments", "timelines")
+_READ = ("input", "target", "epoch", "messages", "output", "events", "events_data", "attachments", "timelines")
 """Fields of a sample that are read, or that say again what is."""
 
 
@@ -63,7 +63,7 @@ def _content(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> b
 
 
 def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a sample, which has one response; the first scorer's value is the reward."""
+    """Yield the fields of a sample, which has one response; the first single score is the reward."""
     values, error = record.values, record.values.get("error")
     place = f"{record.place}: sample {values['id']!r}, epoch {values['epoch']}"
     if error:
@@ -79,7 +79,7 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     targets = values["target"] if isinstance(values["target"], list) else [values["target"]]
     stopped = choice.get("stop_reason")
     yield {
-        **{name: value for name, value in values.items() if name not in _LARGE},
+        **{name: value for name, value in values.items() if name not in _READ},
         **conversation_fields(turns, place),
         **_scored(values.get("scores") or {}),
         "problem": values["input"] if isinstance(values["input"], str) else None,
@@ -93,7 +93,7 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _scored(scores: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of all scorers as parts; those of the first one as reward, verdict and answer.
+    """Return the values of all scorers as parts; those of the first one with a single value as reward and verdict.
 
     >>> _scored({"match": {"value": "C", "answer": "42"}, "judge": {"value": {"tone": 0.5}}})["parts"]
     {'match': 1.0, 'judge.tone': 0.5}
@@ -106,7 +106,7 @@ def _scored(scores: dict[str, Any]) -> dict[str, Any]:
             number = float(single) if isinstance(single, bool) else as_number(_LETTERS.get(str(single), single))
             if number is not None:
                 parts[key] = number
-    name = next(iter(scores), "")
+    name = next((name for name in scores if name in parts), "")
     first = scores.get(name, {})
     is_verdict = isinstance(first.get("value"), bool) or first.get("value") in ("C", "I", "N")
     return {

@@ -82,10 +82,10 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     }
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
     for number, end in enumerate(ends):
-        call = calls.get(end, {})
+        call, path = calls.get(end, {}), max((path for path in paths if end in path), key=len)
         yield {
             **shared,
-            **conversation_fields([_turn(nodes[index], place) for index in paths[end]], place),
+            **conversation_fields([_turn(nodes[index], place) for index in path], place),
             "label": call.get("model"),
             "finish_reason": call.get("finish_reason"),
             "trace_branch": number if len(ends) > 1 else None,

@@ -244,8 +244,10 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
     elif num_problems and len(plan.prompts) < 2:
         raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {path} has one")
 
-    # Ids without a token, and verdicts that the grader does not share.
+    # Records without a response, ids without a token, and verdicts that the grader does not share.
     for file in files:
+        if file.num_left_out:
+            notes.append(f"{file.num_left_out} records in {file.path} have no response and are left out")
         if file.num_cut:
             notes.append(
                 f"{file.num_cut} responses in {file.path} have ids that the tokenizer has no token for (of a padded "

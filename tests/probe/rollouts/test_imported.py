@@ -204,6 +204,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "num_problems": 2,
         "boundaries": {"joint": 2, "split": 1},
         "task": None,
+        "num_left_out": 0,
         "num_cut": 0,
         "num_recorded": 2,
         "num_regraded": 0,
@@ -229,7 +230,7 @@ def test_a_response_without_its_prompt_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [*rows, {"id": "p0", "response": "d"}])
     known = {"p3": Response(problem=Problem(id="p3", family="imported", question="ab", answer=""))}
     message = (
-        r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5' and 2 more\); "
+        r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5', \.\.\.\); "
         "give the problems' file with --problems, or add a field problem or prompt to each response"
     )
     with pytest.raises(ArtifactError, match=message):

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.imported_responses import JoinCounts, check_prompts, join_problems, read_responses
+from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -97,7 +97,8 @@ def import_responses(
     """
     # The responses with all that is known of their problems, as tokens.
     _check_tokenizer(path, tokenizer)
-    read, num_cut = cut_at_padding(read_responses(path, fields=fields), tokenizer)
+    left_out = LeftOut()
+    read, num_cut = cut_at_padding(read_responses(path, fields=fields, left_out=left_out), tokenizer)
     records = list(join_problems(read, problems or {}, JoinCounts()))
     check_prompts(path, records)
     encoded = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records)
@@ -126,6 +127,7 @@ def import_responses(
         "boundaries": dict(sorted(Counter(response.boundary for response in encoded).items())),
         "task": None if task is None else task.kind,
         "num_recorded": len(known),
+        "num_left_out": left_out.num_failed,
         "num_cut": num_cut,
         "num_regraded": sum(old.correct != new.correct for old, new in known),
     }
