@@ -11,7 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard, read_markers
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 
-_COMMAND = ("sample", "model", "--out", "a.parquet")
+_COMMAND = "swerve sample model --out a.parquet"
 
 
 def _shard(text: str) -> Shard:

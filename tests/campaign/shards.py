@@ -12,6 +12,7 @@ from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences,
 ROUNDS: Mapping[str, Sequence[str | None]] = {
     "sample": ("samples",),
     "eval-models": ("evaluated",),
+    "grade": ("verdicts.jsonl",),
     "probe": (None, "run"),
     "probe-select": (None, "probed"),
     "probe-file": ("probed-samples", None, "probed"),

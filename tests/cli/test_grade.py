@@ -492,7 +492,7 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(
         monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=most))
         assert swerve(*command, "--out", "out.jsonl", "--shard", shard)[0] == expected
     status, _, err = swerve("merge", "out.jsonl")
-    assert (status, "shard 2 of 3 not finished; run swerve grade rows.jsonl" in err) == (1, True), err
+    assert (status, "shard 2/3: begun and not finished; run swerve grade rows.jsonl" in err) == (1, True), err
     monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=9))
     assert "Shard 2/3 is done" in swerve(*command, "--out", "out.jsonl", "--shard", "2/3")[1]
     _, merged, _ = swerve("merge", "out.jsonl")

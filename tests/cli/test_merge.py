@@ -29,19 +29,19 @@ def test_merged_samples_are_the_bytes_and_the_words_of_one_process(swerve: Swerv
     for number in (3, 1):
         status, out, err = swerve(*command, "--shard", f"{number}/3")
         assert status == 0, err
-        assert out == f"Shard {number}/3 is done. When all are: swerve merge a.parquet\n"
+        assert out == f"Shard {number}/3 is done. When all are: swerve merge a.parquet.partial\n"
 
     # What is missing is named, with the command that makes it.
     status, out, err = swerve("merge", "a.parquet")
     assert (status, out) == (1, "")
     lines = err.splitlines()
-    assert lines[0].startswith("swerve: error: a.parquet.partial: shard 2 of 3 never run; run swerve sample one=")
+    assert lines[0].startswith("swerve: error: a.parquet.partial: shard 2/3: never run; run swerve sample one=")
     assert lines[0].endswith("--out a.parquet --shard 2/3")
     assert lines[1:] == ["  then merge again: swerve merge a.parquet"]
 
     # A shard whose marker or part is damaged is run again.
     assert swerve(*command, "--shard=2/3")[0] == 0
-    for kind, said in (("shard-2-of-3.json", "shard 2 of 3 never run"), ("samples-*.part", "a part of shard")):
+    for kind, said in (("shard-2-of-3.json", "shard 2/3: never run"), ("samples-*.part", "a part of shard")):
         damaged = sorted((tmp_path / "a.parquet.partial").glob(kind))[0]
         damaged.write_bytes(damaged.read_bytes()[:-9])
         status, out, err = swerve("merge", "a.parquet")
@@ -68,7 +68,9 @@ def test_an_evaluation_of_two_models_is_merged_from_copies(swerve: Swerve, model
     for number in (2, 1):  # each on a machine of its own
         remove(tmp_path / "out")
         status, out, err = swerve(*command, "--shard", f"{number}/2")
-        assert (status, out) == (0, f"Shard {number}/2 is done. When all are: swerve merge out\n"), err
+        assert status == 0, err
+        folders = " ".join(f"out/samples/{name}.parquet.partial" for name in ("a-greedy", "a-t1", "b-greedy", "b-t1"))
+        assert out == f"Shard {number}/2 is done. When all are: swerve merge {folders}\n"
         copies.append(str(shutil.move(tmp_path / "out", tmp_path / f"machine-{number}")))
     status, out, err = swerve("merge", *copies)
     assert status == 0, err

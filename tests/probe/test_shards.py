@@ -98,7 +98,7 @@ def test_merging_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -
     with pytest.raises(MissingShardsError, match=r"^the measurement of shard 1 of 2 is missing$"):
         do_share(asked(path, "2/2", **small), progress=SilentProgress())
     do_share(asked(path, "1/2", **small), progress=SilentProgress())
-    with pytest.raises(MissingShardsError, match="a part of the causal tests of shard 2 of 2 is missing"):
+    with pytest.raises(MissingShardsError, match=r"a part of the step '\w+' of shard 2 of 2 is missing"):
         execute(asked(path, "merge/2", **small), progress=SilentProgress())
 
     # Other settings and another process are refused.

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,11 +34,11 @@ class Marker:
     number: int
     total: int
     inputs: str
-    """Digest of what the parts depend on, and of the version of swerve."""
+    """Digest of what the parts depend on, of the version of swerve and of the number of shards."""
     folder: str
     """Of the parts, as the command named it."""
-    command: tuple[str, ...]
-    """Arguments of `swerve` without `--shard`."""
+    command: str
+    """As for a shell, without `--shard`; empty from Python."""
     left: str | None
     """What is still to do; None: nothing."""
 
@@ -47,16 +46,6 @@ class Marker:
     def file_name(self) -> str:
         """Its own."""
         return f"shard-{self.number}-of-{self.total}.json"
-
-    @property
-    def has_begun_only(self) -> bool:
-        """Whether the shard was killed, or still works."""
-        return self.left == _BEGUN
-
-    @property
-    def shown(self) -> str:
-        """The command of the shard."""
-        return shlex.join(["swerve", *self.command, "--shard", f"{self.number}/{self.total}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +59,13 @@ class Shard:
     number: int
     """From 1 to `total`; 0: the one that merges, and owns nothing."""
     total: int
-    command: tuple[str, ...] = ()
-    """Arguments of `swerve` without `--shard`."""
+    command: str = ""
+    """Of `swerve`, as for a shell, without `--shard`."""
+    folders: list[str] = field(default_factory=list, compare=False)
+    """Of the parts that it made."""
 
     @classmethod
-    def parse(cls, text: str, command: Sequence[str] = ()) -> Shard:
+    def parse(cls, text: str, command: str = "") -> Shard:
         """Return the shard that an option names.
 
         Raises:
@@ -88,7 +79,7 @@ class Shard:
             raise ConfigError(
                 "--shard divides work between jobs and torchrun within one; start each shard without torchrun"
             )
-        return cls(number=number, total=total, command=tuple(command))
+        return cls(number=number, total=total, command=command)
 
     def __str__(self) -> str:
         """Return it as `--shard` takes it."""
@@ -141,6 +132,7 @@ class Shard:
         self.begin(parts)
         held = RunDirectory(within or parts.folder)
         with held.lock(shared=True), RunDirectory(parts.folder).lock(name=f"shard-{self.number}-of-{self.total}.lock"):
+            self.folders.append(str(parts.folder))
             try:
                 yield
             except MissingShardsError as error:
@@ -154,16 +146,17 @@ class Shard:
         marker = Marker(
             number=self.number,
             total=self.total,
-            inputs=digest_of(parts.inputs, __version__),
+            inputs=digest_of(parts.inputs, __version__, self.total),
             folder=str(folder),
             command=self.command,
             left=left,
         )
         for other in read_markers(folder):
-            if (other.inputs, other.total) != (marker.inputs, marker.total):
+            if other.inputs != marker.inputs:
                 raise ConfigError(
                     f"{folder} has a shard of other settings, another version of swerve or another number of shards "
-                    f"({other.shown}); give the same ones, or delete {folder}/{SHARD_FILES} to divide the work anew"
+                    f"({other.command} --shard {other.number}/{other.total}); give the same ones, or delete "
+                    f"{folder}/{SHARD_FILES} to divide the work anew"
                 )
         write_sealed(folder / marker.file_name, asdict(marker))
 
@@ -205,10 +198,10 @@ def take_shards(folders: Sequence[Path]) -> list[Marker]:
     first, target = read_markers(folders[0])[0], Path(read_markers(folders[0])[0].folder)
     for folder in folders:
         for marker in read_markers(folder):
-            if (marker.inputs, marker.total) != (first.inputs, first.total):
+            if marker.inputs != first.inputs:
                 raise ConfigError(
                     f"{folders[0]} and {folder} have shards of different settings, versions of swerve or numbers of "
-                    f"shards: {first.shown}, {marker.shown}"
+                    f"shards: {first.command}, {marker.command}"
                 )
             known = furthest.get(marker.number, marker)
             furthest[marker.number] = max(known, marker, key=lambda each: (each.left is None, each.left != _BEGUN))
@@ -223,6 +216,5 @@ def read_markers(folder: Path) -> list[Marker]:
     markers = []
     for path in folder.glob(f"{SHARD_FILES}.json"):
         with suppress(ArtifactError, TypeError):
-            fields = read_sealed(path)
-            markers.append(Marker(**{**fields, "command": tuple(fields["command"])}))
+            markers.append(Marker(**read_sealed(path)))
     return sorted(markers, key=lambda marker: marker.number)

@@ -19,7 +19,6 @@ from swerve.cli.options import (
     check_choice,
     given_settings,
     given_shard,
-    shard_result,
     with_settings,
 )
 from swerve.errors import ArtifactError, ConfigError, nearest
@@ -136,7 +135,7 @@ def evaluate(
         progress=progress,
     )
     if comparison is None:
-        return None if shard is None else shard_result(shard, folder)
+        return None
     progress.note(f"samples and tables: {folder}")
     return Result(comparison, sample.comparison_text(comparison, form or "table"))
 

@@ -19,7 +19,6 @@ from swerve.cli.options import (
     ShardOption,
     given_settings,
     given_shard,
-    shard_result,
     wants_json,
     with_settings,
 )
@@ -108,7 +107,7 @@ def grade(
     if kept and out and shard and not shard.merges:
         with shard.at_work(kept):
             deque(graded, maxlen=0)
-        return shard_result(shard, out)
+        return Result(None, "")
     counts = GradingSummary(answers, checked)
     with _opened(out, is_shown=not wants_json(context)) as write:
         for answer, reward in graded:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,36 +42,29 @@ def merge(
             for marker in read_markers(folder)[:1]:
                 works.setdefault(marker.folder, []).append(folder)
     taken = {place: take_shards(folders) for place, folders in works.items()}
-    lines = [line for place, markers in taken.items() for line in _lines(place, markers)]
+
+    lines = [line for place, markers in taken.items() for line in _missing(place, markers)]
     if lines:
         raise ProblemsError([*lines, f"then merge again: swerve merge {' '.join(places)}"])
 
     # Each command writes its result; what it does not need any more goes.
-    for markers in {markers[0].command: markers for markers in taken.values()}.values():
-        name, *arguments = markers[0].command or [""]
-        if not name:
+    for command, total in dict.fromkeys((markers[0].command, markers[0].total) for markers in taken.values()):
+        if not command:
             raise ConfigError("the shards were made from Python: call the same function with Shard.parse('merge/N')")
+        _, name, *arguments = shlex.split(command)
         try:
-            run_command([name, "--shard", f"merge/{markers[0].total}", *arguments])
+            run_command([name, "--shard", f"merge/{total}", *arguments])
         except MissingShardsError as error:
-            raise ArtifactError(f"{error}, or damaged; run that shard again: {markers[0].shown}") from error
+            raise ArtifactError(f"{error}, or damaged; run that shard again: {command} --shard I/{total}") from error
     for place in taken:
         for path in Path(place).glob(SHARD_FILES):
             remove(path)
 
 
-def _lines(place: str, markers: Sequence[Marker]) -> list[str]:
-    """Return a line for each kind of shards that are not done, with their command."""
-    total, command = markers[0].total, markers[0].shown.rpartition(" ")[0]
-    known = {marker.number: marker for marker in markers if marker.left is not None}
-    done = {marker.number for marker in markers} - known.keys()
-    kinds: dict[str, list[int]] = {}
-    for number in sorted({*range(1, total + 1)} - done):
-        marker = known.get(number)
-        said = "never run" if marker is None else "not finished" if marker.has_begun_only else "to be run once more"
-        kinds.setdefault(said, []).append(number)
-    return [
-        f"{place}: {'shard' if len(numbers) == 1 else 'shards'} {', '.join(map(str, numbers))} of {total} {said}; run "
-        f"{command} {numbers[0] if len(numbers) == 1 else 'I'}/{total}"
-        for said, numbers in kinds.items()
-    ]
+def _missing(place: str, markers: Sequence[Marker]) -> Iterator[str]:
+    """Yield a line for each shard that is not done, with the command that does it."""
+    left, total = {marker.number: marker.left for marker in markers}, markers[0].total
+    for number in range(1, total + 1):
+        said = left.get(number, "never run")
+        if said is not None:
+            yield f"{place}: shard {number}/{total}: {said}; run {markers[0].command} --shard {number}/{total}"

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from swerve.cli.completion import completed
 from swerve.cli.console import print_json, print_text
-from swerve.errors import ConfigError, SwerveError, nearest
+from swerve.errors import ConfigError, MissingShardsError, SwerveError, nearest
 
 if TYPE_CHECKING:
     from swerve.artifacts.shards import Shard
@@ -56,8 +56,8 @@ ShardOption = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-_GIVEN = "swerve.arguments"
-"""Key of a command's context: its arguments as they were given."""
+_GIVEN, _SHARD = "swerve.arguments", "swerve.shard"
+"""Keys of a command's context: its arguments as they were given, and its shard."""
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
 
@@ -143,7 +143,15 @@ class ResultCommand(PlainCommand):
         for key, param, given in zip(self.options, self._more, settings, strict=False):
             if given:
                 ctx.obj[key] = _override(self.place, key, param.opts[0], given)
-        result = super().invoke(ctx)
+        left = None
+        try:
+            result = super().invoke(ctx)
+        except MissingShardsError as error:
+            if _share(ctx) is None:
+                raise
+            result, left = None, str(error)
+        if (shard := _share(ctx)) and (result is None or result.value is None):
+            result = _shard_result(shard, left)
         if result is None or not is_main_process():
             return
         if as_json:
@@ -192,7 +200,9 @@ def given_shard(context: typer.Context, text: str | None) -> Shard | None:
         return None
     from swerve.artifacts.shards import Shard
 
-    return Shard.parse(text, without_option(context.meta[_GIVEN], "--shard"))
+    command = without_option(context.meta[_GIVEN], "--shard")
+    shard = context.meta[_SHARD] = Shard.parse(text, shlex.join(["swerve", *command]))
+    return shard
 
 
 def without_option(command: Sequence[str], option: str) -> list[str]:
@@ -208,17 +218,17 @@ def without_option(command: Sequence[str], option: str) -> list[str]:
     return rest
 
 
-def shard_result(shard: Shard, place: Path, left: str | None = None) -> Result:
-    """Return what a command says at the end of a shard.
+def _share(context: Any) -> Shard | None:
+    """Return the shard whose share a command has done; None: it has done everything."""
+    shard: Shard | None = context.meta.get(_SHARD)
+    return None if shard is None or shard.merges else shard
 
-    Args:
-        shard: that did its share.
-        place: what `swerve merge` takes.
-        left: what it waits for; None: nothing.
-    """
+
+def _shard_result(shard: Shard, left: str | None) -> Result:
+    """Return what a command says at the end of a shard, which may wait for others (`left`)."""
     said = "When all are" if left is None else f"{left}: when the others are there, run this again. When all are done"
-    value = {"shard": str(shard), "place": str(place), "left": left}
-    return Result(value, f"Shard {shard} is done. {said}: swerve merge {shlex.quote(str(place))}")
+    value = {"shard": str(shard), "folders": shard.folders, "left": left}
+    return Result(value, f"Shard {shard} is done. {said}: swerve merge {shlex.join(shard.folders)}")
 
 
 def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, ShardOption, given_settings, given_shard, shard_result, with_settings
-from swerve.errors import ConfigError, MissingShardsError
+from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory
@@ -131,28 +130,8 @@ def probe(
     set_thread_environment(config.runtime)
     from swerve.probe.from_run import probe_run
 
-    def probe_it() -> Result:
-        summary = probe_run(config, directory, shard=shard, progress=main_progress())
-        return Result(summary, lambda: findings_text(directory))
-
-    return probed_share(shard, directory.path, probe_it)
-
-
-def probed_share(shard: Shard | None, place: Path, probe: Callable[[], Result]) -> Result:
-    """Return what a probe has to say; of a shard, what it waits for.
-
-    Args:
-        shard: None: everything is done.
-        place: of the probe.
-        probe: does the work; its value is None where a shard has done its share.
-    """
-    try:
-        result = probe()
-    except MissingShardsError as error:
-        if shard is None or shard.merges:
-            raise
-        return shard_result(shard, place, str(error))
-    return result if shard is None or result.value is not None else shard_result(shard, place)
+    summary = probe_run(config, directory, shard=shard, progress=main_progress())
+    return Result(summary, lambda: findings_text(directory))
 
 
 def is_probe_recipe(source: str) -> bool:
@@ -211,15 +190,11 @@ def _probe_files(
     from swerve.probe.steps import probe_in_steps
 
     progress, plan = main_progress(), replace(plan_files(recipe, trained), shard=shard)
-
-    def probe_it() -> Result:
-        summary = probe_in_steps(plan, progress=progress)
-        if not plan.is_share:
-            progress.note(f"tables: {plan.path}")
-        report = f"Next: swerve report {shlex.quote(recipe.out)}"
-        return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
-
-    return probed_share(shard, Path(recipe.out), probe_it)
+    summary = probe_in_steps(plan, progress=progress)
+    if not plan.is_share:
+        progress.note(f"tables: {plan.path}")
+    report = f"Next: swerve report {shlex.quote(recipe.out)}"
+    return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
 
 
 def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Override]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory, is_main_process
 from swerve.artifacts.shards import Shard
 from swerve.cli.options import Result, without_option
-from swerve.cli.probe_command import probed_share
 from swerve.cli.runs import main_progress
 from swerve.cli.summary import findings_text
 from swerve.errors import ConfigError, nearest
@@ -42,23 +41,19 @@ def run_probe_recipe(
     if chosen != ("report",):
         check_files(recipe)
     if recipe.sample is not None and "sample" in chosen:
-        missing = [shlex.quote(str(path)) for path in _sample(recipe, progress, shard) if not path.is_file()]
-        if missing and shard is not None:
-            text = f"Shard {shard} has sampled. When all have: swerve merge {' '.join(missing)}; then run this again"
-            return Result({"shard": str(shard), "place": missing, "left": "the samples of other shards"}, text)
+        _sample(recipe, progress, shard)
+        if not all(path.is_file() for path in recipe.sample_files or ()):
+            progress.note("when the samples of all shards are merged, run this again for the measurement")
+            return None
     if {"prepare", "divergence", "analysis"} & set(chosen):
         from swerve.probe.from_files import plan_files
         from swerve.probe.steps import probe_in_steps
 
         started = time.monotonic()
         plan = replace(plan_files(recipe, keep_statistics=True), shard=shard)
-
-        def probe_it() -> Result:
-            return Result(probe_in_steps(plan, chosen, progress=progress, started=started), "")
-
+        probe_in_steps(plan, chosen, progress=progress, started=started)
         if plan.is_share:
-            return probed_share(shard, Path(recipe.out), probe_it)
-        probe_it()
+            return None
     if not is_main_process():
         return None
 
@@ -88,10 +83,10 @@ def parse_steps(text: str | None) -> tuple[StepName, ...]:
     return tuple(step for step in STEPS if step in named)
 
 
-def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> list[Path]:
-    """Sample the reference and the final checkpoint, equally far; return the places of the two files.
+def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> None:
+    """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone.
 
-    A file that is there is checked and left alone. What shards sample is merged by this step alone.
+    What shards sample is merged by this step alone.
     """
     from swerve.config.sampling import SampleJob, SampleSettings
     from swerve.eval.sampling import run_jobs
@@ -103,12 +98,12 @@ def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> lis
     paths = dict(zip((recipe.reference, recipe.final_name), recipe.sample_files, strict=True))
     were_there = {name: path.is_file() for name, path in paths.items()}
     if shard is not None:
-        shard = replace(shard, command=(*without_option(shard.command, "--steps"), "--steps", "sample"))
+        command = [*without_option(shlex.split(shard.command), "--steps"), "--steps", "sample"]
+        shard = replace(shard, command=shlex.join(command))
     jobs = [SampleJob(name, recipe.models[name], settings, path) for name, path in paths.items()]
     run_jobs(jobs, progress, shard=shard)
     for name, was_there in were_there.items():
         progress.note(f"sample {name}: {'skipped, it is done' if was_there else 'done'}")
-    return list(paths.values())
 
 
 def _page(out: RunDirectory) -> Path:

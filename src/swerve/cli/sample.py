@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, ShardOption, given_settings, given_shard, shard_result, with_settings
+from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
 from swerve.cli.text import table, wrapped
 from swerve.errors import CheckpointError, ConfigError, nearest
 
@@ -98,7 +98,7 @@ def sample(
     if not is_main_process():
         return None
     if shard is not None and not all(path.exists() for path in paths.values()):
-        return shard_result(shard, out)
+        return None
     comparison = compare(StoredSamples(path).samples for path in paths.values())
     files = {label: str(path) for label, path in paths.items()}
     lines = [comparison_text(comparison), *(f"Samples: {path}" for path in files.values())]

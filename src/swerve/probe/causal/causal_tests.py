@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -32,6 +31,7 @@ from swerve.probe.causal.pivots import PivotSearch, find_pivots, prefix_value_ro
 from swerve.probe.causal.swap_effects import summarise_prediction, summarise_swaps
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.measured import Measurements
+from swerve.probe.engine.store import kept_result
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
@@ -42,8 +42,6 @@ from swerve.types import Prompt
 from swerve.world import World
 
 _ROLLOUTS_PER_UNIT = 10
-
-_CAUSAL = "a part of the causal tests"
 
 Rows = list[dict[str, Any]]
 
@@ -312,69 +310,39 @@ class CausalTests:
             on_found=lambda: task.advance(settings.num_samples * len(pilot)),
             is_common=True,
         )
-        doses = [dose for dose in all_doses(thresholds, settings) if self._is_own_piece()]
-        known = [self.parts.get("dose", [depends, dose.selector, dose.share]) for dose in doses]
-        known = self.world.gather(known)[0]  # what the first process has found
-        left = [index for index, rows in enumerate(known) if rows is None]
-        if left and plan.shard is not None and plan.shard.merges:
-            plan.shard.check_none_missing([self._num_pieces - len(doses) + index for index in left], _CAUSAL)
-
-        # The processes share the doses, each of which needs both models.
-        own = []
-        for index in self.world.shard(left):
-            rows = sampling().rows(prompts, doses[index])
-            self.parts.put("dose", [depends, doses[index].selector, doses[index].share], rows)
-            own.append(rows)
-        for index, rows in zip(left, self.world.dealt_back(own), strict=True):
-            known[index] = json.loads(json.dumps(rows))
-        task.advance(
-            settings.num_samples * len(prompts) * (2 + len(settings.selectors) * len(settings.shares) - len(own))
-        )
-        return [row for rows in known for row in rows]
-
-    def _is_own_piece(self) -> bool:
-        """Count a further piece of the work; return whether it is to be done here, or to be there already."""
-        self._num_pieces += 1
-        shard = self.plan.shard
-        return shard is None or shard.merges or shard.owns(self._num_pieces - 1)
+        rows: Rows = []
+        for dose in all_doses(thresholds, settings):
+            dosed = partial(lambda dose: sampling().rows(prompts, dose, self.world), dose)
+            on_found = partial(task.advance, settings.num_samples * len(prompts))
+            rows += self._kept("dose", [depends, dose.selector, dose.share], dosed, on_found=on_found) or []
+        return rows
 
     def _kept(
         self,
         name: str,
-        depends: Mapping[str, Any],
+        depends: Any,
         compute: Callable[[], Any],
         *,
         on_found: Callable[[], None],
         is_common: bool = False,
     ) -> Any:
-        """Return a result as JSON: what the first process has kept of it, else computed by all and kept.
-
-        None where it is another shard's.
+        """Return a piece of the work, see `kept_result`; None where it is another shard's.
 
         Args:
-            name: of the kind of work, such as `swaps`.
-            depends: what the result depends on beside the inputs of the parts.
-            compute: makes the result, which is not None.
+            name: of the kind of work.
+            depends: what the result depends on.
+            compute: makes the result.
             on_found: called where the result was computed before, or is another shard's.
-            is_common: it is no piece of the work; every shard needs it.
-
-        Raises:
-            MissingShardsError: shards are merged, and it was not computed.
+            is_common: every shard needs it.
         """
-        if not is_common and not self._is_own_piece():
+        shard, piece = self.plan.shard, self._num_pieces
+        self._num_pieces += not is_common
+        if shard is not None and self.plan.is_share and not is_common and not shard.owns(piece):
             on_found()
             return None
-        known = self.parts.get(name, depends) if self.world.is_main else None
-        (result,) = self.world.gather(known)[:1]
-        if result is not None:
-            on_found()
-            return result
-        if self.plan.shard is not None and self.plan.shard.merges:
-            self.plan.shard.check_none_missing([max(0, self._num_pieces - 1)], _CAUSAL)
-        result = compute()
-        if self.world.is_main:
-            self.parts.put(name, depends, result)
-        return json.loads(json.dumps(result))
+        return kept_result(
+            self.parts, name, depends, compute, world=self.world, shard=shard, piece=piece, on_found=on_found
+        )
 
     @cached_property
     def _of_one_turn(self) -> tuple[Measurements, SpikeTable]:

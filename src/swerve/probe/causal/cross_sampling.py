@@ -24,6 +24,7 @@ from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import MixedCompletion, generate_mixed
 from swerve.seeds import derive_seed
 from swerve.types import Prompt
+from swerve.world import ALONE, World
 
 Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
 
@@ -117,10 +118,19 @@ class CrossSampling:
             if selector != "random"
         }
 
-    def rows(self, prompts: Sequence[Prompt], dose: Dose) -> list[dict[str, Any]]:
-        """Return the rows of `cross_samples.parquet` of one dose: each problem answered and graded."""
-        completions = self._generate(prompts, dose.selector, dose.threshold)
-        return _graded_rows(prompts, completions, self.base.tokenizer, self.direction, dose)
+    def rows(self, prompts: Sequence[Prompt], dose: Dose, world: World = ALONE) -> list[dict[str, Any]]:
+        """Return the rows of `cross_samples.parquet` of one dose: each problem answered and graded.
+
+        The processes of a world, which all call this, share the problems.
+        """
+        own = world.shard(prompts)
+        completions = self._generate(own, dose.selector, dose.threshold) if own else []
+        rows = _graded_rows(own, completions, self.base.tokenizer, self.direction, dose)
+        num, others = self.settings.num_samples, len(prompts) - len(own)
+        if self.on_finished is not None and others:
+            self.on_finished(num * others)
+        by_problem = [rows[start : start + num] for start in range(0, len(rows), num)]
+        return [row for group in world.dealt_back(by_problem) for row in group]
 
     def _generate(
         self, prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()

@@ -27,6 +27,7 @@ from swerve.models.adapter import plain_name, sharing_copy, whole_matrices
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.measure import measure, shared_progress
+from swerve.probe.engine.store import kept_result
 from swerve.probe.plan import ProbePlan
 from swerve.progress import Progress, ProgressTask
 from swerve.seeds import derive_seed
@@ -234,14 +235,9 @@ class _NoiseRuns:
         settings = [probe.tokens_per_batch, probe.tokens_per_chunk, probe.kernel, probe.divergence, probe.noise_models]
         tokens = [[list(row.prompt_ids), list(row.completion_ids), list(row.sampled_positions)] for row in rows]
         depends = [self.fingerprint, self.target, settings, tokens]
-        known: dict[str, Any] | None = self.world.gather(parts.get("noise", depends) if self.world.is_main else None)[0]
-        if known is not None:
-            return known
-        if self.plan.shard is not None and self.plan.shard.merges:
-            self.plan.shard.check_none_missing([0], "the scale of the noise models")
-        design = self.design(rows)
-        if self.world.is_main:
-            parts.put("noise", depends, design)
+        design: dict[str, Any] = kept_result(
+            parts, "noise", depends, lambda: self.design(rows), world=self.world, shard=self.plan.shard
+        )
         return design
 
 

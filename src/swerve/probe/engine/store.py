@@ -6,15 +6,19 @@ other settings cannot mix in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
 from swerve.artifacts.parts import Form, Parts
+from swerve.artifacts.shards import Shard
 from swerve.version import __version__
+from swerve.world import World
 
 STATES_VERSION = 1
 
@@ -33,6 +37,44 @@ def _read_tensors(content: bytes) -> dict[str, Tensor]:
 
 
 TENSORS = Form(write=_tensor_bytes, read=_read_tensors)
+
+
+def kept_result(
+    parts: Parts,
+    name: str,
+    depends: Any,
+    compute: Callable[[], Any],
+    *,
+    world: World,
+    shard: Shard | None,
+    piece: int = 0,
+    on_found: Callable[[], None] = lambda: None,
+) -> Any:
+    """Return a result as JSON: what the first process has kept of it, else computed by all and kept.
+
+    Args:
+        parts: the results so far.
+        name: of the kind of work, such as `swaps`.
+        depends: what the result depends on beside the inputs of the parts.
+        compute: makes the result, which is not None.
+        world: the processes, which all call this.
+        shard: None: whatever is missing is computed.
+        piece: its number among the pieces that shards share.
+        on_found: called where the result was there.
+
+    Raises:
+        MissingShardsError: shards are merged, and it is not there.
+    """
+    known = world.gather(parts.get(name, depends) if world.is_main else None)[0]
+    if known is not None:
+        on_found()
+        return known
+    if shard is not None and shard.merges:
+        shard.check_none_missing([piece], f"a part of the step '{name}'")
+    result = compute()
+    if world.is_main:
+        parts.put(name, depends, result)
+    return json.loads(json.dumps(result))
 
 
 def open_units(folder: Path | None) -> Parts:
