@@ -83,6 +83,7 @@ _BESIDE = {
     **dict.fromkeys(("correct", "is_correct"), "correct"),
     **dict.fromkeys(("finish_reasons", "finish_reason"), "finish_reason"),
     "extracted": "extracted",
+    "samples": "sample",
 }
 """Lists beside the list of responses, with as many values -> what they are of each response."""
 _TEXTS = ("response", "text", "content")
@@ -111,7 +112,7 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
         if not isinstance(text, str):
             raise ArtifactError(f"{where}: response {number + 1} of {place} is not text")
         own = {_BESIDE[key]: value[number] for key, value in lists.items()}
-        yield {**rest, **own, "sample": number, **more, "response": text}
+        yield {**rest, "sample": number, **own, **more, "response": text}
 
 
 _RL_PROBE_FIELDS = (

@@ -22,12 +22,14 @@ from swerve.artifacts.responses import (
     SCHEMA,
     Response,
     response_from_row,
+    response_row,
     response_schema,
 )
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
+from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.typed_fields import Fields, Names
 
@@ -183,7 +185,8 @@ def _read_as(
                 continue
         try:
             for entry in layout.responses(record, path, given):
-                yield replace(_response(entry, is_csv=is_csv), dialect=layout.name)
+                response = _with_columns(_response(entry, is_csv=is_csv), entry.values)
+                yield replace(response, dialect=layout.name)
                 has_any = True
         except NoResponseError as error:
             if left_out is None:
@@ -259,6 +262,21 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         extra={**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels},
         **read,
     )
+
+
+def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
+    """Return a response with the columns that `swerve data export` wrote into a free field of its record, if it did."""
+    for name, elsewhere in FREE_FIELDS.items():
+        told = values.get(name)
+        if not isinstance(told, dict) or "exported_by" not in told:
+            continue
+        row = response_row(response)
+        free = [name for name in set(row) - elsewhere if not pa.types.is_list(SCHEMA.field(name).type)]
+        columns = {**row, **{name: told.get(name) for name in free}}
+        if (source := told.get("asked_by")) in ("question", "prompt"):  # as the only message, of the user
+            columns |= {"messages": None, source: response.problem.messages[0][1]}
+        return _of_table(Record(response.place, columns), {})
+    return response
 
 
 @dataclass(slots=True)

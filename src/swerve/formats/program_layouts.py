@@ -49,17 +49,16 @@ INSPECT_MEAN = """{
 _INSPECT_SCORE = '{"value": "$value", "answer": "$extracted", "explanation": "$detail"}'
 VERL = """{
 "data_source": "$family", "prompt": "$prompt_messages", "ability": "$kind", "reward_model": {"style": "rule",
-"ground_truth": "$gold"}, "extra_info": {"exported_by": "$exported_by", "index": "$index", "split":
-"train", "problem_id": "$problem_id", "family": "$family", "kind": "$kind", "question": "$question", "label": "$label",
-"step": "$step"}, "responses": "$text",
-"samples": "$sample", "scores": "$reward", "correct": "$correct", "finish_reasons": "$finish_reason",
-"extracted": "$extracted"}"""
+"ground_truth": "$gold"}, "extra_info": {"index": "$index", "split": "train", "exported_by": "$exported_by", "asked_by":
+"$asked_by", "problem_id": "$problem_id", "family": "$family", "kind": "$kind", "question": "$question",
+"label": "$label", "step": "$step"}, "responses": "$text", "samples": "$sample", "scores": "$reward",
+"correct": "$correct", "finish_reasons": "$finish_reason", "extracted": "$extracted"}"""
 """A row of a data set for RL, and beside it what verl does not read: lists of the responses to the problem."""
 VERL_LISTS = ("text", "sample", "reward", "correct", "finish_reason", "extracted")
 _VERL_EXAMPLE = """{
-"exported_by": "swerve", "family": "math", "prompt_messages": [{"role": "user", "content": "1 + 1?"}], "kind": "all",
-"gold": "2", "index": 0, "problem_id": "p", "question": "1 + 1?", "label": "rl-80", "step": 80, "text": ["2"],
-"sample": [0], "reward": [1.0], "correct": [true], "finish_reason": ["stop"], "extracted": ["2"]}"""
+"exported_by": "swerve", "asked_by": "question", "family": "math", "prompt_messages": [{"role": "user", "content": ""}],
+"kind": "all", "gold": "2", "index": 0, "problem_id": "p", "question": "1 + 1?", "label": "rl-80", "step": 80,
+"text": ["2"], "sample": [0], "reward": [1.0], "correct": [true], "finish_reason": ["stop"], "extracted": ["2"]}"""
 _TURN_EXAMPLE = """[{
 "role": "tool", "content": "2", "tool_call_id": "1", "name": "add", "reasoning_content": "...", "tool_calls": [{
 "id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]}]"""
@@ -71,10 +70,12 @@ _OPENAI_CALL = '{"id": "$id", "type": "function", "function": {"name": "$name", 
 _TOKENS = ("prompt_ids", "completion_ids", "sampled", "logprobs")
 """Columns of tokens that verifiers has a place for."""
 MADE_BY = f"swerve {__version__}"
-"""In free fields: what stands beside it are columns of a table of responses."""
-FREE_FIELDS = ("info", "metadata", "extra_info")
+"""Stands in free fields as `exported_by`: what is beside it are columns of a table of responses, and as `asked_by` the
+column that the prompt's messages are."""
 NOT_FREE = {"text", "gold", "messages", "turns"}
 """Columns that stand elsewhere only; lists, of tokens, do too."""
+FREE_FIELDS = {"info": NOT_FREE, "metadata": NOT_FREE, "extra_info": NOT_FREE | {*VERL_LISTS}}
+"""Free fields -> the columns that stand elsewhere."""
 
 
 def filled(template: str, known: Mapping[str, Any]) -> Any:
@@ -111,9 +112,11 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
     # The messages before and after; a question, or else the text that the model read, is one of the user.
     problem, question = response.problem, response.problem.question or response.prompt or ""
     prompt = problem_record(problem)["messages"] or [{"role": "user", "content": question}]
+    asked_by = "messages" if problem.messages else "question" if problem.question else "prompt"
     turns = response.turns or [{"role": "assistant", "content": response.text or ""}]
     answer = [_message(turn, layout) for turn in turns]
     free = {name: value for name, value in row.items() if name not in NOT_FREE and not isinstance(value, list)}
+    origin = {"exported_by": MADE_BY, "asked_by": asked_by}
     ids, is_cut = response.completion_ids, response.finish_reason == "length"
     known = {
         **dict.fromkeys(SCHEMA.names),
@@ -129,8 +132,8 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
         "target": problem.answer,
         "metrics": dict(response.parts),
         "model": response.label or "unknown",
-        "exported_by": MADE_BY,
-        "others": {"exported_by": MADE_BY, **{name: value for name, value in free.items() if value is not None}},
+        **origin,
+        "others": {**origin, **{name: value for name, value in free.items() if value is not None}},
         "is_cut": is_cut,
         "stop_reason": "max_tokens" if is_cut else "stop" if response.finish_reason == "stop" else "unknown",
         "verdict": {True: "C", False: "I", None: None}[response.verdict],
@@ -150,7 +153,7 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
 def has_place(column: str, value: Any, layout: str) -> bool:
     """Return whether a layout has a place for a value of a column; objects beside the rest hold all but lists."""
     if layout == "verl":
-        return column == "messages" or f'"${column}"' in VERL
+        return column in ("messages", "place") or f'"${column}"' in VERL
     return layout == "messages" or not isinstance(value, list) or (layout == "verifiers" and column in _TOKENS)
 
 
