@@ -18,6 +18,7 @@ from swerve.functional.advantages import (
     whiten,
 )
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.divergence_bounds import ToldLogprobs, divergence_bounds, entropy_bounds
 from swerve.functional.head_logits import LinearHead
 from swerve.functional.kl_divergence import adaptive_kl_coef, bernoulli_kl, exact_kl, kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
@@ -58,6 +59,7 @@ __all__ = [
     "DivergenceStats",
     "LinearHead",
     "Moments",
+    "ToldLogprobs",
     "adaptive_kl_coef",
     "bernoulli_kl",
     "chunked_head_loss",
@@ -65,11 +67,13 @@ __all__ = [
     "cispo_loss",
     "clip_fraction",
     "clip_loss",
+    "divergence_bounds",
     "divergence_stats",
     "dpo_loss",
     "dr_grpo_advantages",
     "dual_clip_loss",
     "entropy",
+    "entropy_bounds",
     "entropy_threshold",
     "exact_kl",
     "fixed_target_kl",
