@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.artifacts.files import remove
+from swerve.artifacts.files import read_sealed, remove, write_sealed
 
 Swerve = Callable[..., tuple[int, str, str]]
 TASK = ("--task", "addition", "digits=2", "num_heldout=5", "--max-new-tokens", "6", "--batch", "1")
@@ -106,11 +106,15 @@ def test_shards_refuse_what_does_not_fit(swerve: Swerve, model: str, tmp_path: P
 
     # A marker that another version left.
     marker = tmp_path / "a.parquet.partial" / "shard-1-of-2.json"
-    from swerve.artifacts.files import read_sealed, write_sealed
-
     write_sealed(marker, {**read_sealed(marker), "inputs": "0"})
     status, _, err = swerve(*command, "--shard", "2/2")
     assert (status, "another version of swerve" in err) == (2, True)
+
+    # What a folder of somebody else's would have merge run is no command that can be divided.
+    write_sealed(marker, {**read_sealed(marker), "total": 1, "command": "swerve train mine.yaml"})
+    status, out, err = swerve("merge", "a.parquet")
+    assert (status, out) == (2, "")
+    assert "the shards are of 'swerve train mine.yaml', which is no command that can be divided" in err
 
     # The whole command continues from what shards left, and takes it away.
     status, out, err = swerve(*command, "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError, ProblemsError
+from swerve.progress import one_line
 
 if TYPE_CHECKING:
     from swerve.artifacts.shards import Marker
+
+_DIVIDED = ("sample", "eval", "grade", "probe")
+"""Commands with `--shard`."""
 
 
 def merge(
@@ -39,8 +44,7 @@ def merge(
     works: dict[str, list[Path]] = {}
     for place in places:
         for folder in marked_folders(Path(place)):
-            for marker in read_markers(folder)[:1]:
-                works.setdefault(marker.folder, []).append(folder)
+            works.setdefault(read_markers(folder)[0].folder, []).append(folder)
     taken = {place: take_shards(folders) for place, folders in works.items()}
 
     lines = [line for place, markers in taken.items() for line in _missing(place, markers)]
@@ -49,9 +53,13 @@ def merge(
 
     # Each command writes its result; what it does not need any more goes.
     for command, total in dict.fromkeys((markers[0].command, markers[0].total) for markers in taken.values()):
-        if not command:
-            raise ConfigError("the shards were made from Python: call the same function with Shard.parse('merge/N')")
-        _, name, *arguments = shlex.split(command)
+        name, *arguments = shlex.split(command)[1:] or [""]
+        if name not in _DIVIDED:  # a folder of somebody else's says what is run here
+            raise ConfigError(
+                f"the shards are of '{command}', which is no command that can be divided; those of a Python function "
+                "are merged by calling it with Shard.parse('merge/N')"
+            )
+        sys.stderr.write(f"{one_line(command)}\n")
         try:
             run_command([name, "--shard", f"merge/{total}", *arguments])
         except MissingShardsError as error:
