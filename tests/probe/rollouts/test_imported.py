@@ -230,7 +230,7 @@ def test_a_response_without_its_prompt_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [*rows, {"id": "p0", "response": "d"}])
     known = {"p3": Response(problem=Problem(id="p3", family="imported", question="ab", answer=""))}
     message = (
-        r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5', \.\.\.\); "
+        r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5' and 2 more\); "
         "give the problems' file with --problems, or add a field problem or prompt to each response"
     )
     with pytest.raises(ArtifactError, match=message):
