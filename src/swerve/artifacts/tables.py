@@ -273,7 +273,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and DiskFullError.matches(error):

@@ -76,7 +76,7 @@ def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
 
 def _size(path: Path, limit: int, per_value: int) -> int:
     """Return the bytes of all values, or more than the limit as soon as that is known."""
-    with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
         described = file.metadata
         groups = [described.row_group(index) for index in range(described.num_row_groups)]
         size: int = per_value * sum(

@@ -210,7 +210,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     _check_exists(path)
     size = check_parquet(path, limit=max(MAX_BYTES, UNPACKED * path.stat().st_size), per_value=_PYTHON_BYTES)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_BUFFER_BYTES) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             # So many rows at once as take some megabytes.
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
