@@ -14,6 +14,12 @@ TURNS = (
     "{% if add_generation_prompt %}<|assistant|>{% else %}{{ eos_token }}{% endif %}"
 )
 """Ends turns with a token that is not the tokenizer's end of a text, as Phi-3.5 and Gemma 3 do."""
+CALLS = TURNS.replace(
+    "{{ m.content }}",
+    "{% if m.reasoning_content and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}",
+)
+"""Writes calls of tools, and leaves out the reasoning of earlier turns, as Qwen3's does."""
 THINKS = TURNS.replace("<|assistant|>{% else", "<|assistant|><think>\n{% else")
 """Begins the answer with a thought, as the templates of DeepSeek-R1 and QwQ do."""
 SPECIALS = ("<|endoftext|>", "<|end|>", "<|user|>", "<|assistant|>")

@@ -16,6 +16,7 @@ from swerve.prompts import (
     TemplateArguments,
     Turn,
     check_template_arguments,
+    conversation_pieces,
     encode_completions,
     encode_prompts,
     prompt_notes,
@@ -26,7 +27,7 @@ from swerve.prompts import (
 from swerve.tokens import tokenize
 from swerve.types import Message, Problem
 from tests.cases import each
-from tests.chat_models import THINKS, TURNS, byte_level, sentence_piece
+from tests.chat_models import CALLS, THINKS, TURNS, byte_level, sentence_piece
 
 CHAT = (
     "{% for m in messages %}<| {{ m.role }} |> {{ m.content }} {% endfor %}"
@@ -44,6 +45,37 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def words_of(tokenizer: PreTrainedTokenizerFast, problem: Problem) -> list[str]:
     (prompt,) = encode_prompts(tokenizer, [problem])
     return list(tokenizer.convert_ids_to_tokens(list(prompt.token_ids)))
+
+
+CALL = {"role": "assistant", "content": "So", "tool_calls": [{"id": "1", "name": "add", "arguments": '{"a": 2}'}]}
+TOOL = {"role": "tool", "content": "4", "tool_call_id": "1"}
+SAID = {"role": "assistant", "content": "It is 4."}
+
+
+def test_turns_are_what_the_next_prompt_adds_up_to_the_token_that_ends_them() -> None:
+    (pieces,) = conversation_pieces(byte_level(CALLS), [(PROBLEM, [CALL, TOOL, SAID])])
+    prompt = "<|user|>one plus one<|end|>\n<|assistant|>"
+    assert pieces == [prompt, 'So<call>add {"a": 2}<|end|>', "\n<|tool|>4<|end|>\n<|assistant|>", "It is 4."]
+    (pieces,) = conversation_pieces(byte_level(CALLS), [(PROBLEM, [CALL])])
+    assert pieces == [prompt, 'So<call>add {"a": 2}']
+
+
+def test_turns_that_the_template_writes_otherwise_later_are_refused_with_the_reason() -> None:
+    thought = {**SAID, "reasoning_content": "two and two"}
+    turns = [thought, {"role": "user", "content": "Sure?"}, SAID]
+    last, earlier = conversation_pieces(byte_level(CALLS), [(PROBLEM, [thought]), (PROBLEM, turns)])
+    assert last[1] == "<think>two and two</think>It is 4."
+    assert "leaves out what the model wrote" in earlier
+    (begun,) = conversation_pieces(byte_level(THINKS), [(PROBLEM, [SAID, TOOL, SAID])])
+    assert "does not go on" in begun
+    (refused,) = conversation_pieces(byte_level("{{ raise_exception('no') }}"), [(PROBLEM, [SAID, TOOL, SAID])])
+    assert refused == "the chat template refuses its messages (no)"
+
+
+def test_without_a_chat_template_turns_are_joined_by_empty_lines(tokenizer: PreTrainedTokenizerFast) -> None:
+    plain, calls = conversation_pieces(tokenizer, [(PROBLEM, [SAID, TOOL, SAID]), (PROBLEM, [CALL, TOOL, SAID])])
+    assert plain == ["one plus one\n\n", "It is 4.", "\n\n4\n\n", "It is 4."]
+    assert isinstance(calls, str)
 
 
 def test_a_problem_without_messages_is_its_question(tokenizer: PreTrainedTokenizerFast) -> None:

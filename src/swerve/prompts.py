@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -139,6 +140,96 @@ def encode_prompts(
             )
     read = with_beginnings(tokenizer, problems, arguments)
     return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(read, encoded, strict=True)]
+
+
+def conversation_pieces(
+    tokenizer: PreTrainedTokenizerBase,
+    conversations: Sequence[tuple[Problem, Sequence[Mapping[str, Any]]]],
+    arguments: TemplateArguments = _NO_ARGUMENTS,
+) -> list[list[str] | str]:
+    """Return texts of conversations in pieces: the prompt, what the model wrote, what answered it, and so on in turn.
+
+    What the model wrote in a turn is what the chat template's prompt of its next turn adds to the prompt of this one,
+    up to the token that ends a turn; of its last turn the text, without an end. Tools are not described. Without a chat
+    template texts are joined by empty lines.
+
+    Args:
+        tokenizer: of the model that reads them; a chat template is left out where it has none.
+        conversations: each a problem and the messages after its prompt (`Response.turns`), the last one the model's.
+        arguments: of the chat template.
+
+    Returns:
+        Of each conversation an even number of pieces; a text that says why where the template's prompts do not hold all
+        that the model read and wrote, such as of a template that drops the reasoning of earlier turns.
+
+    Raises:
+        ConfigError: the template reaches a limit of time or memory, or fails.
+    """
+    end = turn_end(tokenizer, arguments)
+    split = partial(_pieces, tokenizer, arguments, "" if end is None else decoded(tokenizer, [end]))
+    lengths = [sum(len(str(message)) for message in turns) for _, turns in conversations]
+    problems = [problem for problem, _ in conversations]
+    try:
+        return _each_bounded(tokenizer, split, conversations, lengths)
+    except BoundedCallError as error:
+        raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
+
+
+def _pieces(
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    end: str,
+    conversation: tuple[Problem, Sequence[Mapping[str, Any]]],
+) -> list[str] | str:
+    """Return the pieces of one conversation, or why it has none; `end` is what ends a turn, where something does."""
+    problem, turns = conversation
+    asked = [{"role": role, "content": content} for role, content in _messages(problem)]
+    messages: list[Mapping[str, Any]] = [*asked, *map(_for_template, turns)]
+    written = [len(asked) + number for number, message in enumerate(turns) if message["role"] == "assistant"]
+
+    def rendered(number: int, **options: bool) -> str:
+        if not tokenizer.chat_template:
+            texts = [str(message["content"]) for message in messages[:number]]
+            return "\n\n".join([*texts, ""] if options["add_generation_prompt"] else texts)
+        return _applied(tokenizer, arguments, messages[:number], **options)
+
+    # The prompt of each turn, the whole, and each turn without what follows where no token ends it.
+    try:
+        before = [rendered(number, add_generation_prompt=True) for number in written]
+        whole = rendered(len(messages), add_generation_prompt=False)
+        until = before if end else [rendered(number + 1, add_generation_prompt=False) for number in written]
+    except TemplateError as error:
+        return f"the chat template refuses its messages ({error})"
+
+    # Each turn is the beginning of what the next prompt adds; the last one is a text, unless it is more than that.
+    pieces = [before[0]]
+    for number, prompt, own, after in zip(written, before, until, [*before[1:], whole], strict=True):
+        message = turns[number - len(asked)]
+        is_last = number == written[-1]
+        said, found, rest = after.removeprefix(prompt).partition(end) if end else (own.removeprefix(prompt), "", "")
+        if is_last and message.keys() == {"role", "content"}:
+            said = message["content"]
+        elif not (after.startswith(prompt) and after.startswith(own)):
+            return "the chat template's prompt of a later turn does not go on from that of an earlier one"
+        names = [call["name"] for call in message.get("tool_calls", ())]
+        wanted = [message["content"], message.get("reasoning_content", ""), *names]
+        if not all(str(text).strip() in said for text in wanted):
+            return "the chat template, or none, leaves out what the model wrote: reasoning or calls of tools"
+        pieces += [said] if is_last else [said + found, rest if end else after.removeprefix(own)]
+    return pieces
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of `Response.turns` as chat templates take it: arguments of tools as objects."""
+    calls = []
+    for call in message.get("tool_calls", ()):
+        try:
+            arguments = json.loads(call["arguments"])
+        except ValueError:  # as the model wrote them
+            arguments = call["arguments"]
+        function = {"name": call["name"], "arguments": arguments}
+        calls.append({"type": "function", "id": call.get("id"), "function": function})
+    return {**message, "tool_calls": calls} if calls else dict(message)
 
 
 def with_beginnings(
@@ -482,12 +573,15 @@ def _rendered(
 def _applied(
     tokenizer: PreTrainedTokenizerBase,
     arguments: TemplateArguments,
-    messages: Sequence[Message],
+    messages: Sequence[Message | Mapping[str, Any]],
     *,
     add_generation_prompt: bool,
 ) -> str:
     untyped: Any = tokenizer
-    named = [{"role": role, "content": content} for role, content in messages]
+    named = [
+        message if isinstance(message, Mapping) else dict(zip(("role", "content"), message, strict=True))
+        for message in messages
+    ]
     options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
     return str(untyped.apply_chat_template(named, **options))
 

@@ -141,6 +141,7 @@ def import_responses(
         }
         if encode:
             provenance["tokenizer"], provenance["num_cut"] = encode.finished()
+            provenance["without_ids"] = dict(encode.without_ids)
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
     summary = {**counts.summary(joined, provenance), "left_out": asdict(left_out)}
@@ -275,6 +276,8 @@ class _Encoder:
         self._encoder = ResponseEncoder(self._tokenizer)
         self._num_kept = self._num_cut = 0
         self._none_left: ArtifactError | None = None
+        self.without_ids = Counter[str]()
+        """Responses of several turns that have no token ids, by the reason."""
 
     def encoded(self, responses: Sequence[Response]) -> list[Response]:
         """Return responses with their ids, cut where the tokenizer has no token for one: see `cut_at_padding`."""
@@ -287,8 +290,9 @@ class _Encoder:
             kept, num_cut = [], len(responses)
         self._num_kept, self._num_cut = self._num_kept + len(kept), self._num_cut + num_cut
         written = [response for response in kept if not _is_empty(response)]
-        encoded = iter(self._encoder.encode_all(written))
-        return [response if _is_empty(response) else next(encoded).put_into(response) for response in kept]
+        encoded = self._encoder.encode_all(written, self.without_ids)
+        told = iter([encoded[n].put_into(one) if n in encoded else one for n, one in enumerate(written)])
+        return [response if _is_empty(response) else next(told) for response in kept]
 
     def finished(self) -> tuple[dict[str, str], int]:
         """Return the tokenizer, and how many responses were cut.
@@ -305,7 +309,7 @@ class _Encoder:
 
 
 def _is_empty(response: Response) -> bool:
-    return not response.text and not response.completion_ids
+    return not response.text and not response.completion_ids and not response.turns
 
 
 class _ImportCounts:
@@ -425,6 +429,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         ("labels", _listed(summary["labels"])),
         ("steps", _listed(summary["steps"])),
         ("cut before an id that the tokenizer has no token for", summary["provenance"].get("num_cut")),
+        ("without token ids", _listed(summary["provenance"].get("without_ids") or {})),
         ("boundaries between prompt and response", _listed(summary["boundaries"] or {})),
     )
     lines += [f"{what}: {count}" for what, count in counts if count]

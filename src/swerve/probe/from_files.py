@@ -253,6 +253,13 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
                 f"{file.num_cut} responses in {file.path} have ids that the tokenizer has no token for (of a padded "
                 "output head, or of another tokenizer): they are read up to the first of these"
             )
+        for reason, num in (file.left_out or {}).items():
+            notes.append(f"{num} responses in {file.path} of several turns are left out: {reason}")
+        if file.num_differing:
+            notes.append(
+                f"the token ids of {file.num_differing} responses in {file.path} say another text than stands beside "
+                "them: they may be of another tokenizer than these models'"
+            )
     if plan.compared.responses is not None and plan.compared.responses.num_regraded:
         num, total = plan.compared.responses.num_regraded, plan.compared.responses.num_recorded
         notes.append(f"{num} of {total} verdicts recorded in {path} differ from the grader's, which are used")

@@ -28,7 +28,7 @@ from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.family import problem_id
 from swerve.types import Problem
-from tests.chat_models import TURNS, byte_level, sentence_piece
+from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
 
 CHAT = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
@@ -206,6 +206,9 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "task": None,
         "num_left_out": 0,
         "num_cut": 0,
+        "left_out": {},
+        "num_several_turns": 0,
+        "num_differing": 0,
         "num_recorded": 2,
         "num_regraded": 0,
     }
@@ -571,3 +574,55 @@ def test_real_responses_with_a_real_tokenizer(shared_data: Callable[[str], Path]
             row["problem"] + row["response"]
         )
         assert "".join(sequence.text[start:end] for start, end in sequence.spans) == row["response"]
+
+
+def several_turns(path: Path) -> Path:
+    """A conversation with a tool, and one whose reasoning stands in an earlier turn."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+    asked = {"role": "user", "content": "2 + 2?"}
+    tool = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "5 it says."}]
+    said = {"role": "assistant", "content": r"\boxed{4}"}
+    thought = [{**said, "reasoning_content": "two and two"}, {"role": "tool", "content": "Sure?"}]
+    rows = [{"id": "a", "gold": "4", "correct": True, "messages": [asked, *tool, said]}]
+    rows.append({"id": "b", "gold": "4", "messages": [asked, *thought, said]})
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_turns_without_ids_go_through_the_chat_template_and_only_what_the_model_wrote_is_graded(tmp_path: Path) -> None:
+    tokenizer = byte_level(CALLS)
+    read = import_responses(several_turns(tmp_path / "turns.jsonl"), tokenizer=tokenizer, regrade=True)
+    (sequence,) = read.sequences
+    runs = pieces(tokenizer, [sequence.completion_ids[place] for place in sequence.sampled_positions])
+    assert "".join(runs) == '<call>add {"a": 2}<|end|>' + r"\boxed{4}"
+    assert "".join(pieces(tokenizer, sequence.prompt_ids)) == "<|user|>2 + 2?<|end|>\n<|assistant|>"
+    assert (sequence.correct, sequence.extracted, set(sequence.turn_numbers)) == (True, "4", {1, 2})
+    assert sequence.text is not None
+    assert "5 it says." in sequence.text
+    assert len(sequence.spans) == len(sequence.completion_ids) == len(sequence.sampled)
+    assert read.provenance["num_several_turns"] == 1
+    assert list(read.provenance["left_out"].values()) == [1]
+
+
+def test_a_table_of_turns_is_read_as_the_file_it_was_made_from(tmp_path: Path) -> None:
+    path, out, tokenizer = several_turns(tmp_path / "turns.jsonl"), tmp_path / "table.parquet", byte_level(CALLS)
+    tokenizer.save_pretrained(tmp_path / "words")
+    result = import_file(path, out=out, tokenizer=str(tmp_path / "words"))
+    assert "without token ids: the chat template, or none, leaves out" in result.text
+    row, other = pq.read_table(out).to_pylist()
+    assert (row["text"], row["token_starts"], other["completion_ids"]) == (r"\boxed{4}", None, None)
+    (direct,), (again,) = (import_responses(one, tokenizer=tokenizer, regrade=True).sequences for one in (path, out))
+    for name in ("prompt_ids", "completion_ids", "sampled", "text", "spans", "correct", "turns"):
+        assert getattr(direct, name) == getattr(again, name), name
+
+
+def test_ids_of_turns_end_before_an_unknown_one_and_say_where_the_text_is_another(tmp_path: Path) -> None:
+    tokenizer, path = byte_level(CALLS), tmp_path / "ids.parquet"
+    ids = [*tokenizer("ab").input_ids, *tokenizer("tool").input_ids, *tokenizer("cd").input_ids, 9999]
+    sampled = [True, True, *[False] * 4, True, True, True]
+    row = {"problem_id": "a", "prompt_ids": [2, 3], "completion_ids": ids, "sampled": sampled, "text": "no"}
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    read = import_responses(path, tokenizer=tokenizer)
+    (sequence,) = read.sequences
+    assert (sequence.text, sequence.sampled) == ("abtoolcd", tuple(sampled[:-1]))
+    assert (read.provenance["num_cut"], read.provenance["num_differing"]) == (1, 1)

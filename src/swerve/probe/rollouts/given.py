@@ -104,7 +104,7 @@ def _encoded(records: Mapping[int, Mapping[str, Any]], encoder: ResponseEncoder)
     numbered = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
     read = list(responses_of(Path("responses"), numbered))
     check_prompts(Path("responses"), read)
-    return [entry.put_into(record) for entry, record in zip(encoder.encode_all(read), read, strict=True)]
+    return [entry.put_into(read[number]) for number, entry in encoder.encode_all(read).items()]
 
 
 def _needed(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,14 +26,16 @@ from swerve.probe.rollouts.checks import task_policies
 from swerve.probe.rollouts.tokenise import (
     Boundary,
     EncodedResponse,
+    conversation_tokens,
     encode_after_ids,
+    encode_pieces,
     encode_response,
     marked_positions,
     sentence_spans,
     token_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import encode_prompts, looks_words_up, num_ids, prompt_texts, turn_end
+from swerve.prompts import conversation_pieces, encode_prompts, looks_words_up, num_ids, prompt_texts, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
@@ -101,7 +104,14 @@ def import_responses(
     read, num_cut = cut_at_padding(read_responses(path, fields=fields, left_out=left_out), tokenizer)
     records = list(join_problems(read, problems or {}, JoinCounts()))
     check_prompts(path, records)
-    encoded = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records)
+    left_out = Counter[str]()
+    tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, left_out)
+    if not tokens:
+        raise ArtifactError(
+            f"{path}: none of its {len(records)} responses can be read as tokens: {next(iter(left_out))}"
+        )
+    read, records = ([responses[number] for number in tokens] for responses in (read, records))
+    encoded = list(tokens.values())
     # Who says what is wrong: the task, or the family of the problems of a run.
     families = [None if response.has_prompt else family for response in read]
     policies: Mapping[str, Any] | None = None
@@ -113,7 +123,8 @@ def import_responses(
     )
     # Those without a verdict are graded, or all.
     check_graders(sequence.problem for sequence in sequences if has_grader(sequence.problem))
-    graded = _with_verdicts(sequences, regrade=regrade or task is not None)
+    texts = [parts.put_into(record).text or "" for record, parts in zip(records, encoded, strict=True)]
+    graded = _with_verdicts(sequences, texts, regrade=regrade or task is not None)
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
         "path": str(path),
@@ -124,11 +135,14 @@ def import_responses(
         "ends": ends,
         "num_responses": len(records),
         "num_problems": len({record.problem.id for record in records}),
-        "boundaries": dict(sorted(Counter(response.boundary for response in encoded).items())),
+        "boundaries": dict(sorted(Counter(parts.boundary for parts in encoded).items())),
         "task": None if task is None else task.kind,
         "num_recorded": len(known),
         "num_left_out": left_out.num_failed,
         "num_cut": num_cut,
+        "left_out": dict(left_out),
+        "num_several_turns": sum(not sequence.is_one_turn for sequence in graded),
+        "num_differing": sum(not _says(*pair) for pair in zip(records, encoded, strict=True)),
         "num_regraded": sum(old.correct != new.correct for old, new in known),
     }
     return ImportedResponses(sequences=graded, provenance=provenance)
@@ -153,15 +167,26 @@ def cut_at_padding(records: Sequence[Response], tokenizer: PreTrainedTokenizerBa
             continue
         num_cut += 1
         length = next((index for index, token in enumerate(ids) if token >= size), len(ids))
+        sampled = record.sampled[:length]
+        if sampled:  # nor does what follows its last token say anything of the model
+            length = len(sampled) - (sampled[::-1].index(True) if True in sampled else len(sampled))
         if length and max(prompt_ids) < size:
-            kept.append(replace(record, completion_ids=ids[:length], spans=record.spans[:length]))
+            names = ("completion_ids", "spans", "sampled", "logprobs")
+            cut: Any = {name: getattr(record, name)[:length] for name in names}
+            kept.append(replace(record, **cut))
     if not kept:
-        largest = max(records[0].completion_ids)
+        largest = max(*records[0].completion_ids, *records[0].prompt_ids)
         raise ArtifactError(
             f"{records[0].place} has the token id {largest}, but the tokenizer has ids below {size} only, and every "
             "response begins with such an id; probe them with the models that they were sampled from"
         )
     return kept, num_cut
+
+
+def _says(record: Response, encoded: EncodedResponse) -> bool:
+    """Whether the ids of a response decode to its text; true where it has no ids of its own or no text."""
+    texts = [message["content"] for message in record.turns if message["role"] == "assistant"] or [record.text]
+    return encoded.boundary != "ids" or all(text.strip() in encoded.text for text in texts if text)
 
 
 def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -197,12 +222,16 @@ def _sequence(
         problem = replace(problem, family=family.name)
     elif not has_grader(problem):
         problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
-    marks: Sequence[StepMark] | None = _labelled_mistake(response, encoded.text)
+    # Of several turns it is not known which characters of the text are whose.
+    told = encoded.put_into(response)
+    marks: Sequence[StepMark] | None = _labelled_mistake(response, encoded.text) if told.is_one_turn else ()
     if marks is None:
         marks = family.check(problem, encoded.text) if family else ()
-    answer = find_answer(encoded.text, _ANSWER_FORMS) if response.correct is not None else None
+    answer = find_answer(told.text or "", _ANSWER_FORMS) if response.correct is not None else None
     return replace(
-        encoded.put_into(response),
+        told,
+        text=encoded.text,
+        spans=encoded.spans,
         sequence_id=index,
         problem=problem,
         wrong=marked_positions(marks, encoded.spans),
@@ -254,14 +283,17 @@ def _whole_numbers(value: Any, what: str) -> list[int]:
     return [int(number) for number in numbers if number is not None]
 
 
-def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[Response, ...]:
-    """Grade the sequences of which the file does not say whether they are right, or all, where there is a grader."""
+def _with_verdicts(sequences: tuple[Response, ...], texts: Sequence[str], *, regrade: bool) -> tuple[Response, ...]:
+    """Grade the sequences of which the file does not say whether they are right, or all, where there is a grader.
+
+    `texts` are what the model wrote.
+    """
     left = [
         sequence
         for sequence in sequences
         if (regrade or sequence.population == IMPORTED) and has_grader(sequence.problem)
     ]
-    rewards = grade_all([(sequence.problem, sequence.text or "") for sequence in left])
+    rewards = grade_all([(sequence.problem, texts[sequence.sequence_id]) for sequence in left])
     graded = {
         sequence.sequence_id: replace(
             sequence,
@@ -282,8 +314,15 @@ class ResponseEncoder:
     template: Literal["auto", "raw"] = "auto"
     ends: Literal["none", "eos"] = "none"
 
-    def encode_all(self, records: Sequence[Response]) -> list[EncodedResponse]:
-        """Return each response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
+    def encode_all(
+        self, records: Sequence[Response], left_out: Counter[str] | None = None
+    ) -> dict[int, EncodedResponse]:
+        """Return the tokens of responses by their numbers; ids that they have are taken as they are.
+
+        Args:
+            records: the responses.
+            left_out: counts, by reason, responses of several turns that no one sequence of tokens holds; None: such a
+                response is an error.
 
         Raises:
             ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it, or fails on it.
@@ -291,29 +330,61 @@ class ResponseEncoder:
         """
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
         problems = [records[number].problem for number in through]
+        pieces = self._pieces(records, left_out)
         prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
         templated = dict(zip(through, prompts, strict=True))
-        asked = [(record, templated.get(number)) for number, record in enumerate(records)]
+        kept = [number for number in range(len(records)) if isinstance(pieces.get(number, []), list)]
+        asked = [(records[number], templated.get(number), pieces.get(number)) for number in kept]
         try:  # first where it may fail, then here: the tokens are too many to be sent
             if not looks_words_up(self.tokenizer):
                 num_chars = sum(len(record.text or "") + len(record.prompt or "") for record in records)
+                num_chars += sum(len(text) for _, _, texts in asked for text in texts or ())
                 count = lambda record: len(self._encode_record(*record).completion_ids)  # noqa: E731
                 call_each(count, asked, shared_limits(), num_chars=num_chars)
         except BoundedCallError as error:
             raise ArtifactError(
-                f"{records[error.number].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) fails "
-                f"on the response: {error}; leave the record out, or give another model"
+                f"{asked[error.number][0].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) "
+                f"fails on the response: {error}; leave the record out, or give another model"
             ) from None
-        return [self._encode_record(record, prompt) for record, prompt in asked]
+        return {number: self._encode_record(*parts) for number, parts in zip(kept, asked, strict=True)}
+
+    def _pieces(self, records: Sequence[Response], left_out: Counter[str] | None) -> dict[int, list[str] | None]:
+        """Return the pieces of texts of several turns by the numbers of their responses; None: left out."""
+        turned = [number for number, record in enumerate(records) if record.turns and not record.completion_ids]
+        words: Any = self.tokenizer
+        if self.template == "raw":
+            words = copy(self.tokenizer)
+            words.chat_template = None
+        split = conversation_pieces(words, [(records[number].problem, records[number].turns) for number in turned])
+        pieces: dict[int, list[str] | None] = {}
+        for number, parts in zip(turned, split, strict=True):
+            record = records[number]
+            if record.prompt is not None:
+                parts = "its prompt is a text, which says nothing of how turns are told apart"
+            if isinstance(parts, str):
+                if left_out is None:
+                    raise ArtifactError(f"{record.place} cannot be read as tokens: {parts}")
+                left_out[parts] += 1
+            pieces[number] = None if isinstance(parts, str) else parts
+        return pieces
 
     def _goes_through_template(self, record: Response) -> bool:
-        is_given = record.prompt_ids or record.completion_ids or record.prompt is not None
+        is_given = record.prompt_ids or record.completion_ids or record.prompt is not None or record.turns
         is_templated = self.template == "auto" and bool(self.tokenizer.chat_template)
         return is_templated and not is_given and bool(record.text)
 
-    def _encode_record(self, record: Response, templated: tuple[Prompt, str] | None) -> EncodedResponse:
+    def _encode_record(
+        self, record: Response, templated: tuple[Prompt, str] | None, pieces: Sequence[str] | None = None
+    ) -> EncodedResponse:
         if record.completion_ids:
             return self._given(record)
+        if pieces is not None:
+            bare = self.template == "raw" or not self.tokenizer.chat_template
+            try:
+                encoded = encode_pieces(self.tokenizer, pieces, add_special_tokens=bare)
+            except ValueError as error:
+                raise ArtifactError(f"{record.place}: {error}") from None
+            return self._ended(replace(encoded, written=record.text or encoded.written))
         if not record.text:
             raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
         try:
@@ -338,6 +409,12 @@ class ResponseEncoder:
     def _given(self, record: Response) -> EncodedResponse:
         """Take ids as they are: no text is tokenised, and no end is added."""
         ids, text, spans = record.completion_ids, record.text, record.spans
+        if not record.is_one_turn:
+            prompt = str(self.tokenizer.decode(list(record.prompt_ids), skip_special_tokens=True))
+            encoded = conversation_tokens(
+                self.tokenizer, record.prompt_ids, ids, record.sampled, prompt=prompt, boundary="ids"
+            )
+            return encoded if text is None else replace(encoded, written=text)
         if not spans or text is None:
             text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
             spans = tuple(token_spans(self.tokenizer, ids, text))
@@ -361,7 +438,10 @@ class ResponseEncoder:
             return encoded
         length = len(encoded.text)
         return replace(
-            encoded, completion_ids=(*encoded.completion_ids, int(end)), spans=(*encoded.spans, (length, length))
+            encoded,
+            completion_ids=(*encoded.completion_ids, int(end)),
+            spans=(*encoded.spans, (length, length)),
+            sampled=(*encoded.sampled, True) if encoded.sampled else (),
         )
 
 

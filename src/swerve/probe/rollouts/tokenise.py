@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 from tokenizers.decoders import DecodeStream
@@ -34,11 +36,16 @@ class EncodedResponse:
     boundary: Boundary
     """joint: tokenised together, no token across the boundary; split: tokenised apart, or the boundary is between two
     words of which decoding may have dropped the space; ids: came as token ids."""
+    sampled: tuple[bool, ...] = ()
+    """Of several turns: of each completion token whether the model wrote it. Then `text` is all turns, decoded."""
+    written: str = ""
+    """Of several turns: what the model wrote in them."""
 
     def put_into(self, response: Response) -> Response:
-        """Return a response with these tokens; its prompt's text stays as it was given."""
-        tokens: Any = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "prompt"}
-        return replace(response, **tokens)
+        """Return a response with these tokens; its prompt's text stays as it was given, and so do its turns."""
+        tokens: Any = {name: getattr(self, name) for name in ("prompt_ids", "completion_ids", "boundary", "sampled")}
+        text: Any = {"text": self.written, "spans": ()} if self.sampled else {"text": self.text, "spans": self.spans}
+        return replace(response, **tokens, **text)
 
 
 def encode_response(
@@ -81,6 +88,68 @@ def encode_after_ids(
         ValueError: the response has no tokens, or the tokenizer has none for a word of it.
     """
     return _encode_after(tokenizer, prompt or decoded(tokenizer, prompt_ids), prompt_ids, response, special=False)
+
+
+def encode_pieces(
+    tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str], *, add_special_tokens: bool
+) -> EncodedResponse:
+    """Tokenise a conversation in pieces: a prompt, what the model wrote, what answered it, and so on in turn.
+
+    Each piece is tokenised with all before it where their tokens stay as they are, else apart.
+
+    Args:
+        tokenizer: of the models.
+        pieces: the texts; see `conversation_pieces`.
+        add_special_tokens: whether the tokenizer puts its own tokens before the prompt.
+
+    Raises:
+        ValueError: prompt or response has no tokens, or the tokenizer has none for a word of one.
+    """
+    prompt, *others = pieces
+    before = tokenize(tokenizer, prompt, special=add_special_tokens)
+    if not before.ids:
+        raise ValueError("the prompt has no tokens; a position needs tokens before it")
+    _check_known(tokenizer, before, prompt, "prompt")
+    said, ids, sampled = prompt, list(before.ids), list[bool]()
+    for number, piece in enumerate(others):
+        tokens, _ = tokens_after(tokenizer, said, ids, piece, special=add_special_tokens)
+        _check_known(tokenizer, tokens, piece, "conversation")
+        said, ids = said + piece, [*ids, *tokens.ids]
+        sampled += [number % 2 == 0] * len(tokens.ids)
+    if True not in sampled:
+        raise ValueError("the response has no tokens; there is no position to look at")
+    num_prompt = len(before.ids)
+    end = num_prompt + len(sampled) - sampled[::-1].index(True)
+    return conversation_tokens(
+        tokenizer, ids[:num_prompt], ids[num_prompt:end], sampled[: end - num_prompt], prompt=prompt, boundary="split"
+    )
+
+
+def conversation_tokens(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt_ids: Sequence[int],
+    completion_ids: Sequence[int],
+    sampled: Sequence[bool],
+    *,
+    prompt: str,
+    boundary: Boundary,
+) -> EncodedResponse:
+    """Return the tokens of several turns, whose text is decoded: special tokens are not in it."""
+    text = str(tokenizer.decode(list(completion_ids), skip_special_tokens=True))
+    spans = token_spans(tokenizer, completion_ids, text)
+    # What the model wrote: runs of sampled tokens.
+    runs = groupby(zip(sampled, spans, strict=True), key=itemgetter(0))
+    written = [[text[slice(*span)] for _, span in run] for is_sampled, run in runs if is_sampled]
+    return EncodedResponse(
+        prompt=prompt,
+        text=text,
+        prompt_ids=tuple(prompt_ids),
+        completion_ids=tuple(completion_ids),
+        spans=tuple(spans),
+        boundary=boundary,
+        sampled=() if all(sampled) else tuple(sampled),
+        written="\n\n".join(map("".join, written)),
+    )
 
 
 def _encode_after(
