@@ -64,7 +64,7 @@ class Responses(Record):
     """How many records have no response, such as requests that failed."""
     num_cut: int | None = None
     """How many are read only up to an id that the tokenizer has no token for, or left out where that comes first."""
-    left_out: Mapping[str, int] | None = None
+    unread_turns: Mapping[str, int] | None = None
     """Of several turns: how many cannot be read as one sequence of tokens, by the reason."""
     num_several_turns: int | None = None
     num_differing: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -245,25 +245,29 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
         raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {path} has one")
 
     # Records without a response, ids without a token, and verdicts that the grader does not share.
-    for file in files:
-        if file.num_left_out:
-            notes.append(f"{file.num_left_out} records in {file.path} have no response and are left out")
-        if file.num_cut:
-            notes.append(
-                f"{file.num_cut} responses in {file.path} have ids that the tokenizer has no token for (of a padded "
-                "output head, or of another tokenizer): they are read up to the first of these"
-            )
-        for reason, num in (file.left_out or {}).items():
-            notes.append(f"{num} responses in {file.path} of several turns are left out: {reason}")
-        if file.num_differing:
-            notes.append(
-                f"the token ids of {file.num_differing} responses in {file.path} say another text than stands beside "
-                "them: they may be of another tokenizer than these models'"
-            )
+    notes += [note for file in files for note in _reading_notes(file)]
     if plan.compared.responses is not None and plan.compared.responses.num_regraded:
         num, total = plan.compared.responses.num_regraded, plan.compared.responses.num_recorded
         notes.append(f"{num} of {total} verdicts recorded in {path} differ from the grader's, which are used")
     return tuple(notes)
+
+
+def _reading_notes(file: Responses) -> Iterator[str]:
+    """Yield what of a file was not read, or not as it stands there."""
+    if file.num_left_out:
+        yield f"{file.num_left_out} records in {file.path} have no response and are left out"
+    if file.num_cut:
+        yield (
+            f"{file.num_cut} responses in {file.path} have ids that the tokenizer has no token for (of a padded "
+            "output head, or of another tokenizer): they are read up to the first of these"
+        )
+    for reason, num in (file.unread_turns or {}).items():
+        yield f"{num} responses in {file.path} of several turns are left out: {reason}"
+    if file.num_differing:
+        yield (
+            f"the token ids of {file.num_differing} responses in {file.path} say another text than stands beside "
+            "them: they may be of another tokenizer than these models'"
+        )
 
 
 def _import(

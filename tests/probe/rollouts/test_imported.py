@@ -206,7 +206,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "task": None,
         "num_left_out": 0,
         "num_cut": 0,
-        "left_out": {},
+        "unread_turns": {},
         "num_several_turns": 0,
         "num_differing": 0,
         "num_recorded": 2,
@@ -601,7 +601,7 @@ def test_turns_without_ids_go_through_the_chat_template_and_only_what_the_model_
     assert "5 it says." in sequence.text
     assert len(sequence.spans) == len(sequence.completion_ids) == len(sequence.sampled)
     assert read.provenance["num_several_turns"] == 1
-    assert list(read.provenance["left_out"].values()) == [1]
+    assert list(read.provenance["unread_turns"].values()) == [1]
 
 
 def test_a_table_of_turns_is_read_as_the_file_it_was_made_from(tmp_path: Path) -> None:

@@ -104,12 +104,10 @@ def import_responses(
     read, num_cut = cut_at_padding(read_responses(path, fields=fields, left_out=left_out), tokenizer)
     records = list(join_problems(read, problems or {}, JoinCounts()))
     check_prompts(path, records)
-    left_out = Counter[str]()
-    tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, left_out)
+    unread = Counter[str]()
+    tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, unread)
     if not tokens:
-        raise ArtifactError(
-            f"{path}: none of its {len(records)} responses can be read as tokens: {next(iter(left_out))}"
-        )
+        raise ArtifactError(f"{path}: none of its {len(records)} responses can be read as tokens: {next(iter(unread))}")
     read, records = ([responses[number] for number in tokens] for responses in (read, records))
     encoded = list(tokens.values())
     # Who says what is wrong: the task, or the family of the problems of a run.
@@ -140,7 +138,7 @@ def import_responses(
         "num_recorded": len(known),
         "num_left_out": left_out.num_failed,
         "num_cut": num_cut,
-        "left_out": dict(left_out),
+        "unread_turns": dict(unread),
         "num_several_turns": sum(not sequence.is_one_turn for sequence in graded),
         "num_differing": sum(not _says(*pair) for pair in zip(records, encoded, strict=True)),
         "num_regraded": sum(old.correct != new.correct for old, new in known),
@@ -314,14 +312,12 @@ class ResponseEncoder:
     template: Literal["auto", "raw"] = "auto"
     ends: Literal["none", "eos"] = "none"
 
-    def encode_all(
-        self, records: Sequence[Response], left_out: Counter[str] | None = None
-    ) -> dict[int, EncodedResponse]:
+    def encode_all(self, records: Sequence[Response], unread: Counter[str] | None = None) -> dict[int, EncodedResponse]:
         """Return the tokens of responses by their numbers; ids that they have are taken as they are.
 
         Args:
             records: the responses.
-            left_out: counts, by reason, responses of several turns that no one sequence of tokens holds; None: such a
+            unread: counts, by reason, responses of several turns that no one sequence of tokens holds; None: such a
                 response is an error.
 
         Raises:
@@ -330,7 +326,7 @@ class ResponseEncoder:
         """
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
         problems = [records[number].problem for number in through]
-        pieces = self._pieces(records, left_out)
+        pieces = self._pieces(records, unread)
         prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
         templated = dict(zip(through, prompts, strict=True))
         kept = [number for number in range(len(records)) if isinstance(pieces.get(number, []), list)]
@@ -348,7 +344,7 @@ class ResponseEncoder:
             ) from None
         return {number: self._encode_record(*parts) for number, parts in zip(kept, asked, strict=True)}
 
-    def _pieces(self, records: Sequence[Response], left_out: Counter[str] | None) -> dict[int, list[str] | None]:
+    def _pieces(self, records: Sequence[Response], unread: Counter[str] | None) -> dict[int, list[str] | None]:
         """Return the pieces of texts of several turns by the numbers of their responses; None: left out."""
         turned = [number for number, record in enumerate(records) if record.turns and not record.completion_ids]
         words: Any = self.tokenizer
@@ -362,9 +358,9 @@ class ResponseEncoder:
             if record.prompt is not None:
                 parts = "its prompt is a text, which says nothing of how turns are told apart"
             if isinstance(parts, str):
-                if left_out is None:
+                if unread is None:
                     raise ArtifactError(f"{record.place} cannot be read as tokens: {parts}")
-                left_out[parts] += 1
+                unread[parts] += 1
             pieces[number] = None if isinstance(parts, str) else parts
         return pieces
 
