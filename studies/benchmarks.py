@@ -70,6 +70,15 @@ def tables() -> dict[str, str]:
             ("measured", _two("measured", 1e9)),
             ("ratio", _two("ratio")),
         ),
+        "long files": table_of(
+            read("rows")[1:],
+            ("command", lambda line: f"`{_COMMANDS[line['command']]}`"),
+            ("rows", "rows:thousands"),
+            ("file, MiB", lambda line: f"{line['file_mib']:.0f}"),
+            ("peak, MiB", lambda line: f"{line['peak_mib']:.0f}"),
+            ("above ten rows, MiB", lambda line: f"{line['above_mib']:.0f}"),
+            ("rows a CPU second", lambda line: f"{line['rows'] / line['cpu_seconds']:,.0f}"),
+        ),
         "layers": _layers(read("update_layers")),
         "divided": table_of(
             read("divided")[1:],
@@ -83,7 +92,7 @@ def tables() -> dict[str, str]:
 
 def numbers() -> dict[str, str]:
     """Return the numbers that sentences quote; `NAME: made` says what made the results NAME."""
-    files = ("graders", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory", "divided")
+    files = ("graders", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory", "divided", "rows")
     headers = {name.replace("rewritten_", "rewritten-"): read(name)[0] for name in files}
     texts = {f"{name}: made": _made(header) for name, header in headers.items()}
     texts["layers: made"] = _made(read("update_layers")[0])
@@ -106,6 +115,7 @@ def _made(header: Record) -> str:
     return f"{header['date']}, swerve {header['swerve']}, {header.get('processor', header['machine'])}"
 
 
+_COMMANDS = {"grade": "grade --audit", "import": "data import", "report": "report samples.parquet"}
 Cell = Callable[[Record], str]
 
 

@@ -70,8 +70,8 @@ class RowKeys:
         """Return how many rows of the same key stand before each row."""
         order = np.argsort(self.digests, kind="stable")
         ordered, rows = self.digests[order], np.arange(len(self))
-        is_first = np.ones(len(self), bool)
-        is_first[1:] = ordered[1:] != ordered[:-1]
-        places = np.empty(len(self), np.int64)
-        places[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
-        return places
+        starts = rows.copy()  # of the rows of each key, among those in order
+        starts[1:][ordered[1:] == ordered[:-1]] = 0
+        rows -= np.maximum.accumulate(starts, out=starts)
+        starts[order] = rows
+        return starts

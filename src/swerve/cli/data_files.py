@@ -131,6 +131,7 @@ def import_responses(
     with spilled_tables(out, tables()) as spilled:
         named_rows = (table.select(["place", "problem_id"]).to_pylist() for table in spilled())
         prompts.check(file, (tuple(row.values()) for rows in named_rows for row in rows))
+        prompts = PromptCheck()  # what it held is needed no more
         provenance: dict[str, Any] = {
             "source": _source(file),
             "problems": None if problems is None else _source(problems),
