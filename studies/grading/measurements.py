@@ -9,14 +9,14 @@ import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swerve.artifacts.responses import Response
 from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
-from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
+from swerve.eval.recorded_verdicts import AuditedFields, VerdictComparison
 from swerve.formats.records import Record, read_records
 from swerve.problems.deepscaler import DeepScaler
 from swerve.problems.gsm8k import Gsm8k
@@ -31,6 +31,15 @@ GSM8K = "rollouts/gsm8k_tora_70b.jsonl.gz"
 FORMULAS = "rollouts/prop_logic_formula.jsonl.gz"
 RL_PROBE = "rl_probe/responses.jsonl.gz"
 SCORE_CASES = "reasoning_gym_scores/score_cases.jsonl.gz"
+
+
+class GradedRecord(NamedTuple):
+    """A record, the problem that it is an answer to, and what the grader says of the answer."""
+
+    record: Record
+    problem: Problem
+    reward: Reward
+
 
 Line = dict[str, Any]
 Naming = Callable[[Mapping[str, Any]], str]
@@ -55,7 +64,7 @@ def compared(rows: Sequence[GradedRecord], field: str, *, keep: Sequence[str] = 
         fields.look(row.record)
     comparison = VerdictComparison(field, are_verdicts=fields.are_verdicts[field])
     for row in rows:
-        comparison.add(row)
+        comparison.add(*row)
     found = comparison.summary()
     printed = [line for line in audit_lines(found, limit=0) if not line.startswith("  and ")]
     values = {row.problem.id: row.record.values for row in rows}

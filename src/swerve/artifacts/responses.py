@@ -409,14 +409,7 @@ def from_json(row: Mapping[str, Any], name: str, kind: type) -> Any:
 
 def response_chunks(responses: Iterable[Response]) -> Iterator[list[Response]]:
     """Yield responses so many at a time as take some megabytes."""
-    return chunks(responses, _num_values)
-
-
-def _num_values(response: Response) -> int:
-    said = (response.text, response.prompt, response.problem.question, *response.extra.values())
-    texts = [*said, *(turn.get("content") for turn in response.turns)]
-    ids = len(response.prompt_ids) + 4 * len(response.completion_ids)
-    return ids + sum(len(text) for text in texts if isinstance(text, str | list))
+    return chunks(responses, lambda each: len(str((each.text, each.turns, each.extra))) + 4 * len(each.completion_ids))
 
 
 def responses_table(responses: Sequence[Response], schema: pa.Schema) -> pa.Table:

@@ -17,7 +17,7 @@ from swerve.artifacts.shards import Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
-from swerve.eval.recorded_verdicts import AuditedFields, GradedRecord, VerdictComparison
+from swerve.eval.recorded_verdicts import AuditedFields, VerdictComparison
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
 from swerve.grading.answers import find_answer
@@ -175,7 +175,7 @@ class GradingSummary:
         if reward.detail:
             _count(self._failures, reward.detail)
         for audit in self._audits:
-            audit.add(GradedRecord(answer.record, answer.problem, reward))
+            audit.add(answer.record, answer.problem, reward)
 
     def summary(self) -> dict[str, Any]:
         """Return how many answers are right, with the interval, the counts, and the audits."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
@@ -15,14 +15,6 @@ from swerve.types import Problem, Reward
 
 _WORDS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False, "correct": True, "incorrect": False}
 _TOLERANCE = 1e-9
-
-
-class GradedRecord(NamedTuple):
-    """A record, the problem that it is an answer to, and what the grader says of the answer."""
-
-    record: Record
-    problem: Problem
-    reward: Reward
 
 
 class AuditedFields:
@@ -77,13 +69,12 @@ class VerdictComparison:
         self._num = self._num_agreeing = 0
         self._disagreements: list[dict[str, Any]] = []
 
-    def add(self, row: GradedRecord) -> None:
-        """Compare a record's verdict.
+    def add(self, record: Record, problem: Problem, reward: Reward) -> None:
+        """Compare the verdict of a record with what the grader says of it as an answer to a problem.
 
         Raises:
             ArtifactError: it holds something else than a verdict in the field.
         """
-        record, problem, reward = row
         self._num += 1
         if record.values.get(self._field) is None:
             return
