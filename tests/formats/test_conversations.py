@@ -125,6 +125,7 @@ def test_repeats_and_filters_of_a_sample(tmp_path: Path) -> None:
     ]
     assert (responses[0].parts, responses[0].reward) == ({"exact_match": 1.0, "f1": 0.5}, 1.0)
     assert (responses[3].prompt, responses[3].problem.messages) == (None, (("user", "r"),))
+    assert responses[1].extra["sample_metrics"] == {"exact_match": 0.0, "f1": 0.0}
     assert (left_out.num_repeated, left_out.num_failed) == (1, 1)
 
 
@@ -187,8 +188,8 @@ def test_sessions_of_verl(tmp_path: Path) -> None:
 
 
 def test_what_is_no_record_of_its_layout_is_refused_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"line 1 is not what verifiers writes: IndexError"):
-        read(tmp_path / "t.jsonl", {"task": {}, "nodes": [node("user", "q", 5)]})
+    with pytest.raises(ArtifactError, match=r"line 1 is not what verifiers writes: ValueError node 0 has the parent 5"):
+        read(tmp_path / "t.jsonl", {"task": {}, "nodes": [node("user", "q", 5, sampled=True)]})
     (tmp_path / "log.eval").write_bytes(b"PK")
     with pytest.raises(ArtifactError, match=r"log.eval is damaged, or no log of Inspect: File is not a zip file"):
         list(iter_records(tmp_path / "log.eval"))

@@ -40,6 +40,7 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
             "sample": number,
             "extracted": read[number] if len(read) == len(texts) else read[0] if is_judged else None,
             "parts": parts if is_judged else {},
+            "sample_metrics": None if is_judged else parts,
             "reward": next(iter(parts.values()), None) if is_judged else None,
             "correct": next(iter(verdicts), None) if is_judged else None,
         }

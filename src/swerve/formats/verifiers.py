@@ -59,10 +59,15 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     nodes, errors = trace.get("nodes") or [], trace.get("errors")
     if errors and not trace.get("ok", trace.get("rewards")):  # it is ok after a second attempt
         raise NoResponseError(f"{place}: the rollout failed: {errors[-1].get('message')}")
-    paths = _paths(nodes)
-    sampled = [number for number, node in enumerate(nodes) if node.get("sampled")]
-    before = {node for end in sampled for node in paths[end][:-1]}
-    ends = [number for number in sampled if number not in before]
+    # A sampled node that no path to a later one has is an end; what stands after it was not sampled.
+    ends: dict[int, list[int]] = {}
+    for number in reversed(range(len(nodes))):
+        if nodes[number].get("sampled") and not any(number in path for path in ends.values()):
+            ends[number] = _path(nodes, number)
+    for number, node in enumerate(nodes):
+        for path in ends.values():
+            if node.get("parent") == path[-1] and not node.get("sampled"):
+                path.append(number)
     if not ends:
         raise NoResponseError(f"{place}: the trace has no message that the model wrote")
 
@@ -81,8 +86,8 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
         "problem": question if isinstance(question, str) else None,
     }
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
-    for number, end in enumerate(ends):
-        call, path = calls.get(end, {}), max((path for path in paths if end in path), key=len)
+    for number, (end, path) in enumerate(reversed(ends.items())):
+        call = calls.get(end, {})
         yield {
             **shared,
             **conversation_fields([_turn(nodes[index], place) for index in path], place),
@@ -92,17 +97,18 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _paths(nodes: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the path from the root to each node, whose parent stands before it.
+def _path(nodes: Sequence[Mapping[str, Any]], end: int) -> list[int]:
+    """Return the nodes from a root to one, each of which stands after the one before.
 
-    >>> _paths([{}, {"parent": 0}, {"parent": 0}])
-    [[0], [0, 1], [0, 2]]
+    >>> _path([{}, {"parent": 0}, {"parent": 0}], 2)
+    [0, 2]
     """
-    paths: list[list[int]] = []
-    for number, node in enumerate(nodes):
-        parent = node.get("parent")
-        paths.append([*([] if parent is None else paths[parent]), number])
-    return paths
+    path = [end]
+    while (parent := nodes[path[-1]].get("parent")) is not None:
+        if not 0 <= parent < path[-1]:
+            raise ValueError(f"node {path[-1]} has the parent {parent}")
+        path.append(parent)
+    return path[::-1]
 
 
 def _turn(node: Mapping[str, Any], place: str) -> Turn:
