@@ -33,7 +33,7 @@ class OpenAIServer:
 
     def text(self, body: Any) -> str:
         asked = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
-        return f"{asked.split()[0]} {body.get('seed', 0) % 7 if body.get('temperature') else 0}"
+        return f"{str(asked).split()[0]} {body.get('seed', 0) % 7 if body.get('temperature') else 0}"
 
     def answer(self, body: Any) -> dict[str, Any]:
         """The usual answer."""

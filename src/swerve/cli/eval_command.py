@@ -113,7 +113,10 @@ def evaluate(
     # Any models, on the problems of a task.
     others, changes = sample.split_arguments(given, task)
     if others:
-        raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
+        raise ConfigError(
+            f"{others[0]!r} is no key of the task; models are given with --model, files of responses with --rows, a "
+            "run without either"
+        )
     files = _row_files(rows or ())
     settings = sample.sample_settings(task, data, changes, {"num_samples": _NUM_SAMPLES, **given_settings(context)})
     labelled = sample.resolve_models(models, task, settings) if models else {}

@@ -359,7 +359,7 @@ def _ask_for_chunks(
     ) as task:
         graded = sample_served(
             model, plan.job, max_new_tokens=plan.info.max_new_tokens, chunks=chunks, kept=plan.parts_of(JSON),
-            used=used, task=task, progress=progress,
+            used=used, task=task,
         )  # fmt: skip
         with closing(graded):
             for chunk, samples in graded:

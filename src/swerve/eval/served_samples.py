@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from swerve.artifacts.parts import Parts
@@ -24,14 +25,15 @@ _Place = tuple[int, int]
 """Number of a problem, and of its sample."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """A model on a server, and the problems that it is asked."""
+    """A model on a server, and the problems that it is asked; the server is not asked before there is work for it."""
 
     engine: OpenAIEngineConfig
     name: str
     """The server's name for it."""
     prompts: Sequence[Problem]
+    progress: Progress
 
     @property
     def engine_info(self) -> dict[str, Any]:
@@ -44,30 +46,35 @@ class ServedModel:
         source = f"{self.name} at {self.engine.url}"
         return {"source": source, "fingerprint": hashlib.sha256(self.name.encode()).hexdigest()}
 
+    @cached_property
+    def program(self) -> str:
+        """What serves it, `vllm` say, as `/models` says; empty where it does not. What that means is noted, once.
 
-def served_model(job: SampleJob, problems: Sequence[Problem], _: Progress) -> ServedModel:
-    """Return a job's model; its server is not asked before there is something to sample."""
+        Raises:
+            ConfigError: the key is not there.
+            EngineError: the server does not answer, or refuses the key.
+        """
+        url, listed = self.engine.url, OpenAIClient(self.engine).models()
+        if listed and self.name not in listed:
+            self.progress.note(f"{url} does not list '{self.name}'; it lists {', '.join(list(listed)[:10])}")
+        if any(problem.prefix for problem in self.prompts):
+            self.progress.note(f"{url} is asked to continue the beginning of the answer, which not every server does")
+        entry = listed.get(self.name) or next(iter(listed.values()), {})
+        program = str(entry.get("owned_by"))
+        if program in OWN_DEFAULTS:
+            return program
+        self.progress.note(
+            f"{url} does not say what serves it: temperature and seed are sent, and defaults of its own (top_p, top_k, "
+            "penalties) hold where rollout.engine.body sets none"
+        )
+        return ""
+
+
+def served_model(job: SampleJob, problems: Sequence[Problem], progress: Progress) -> ServedModel:
+    """Return the model of a job whose engine is a server."""
     engine = job.settings.rollout.engine
     assert isinstance(engine, OpenAIEngineConfig)
-    return ServedModel(engine=engine, name=str(job.model), prompts=problems)
-
-
-def _program(model: ServedModel, client: OpenAIClient, progress: Progress) -> str:
-    """Return what serves a model, `vllm` say, as `/models` says; empty where it does not. Note what that means."""
-    url, listed = model.engine.url, client.models()
-    if listed and model.name not in listed:
-        progress.note(f"{url} does not list '{model.name}'; it lists {', '.join(list(listed)[:10])}")
-    entry = listed.get(model.name) or next(iter(listed.values()), {})
-    program = str(entry.get("owned_by"))
-    if any(problem.prefix for problem in model.prompts):
-        progress.note(f"{url} is asked to continue the beginning of the answer; not every server does (vLLM does)")
-    if program in OWN_DEFAULTS:
-        return program
-    progress.note(
-        f"{url} does not say what serves it: temperature and seed are sent, and defaults of its own (top_p, top_k, "
-        "penalties) hold where rollout.engine.body sets none"
-    )
-    return ""
+    return ServedModel(engine=engine, name=str(job.model), prompts=problems, progress=progress)
 
 
 def sample_served(
@@ -79,7 +86,6 @@ def sample_served(
     kept: Parts,
     used: Sequence[dict[str, Any]],
     task: ProgressTask,
-    progress: Progress,
 ) -> Generator[tuple[tuple[int, int], list[Response]]]:
     """Yield chunks of problems with their graded samples, each as soon as it is complete.
 
@@ -93,7 +99,6 @@ def sample_served(
         kept: the answers so far, as JSON.
         used: what the rows of chunks that were complete before say of their requests.
         task: advanced by each sample.
-        progress: told what was used.
 
     Raises:
         EngineError: see `OpenAIClient.each`.
@@ -101,8 +106,6 @@ def sample_served(
     client = OpenAIClient(model.engine)
     for said in used:
         client.count(said)
-
-    program = _program(model, client, progress)
 
     # What was answered before an interruption is not asked again.
     answers: dict[_Place, ServedText] = {}
@@ -113,7 +116,7 @@ def sample_served(
         for place in places:
             known = kept.get("answer", place)
             if known is None:
-                requests.append(_request(model, job, place, max_new_tokens, program))
+                requests.append(_request(model, job, place, max_new_tokens))
             else:
                 answers[place] = ServedText(**{**known, **{name: tuple(known[name]) for name in _IDS}})
                 client.count(known["said"])
@@ -134,7 +137,7 @@ def sample_served(
                 if not missing[chunk]:
                     yield chunk, _graded(model, job, chunk, answers)
     finally:
-        progress.note(f"{job.label}: {client.used_text()}")
+        model.progress.note(f"{job.label}: {client.used_text()}")
 
 
 _IDS = ("prompt_ids", "token_ids", "logprobs")
@@ -157,17 +160,17 @@ def _prompt_text(problem: Problem) -> str:
     return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
 
 
-def _request(model: ServedModel, job: SampleJob, place: _Place, max_new_tokens: int, program: str) -> TextRequest:
+def _request(model: ServedModel, job: SampleJob, place: _Place, max_new_tokens: int) -> TextRequest:
     """Return what the server is asked for one sample."""
     problem, engine = model.prompts[place[0]], model.engine
     temperature, seed = _settings_of(job, problem, place[1])
-    is_chat, has_logprobs = engine.api == "chat", program == "vllm" and temperature in _PARAMETERS_KEPT
+    is_chat, has_logprobs = engine.api == "chat", model.program == "vllm" and temperature in _PARAMETERS_KEPT
     fields: dict[str, Any] = {
         "model": model.name,
         "max_tokens": max_new_tokens,
         "temperature": temperature,
         "seed": seed,
-        **OWN_DEFAULTS.get(program, {}),
+        **OWN_DEFAULTS.get(model.program, {}),
     }
     # Messages, the last of which may be the beginning of the answer; or a text.
     if is_chat:

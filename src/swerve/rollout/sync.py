@@ -58,15 +58,16 @@ def check_own_weights(model: PreTrainedModel, completions: Sequence[Completion],
     Returns the largest difference.
 
     Raises:
-        EngineError: one differs by more than the bound.
+        EngineError: one differs by more than the bound, or the mean by more than its share.
     """
     expected = model_logprobs(model, own_prompt(model), [completion.token_ids for completion in completions])
-    largest = float((expected - torch.tensor([completion.logprobs for completion in completions])).abs().max())
-    if not largest <= bound:
+    differences = (expected - torch.tensor([completion.logprobs for completion in completions])).abs()
+    largest, mean = float(differences.max()), float(differences.mean())
+    if not (largest <= bound and mean <= _MEAN_SHARE * bound):
         raise EngineError(
             f"{who} does not sample with the weights of {type(model).__name__}: log-probabilities differ by "
-            f"{largest:.3g} nats from the model's own, and {bound:g} are allowed; start it again, or sample with "
-            "another engine (rollout.engine)"
+            f"{largest:.3g} nats at most and {mean:.3g} on average from the model's own, and {bound:g} and "
+            f"{_MEAN_SHARE * bound:g} are allowed; start it again, or sample with another engine (rollout.engine)"
         )
     return largest
 
