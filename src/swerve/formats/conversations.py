@@ -161,19 +161,25 @@ def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn]) -> dict[str, A
     """Return the ids of prompt and response with their mask and log-probabilities; nothing where they lack some."""
     if not all(turn.token_ids for turn in answer if turn.sampled):
         return dict.fromkeys(("prompt_ids", "completion_ids", "sampled", "logprobs"))
-    before = [token for turn in prompt for token in turn.token_ids]
-    ids: list[int] = []
-    mask: list[bool] = []
-    logprobs: list[float | None] = []
+    ids = [token for turn in prompt for token in turn.token_ids]
+    mask = [False] * len(ids)
+    logprobs: list[float | None] = [None] * len(ids)
     for turn in answer:
         ids += turn.token_ids
         mask += turn.mask or [turn.sampled] * len(turn.token_ids)
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
-    # The template's tokens before the model's first belong to the prompt; those after its last are cut.
+    return masked_fields(ids, mask, logprobs)
+
+
+def masked_fields(ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float | None]) -> dict[str, Any]:
+    """Return prompt and response of a sequence of tokens with a mask of those that the model sampled, at least one.
+
+    What stands before the first of them is the prompt; what stands after the last is cut.
+    """
     start, end = mask.index(True), len(mask) - mask[::-1].index(True)
     is_known = any(logprob is not None for logprob in logprobs)
     return {
-        "prompt_ids": before + ids[:start],
+        "prompt_ids": ids[:start],
         "completion_ids": ids[start:end],
         "sampled": None if all(mask[start:end]) else mask[start:end],
         "logprobs": logprobs[start:end] if is_known else None,

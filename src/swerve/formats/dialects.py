@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
-from swerve.formats import inspect_logs, lm_eval, verifiers
+from swerve.formats import inspect_logs, lm_eval, token_layouts, verifiers
 from swerve.formats.conversations import (
     CONVERSATION,
     conversation_fields,
@@ -288,6 +288,7 @@ def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
             "sample": choice.get("index", number),
             "finish_reason": choice.get("finish_reason"),
             "token_logprobs": choice.get("logprobs"),
+            **token_layouts.choice_tokens(place, body, choice),
         }
     if empty:
         raise NoResponseError(f"{place}: choice {empty[0]} has no text as content")
@@ -373,7 +374,11 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="verifiers",
         marks=_marks("traces", "nodes task"),
-        names={**CONVERSATION, **_names(id="id?", gold="gold?", correct="correct?")},
+        names={
+            **CONVERSATION,
+            **_names(id="id?", gold="gold?", correct="correct?", set="info.prime_rl.env_name?"),
+            **_names(step="run.work.step? info.prime_rl.step?"),
+        },
         convert=verifiers.convert_trace,
     ),
     Dialect(
@@ -388,6 +393,24 @@ LAYOUTS: tuple[Dialect, ...] = (
         names={**CONVERSATION, **_names(id="doc_id?", gold="target?", correct="correct?", extracted="extracted?")},
         convert=lm_eval.convert_sample,
         repeated=lm_eval.sample_and_filter,
+    ),
+    Dialect(
+        name="vllm",
+        marks=_marks("request_id prompt_token_ids outputs"),
+        names={**CONVERSATION, "prompt": ("prompt",)},
+        convert=token_layouts.convert_request_output,
+    ),
+    Dialect(
+        name="prime_rl",
+        marks=_marks("token_ids loss_mask"),
+        names={**CONVERSATION, "set": ("set",)},
+        convert=token_layouts.convert_token_export,
+    ),
+    Dialect(
+        name="open_instruct",
+        marks=_marks("prompt_tokens response_tokens"),
+        names={**CONVERSATION, "set": ("set",)},
+        convert=token_layouts.convert_trace,
     ),
     Dialect(
         name="trl",

@@ -13,6 +13,7 @@ from typing import Any
 from swerve.errors import NoResponseError
 from swerve.formats.conversations import Turn, conversation_fields, prompt_and_completion, read_turn
 from swerve.formats.records import Record
+from swerve.formats.token_layouts import trajectory_tokens
 from swerve.formats.typed_fields import at_place
 
 _ID = ("task.data.id?", "task.key?", "task.data.idx?", "task.data.name?")
@@ -30,6 +31,7 @@ def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield {
         **others,
         **prompt_and_completion(values, record.place),
+        **trajectory_tokens(values.get("trajectory")),
         "parts": parts,
         "correct": parts.get("correct"),
         "finish_reason": "length" if values.get("is_truncated") else None,
