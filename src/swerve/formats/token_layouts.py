@@ -21,10 +21,10 @@ def convert_request_output(record: Record, path: Path) -> Iterator[dict[str, Any
     """Yield the fields of each output of vLLM's RequestOutput, with the log-probability of each of its tokens."""
     values = record.values
     shared = {name: value for name, value in values.items() if name not in ("outputs", "prompt_token_ids")}
+    if not all(output["token_ids"] for output in values["outputs"] or [{"token_ids": []}]):
+        raise NoResponseError(f"{record.place} has no output, or one without tokens")
     for number, output in enumerate(values["outputs"]):
         ids = output["token_ids"]
-        if not ids:
-            raise NoResponseError(f"{record.place}: output {number} has no tokens")
         given = output.get("logprobs") or [{}] * len(ids)
         _check_lengths(record.place, len(ids), {"logprobs": given})
         logprobs = [_logprob(entry.get(str(token))) for token, entry in zip(ids, given, strict=True)]
