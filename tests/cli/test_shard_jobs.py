@@ -58,7 +58,10 @@ def shell(tmp_path: Path, save_addition_model: Callable[..., Path]) -> Callable[
         save_addition_model(tmp_path / "models" / name, seed=seed)
     problems = [{"id": str(n), "question": f"{n // 10} {n % 10} + 7 6 =", "answer": "0 8 1"} for n in range(60)]
     (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in problems))
-    answers = [{**row, "response": f"{row['id'][-1]} + 6 = 0 8 1"} for row in problems[:20]]
+    answers = [
+        {"id": row["id"], "question": row["question"], "gold": "0 8 1", "response": f"{row['id'][-1]} + 6 = 0 8 1"}
+        for row in problems[:20]
+    ]
     (tmp_path / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in answers))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(SBATCH.replace("{python}", sys.executable))
