@@ -102,7 +102,9 @@ def test_a_probe_in_two_rounds_is_that_of_one_process(shell: Callable[[str], str
     measured = f"{MEASURED.format(out='probe-rl')} --shard $SLURM_ARRAY_TASK_ID/7\n"
     (tmp_path / "probe.sh").write_text(array.partition("swerve sample")[0] + measured)
     shell(submitted)
-    tables = [{path.name: path.read_bytes() for path in (tmp_path / out / "probe").iterdir()}
-              for out in ("whole", "probe-rl")]  # fmt: skip
+    tables = [
+        {path.name: path.read_bytes() for path in (tmp_path / out / "probe").iterdir() if path.is_file()}
+        for out in ("whole", "probe-rl")
+    ]
     assert tables[0] == tables[1]
     assert "interventions.parquet" in tables[0]
