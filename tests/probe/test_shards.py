@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.shards import Shard, read_markers
+from swerve.artifacts.shards import Shard, read_markers, take_shards
 from swerve.config import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 from swerve.probe.causal import causal_tests
@@ -92,7 +93,8 @@ def test_shards_in_any_order_with_kills_make_the_probe_of_one_process(
 
 
 def test_merging_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -> None:
-    small = {"settings": EVERYTHING.model_copy(update={"noise_models": 0, "cross_sampling": CrossSamplingConfig()})}
+    causal = CausalConfig(max_rollouts=2, num_continuations=2)
+    small = {"settings": ProbeConfig(min_rollouts=2, noise_models=0, tokens_per_batch=64, causal=causal)}
     execute(asked(tmp_path / "whole", None, **small), progress=SilentProgress())
     path = tmp_path / "shards"
     with pytest.raises(MissingShardsError, match=r"^the measurement of shard 1 of 2 is missing$"):
@@ -125,3 +127,33 @@ def test_a_shard_of_one_step_is_merged_before_the_next(tmp_path: Path) -> None:
     summary = probe_in_steps(asked(tmp_path, None, **small), progress=notes)
     assert summary is not None
     assert "divergence: skipped, it is done" in notes.notes
+
+
+def test_machines_without_a_common_file_system_make_the_probe_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"settings": ProbeConfig(min_rollouts=2, noise_models=0, causal=CausalConfig(max_rollouts=2))}
+    (tmp_path / "home").mkdir()
+    for number in (1, 2):
+        (tmp_path / f"machine-{number}").mkdir()
+    places = [tmp_path / f"machine-{number}" / "p" for number in (1, 2)]
+
+    def probed(shard: str | None, out: str = "p") -> Any:
+        wanted = plan(Path(out), prompts=PROMPTS, **small)
+        wanted = wanted if shard is None else replace(wanted, shard=Shard.parse(shard))
+        with suppress(MissingShardsError):
+            return probe_in_steps(wanted, progress=SilentProgress())
+
+    # Each machine has what all have measured before it begins with the causal tests.
+    for _ in range(2):
+        for number, place in enumerate(places, start=1):
+            monkeypatch.chdir(place.parent)
+            assert probed(f"{number}/2") is None
+        monkeypatch.chdir(tmp_path / "home")
+        markers = take_shards([place / "probe" / "states" for place in places])
+        for place in places:
+            shutil.copytree("p", place, dirs_exist_ok=True)
+    assert [marker.left for marker in markers] == [None] * 2
+    assert probed("merge/2") is not None
+    assert probed(None, "whole") is not None
+    assert files(Path("p/probe")) == files(Path("whole/probe"))

@@ -64,7 +64,7 @@ def digest_of(*values: Any) -> str:
 
 
 def take_parts(source: Path, target: Path) -> None:
-    """Copy the parts of a folder, and what says whose they are, to another one that lacks them; damaged ones are none.
+    """Copy the parts of a folder to another one that lacks them; damaged ones are none.
 
     Raises:
         ArtifactError: a part is in both folders with different content.
@@ -74,14 +74,12 @@ def take_parts(source: Path, target: Path) -> None:
         if not _is_whole(path) or path.samefile(present if present.exists() else source):
             continue
         if not _is_whole(present):
-            _copy(path, present)
+            copy_file(path, present)
         elif path.read_bytes() != present.read_bytes():
             raise ArtifactError(
                 f"{path} and {present} are the same piece of the work with different results: the machines compute "
                 "differently; delete one of the two folders and run its shards again"
             )
-    if (source / _INPUTS).is_file() and not (target / _INPUTS).exists():
-        _copy(source / _INPUTS, target / _INPUTS)
 
 
 def _is_whole(path: Path) -> bool:
@@ -92,7 +90,8 @@ def _is_whole(path: Path) -> bool:
     return hashlib.sha256(content).hexdigest().encode() == digest
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all."""
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from swerve.artifacts.files import read_sealed, write_sealed
-from swerve.artifacts.parts import SHARD_FILES, Parts, digest_of, take_parts
+from swerve.artifacts.parts import SHARD_FILES, Parts, copy_file, digest_of, take_parts
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 from swerve.version import __version__
@@ -37,6 +37,8 @@ class Marker:
     """Digest of what the parts depend on, of the version of swerve and of the number of shards."""
     folder: str
     """Of the parts, as the command named it."""
+    within: str
+    """The directory that the command writes to, which the folder is in or is."""
     command: str
     """As for a shell, without `--shard`; empty from Python."""
     left: str | None
@@ -105,14 +107,14 @@ class Shard:
             named = f"shard{'s' if len(owners) > 1 else ''} {', '.join(map(str, owners))} of {self.total}"
             raise MissingShardsError(f"{what} of {named} is missing")
 
-    def begin(self, parts: Parts) -> None:
+    def begin(self, parts: Parts, within: Path | None = None) -> None:
         """Write the marker that this shard has begun.
 
         Raises:
             ConfigError: another shard beside these parts is of other settings, another version or another number of
                 shards.
         """
-        self._mark(parts, _BEGUN)
+        self._mark(parts, within, _BEGUN)
 
     @contextmanager
     def at_work(self, parts: Parts, *, within: Path | None = None) -> Iterator[None]:
@@ -129,18 +131,18 @@ class Shard:
             ConfigError: see `begin`.
         """
         assert parts.folder is not None
-        self.begin(parts)
+        self.begin(parts, within)
         held = RunDirectory(within or parts.folder)
         with held.lock(shared=True), RunDirectory(parts.folder).lock(name=f"shard-{self.number}-of-{self.total}.lock"):
             self.folders.append(str(parts.folder))
             try:
                 yield
             except MissingShardsError as error:
-                self._mark(parts, str(error))
+                self._mark(parts, within, str(error))
                 raise
-            self._mark(parts, None)
+            self._mark(parts, within, None)
 
-    def _mark(self, parts: Parts, left: str | None) -> None:
+    def _mark(self, parts: Parts, within: Path | None, left: str | None) -> None:
         folder = parts.folder
         assert folder is not None
         marker = Marker(
@@ -148,6 +150,7 @@ class Shard:
             total=self.total,
             inputs=digest_of(parts.inputs, __version__, self.total),
             folder=str(folder),
+            within=str(within or folder),
             command=self.command,
             left=left,
         )
@@ -205,6 +208,12 @@ def take_shards(folders: Sequence[Path]) -> list[Marker]:
                 )
             known = furthest.get(marker.number, marker)
             furthest[marker.number] = max(known, marker, key=lambda each: (each.left is None, each.left != _BEGUN))
+        # A directory that is new here also needs what says whose it is.
+        depth = len(target.relative_to(first.within).parts)
+        for path in (folder, *folder.parents)[depth].iterdir():
+            is_own = path.suffix in (".json", ".yaml") and not path.match(SHARD_FILES)
+            if is_own and not (Path(first.within) / path.name).exists():
+                copy_file(path, Path(first.within) / path.name)
         take_parts(folder, target)
     for marker in furthest.values():
         write_sealed(target / marker.file_name, asdict(marker))
