@@ -88,7 +88,7 @@ class Stages:
         evaluation.write(run.path / "eval" / "step_000588.json")
         return [evaluation]
 
-    def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary:
+    def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress, shard: object = None) -> ProbeSummary:
         self.calls.append(("probe", config, run.path, None))
         SUMMARY.write(run.probe_path / "summary.json")
         return SUMMARY
