@@ -386,10 +386,14 @@ def _encode_question(
 
 
 def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem) -> str:
-    messages = _messages(problem)
     if tokenizer.chat_template:
-        return _through_template(tokenizer, arguments, messages, problem) + turn.unrepeated(problem.prefix)
-    texts = [content for _, content in messages]
+        return _through_template(tokenizer, arguments, _messages(problem), problem) + turn.unrepeated(problem.prefix)
+    return plain_prompt(problem)
+
+
+def plain_prompt(problem: Problem) -> str:
+    """Return the text of a problem for a model without a chat template."""
+    texts = [content for _, content in _messages(problem)]
     return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
 
 

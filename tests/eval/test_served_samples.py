@@ -22,7 +22,7 @@ from swerve.config.sampling import SampleSettings
 from swerve.errors import ConfigError, EngineError
 from swerve.eval.sampling import sample
 from swerve.rollout import openai_client
-from swerve.rollout.openai_client import TextRequest, read_texts
+from swerve.rollout.openai_client import TextRequest, read_text
 from tests.builders import Notes
 from tests.cases import each
 from tests.rollout.openai_server import KEY, OpenAIServer, openai_server, reply
@@ -153,8 +153,11 @@ def test_what_passes_is_survived(server: OpenAIServer, tmp_path: Path) -> None:
         (_status(500, *range(6, 100)), "was answered with 500 (busy)"),
         (_status(429, *range(6, 100), Retry_After="900"), "it wants to be asked again after 900 s"),
         (_status(400, *range(6, 100)), "rollout.engine.body changes what is sent"),
-        (_status(403, *range(6, 100)), "name the environment variable with the key as rollout.engine.key"),
-        (_answers({"choices": [CHOICE, CHOICE]}, *range(6, 100)), "has 2 choices in place of 1"),
+        (_status(403, *range(6, 100)), "rollout.engine.key names the environment variable with the key"),
+        (
+            _answers({"choices": [CHOICE, CHOICE]}, *range(6, 100)),
+            "has choices: tuple should have at most 1 item after validation, not 2, in",
+        ),
         (_answers(b'{"choices"', *range(6, 100)), "which is not JSON"),
     ],
 )
@@ -185,7 +188,9 @@ def test_one_problem_that_is_refused_ends_no_other(server: OpenAIServer, tmp_pat
         return reply(handler, 400, {"message": "too long"}) if body["messages"] == first[0] else None
 
     server.wrong = refuse
-    with pytest.raises(EngineError, match=r"answered with 400 \(too long\).*; 2 requests failed; what came is kept"):
+    with pytest.raises(
+        EngineError, match=r"answered with 400 \(too long\).*; requests that failed: 2; what came is kept"
+    ):
         _sample(server, tmp_path / "a.parquet")
     assert len(list((tmp_path / "a.parquet.partial").glob("answer-*"))) == NUM - 2
 
@@ -193,10 +198,8 @@ def test_one_problem_that_is_refused_ends_no_other(server: OpenAIServer, tmp_pat
 def test_a_server_that_is_not_there_or_lacks_the_model_is_named(server: OpenAIServer, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="http://127.0.0.1:9/v1: nothing listens there; is the server there"):
         _sample(server, tmp_path / "a.parquet", url="http://127.0.0.1:9", patience=0.02)
-    notes = Notes()
     with pytest.raises(EngineError, match="404 .The model `two` does not exist.; rollout.engine.url ends where"):
-        _sample(server, tmp_path / "b.parquet", name="two", notes=notes)
-    assert notes.notes[0] == f"{server.url}/v1 does not list 'two'; it lists one"
+        _sample(server, tmp_path / "b.parquet", name="two")
 
 
 def test_a_key_comes_from_the_environment_and_is_written_nowhere(
@@ -204,12 +207,12 @@ def test_a_key_comes_from_the_environment_and_is_written_nowhere(
 ) -> None:
     server.needs_key = True
     monkeypatch.delenv("MY_KEY", raising=False)
-    with pytest.raises(EngineError, match="401 .bad key None.; name the environment variable with the key"):
+    with pytest.raises(EngineError, match="401 .bad key None.; rollout.engine.key names the environment variable"):
         _sample(server, tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match="rollout.engine.key=MY_KEY: this environment variable is not set"):
+    with pytest.raises(ConfigError, match="the environment variable MY_KEY is not set, or holds no key"):
         _sample(server, tmp_path / "a.parquet", key="MY_KEY")
     monkeypatch.setenv("MY_KEY", "another-secret")
-    with pytest.raises(EngineError, match=r"401 .bad key Bearer \*\*\*.; look at the key in MY_KEY"):
+    with pytest.raises(EngineError, match=r"401 .bad key Bearer \*\*\*.; rollout.engine.key names"):
         _sample(server, tmp_path / "a.parquet", key="MY_KEY")
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
     server.wrong = lambda _, body, __: server.answer({**body, "messages": [{"content": f"{KEY} x"}]})
@@ -221,20 +224,20 @@ def test_a_key_comes_from_the_environment_and_is_written_nowhere(
 
 def test_a_budget_is_kept_and_a_higher_one_continues(server: OpenAIServer, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    with pytest.raises(EngineError, match=r"max_tokens=200 has no room for another answer: \d+ tokens of prompts and"):
-        _sample(server, path, max_tokens=200)
-    num = len(server.asked)
-    assert 5 < num < NUM
-    assert num * 13 <= 200
     with pytest.raises(
-        EngineError, match="max_cost=0.00025 has no room for another answer: .*, cost 0.0001.* are used"
+        EngineError, match=r"max_tokens=300 has no room for another answer, which may take \d+: used are \d+"
     ):
-        _sample(server, path, max_cost=0.00025, prices=(1.0, 2.0))
+        _sample(server, path, max_tokens=300)
+    num = len(server.asked)
+    assert 0 < num < NUM
+    assert num * 13 <= 300
+    with pytest.raises(EngineError, match="max_cost=0.0003 has no room for another answer, .* cost 0.000"):
+        _sample(server, path, max_cost=0.0003, prices=(1.0, 2.0))
     assert num <= len(server.asked) < NUM
     _sample(server, path, max_tokens=100_000)
     assert len(server.asked) == NUM  # none twice
     server.wrong = lambda _, body, __: {name: value for name, value in server.answer(body).items() if name != "usage"}
-    with pytest.raises(EngineError, match=r"does not say how many tokens it used \(usage.prompt_tokens\)"):
+    with pytest.raises(EngineError, match=r"does not say how many tokens it used \(`usage`\)"):
         _sample(server, tmp_path / "b.parquet", max_tokens=10_000)
     assert len(_sample(server, tmp_path / "b.parquet").samples) == NUM
 
@@ -266,12 +269,10 @@ def test_killed_it_continues_to_the_same_bytes_and_pays_for_nothing_twice(
 
 def test_texts_are_read_from_every_kind_of_answer() -> None:
     def read(**choice: Any) -> Any:
-        (text,) = read_texts({"choices": [{"finish_reason": "eos_token", **choice}]}, 1)
-        return text
+        return read_text({"choices": [{"finish_reason": "eos_token", **choice}]})
 
     assert (read(text="a").text, read(text="a").finish_reason) == ("a", "stop")
     assert read(text="a", finish_reason="content_filter").finish_reason == "content_filter"
-    assert read(message={"content": [{"type": "text", "text": "a"}, {"text": "b"}]}).text == "ab"
     thought = read(message={"content": None, "reasoning_content": "hm", "refusal": None})
     assert (thought.text, thought.said) == ("", {"reasoning_content": "hm"})
     assert json.dumps(read(text="\ud800").text) == '"?"'
@@ -279,14 +280,14 @@ def test_texts_are_read_from_every_kind_of_answer() -> None:
     ids = {"token_ids": [1, 2], "prompt_token_ids": [3]}
     assert read(text="a", **ids, logprobs={"content": [{"logprob": -1}, {"logprob": -2.5}]}).logprobs == (-1.0, -2.5)
     assert read(text="a", **ids, logprobs={"token_logprobs": [-1.0]}).logprobs == ()
-    assert read(text="a", token_ids=[1, True], prompt_token_ids=[3]).token_ids == ()
     assert read(text="a", token_ids=[1]).token_ids == ()
-    for wrong in ({}, [], {"choices": [1]}, {"choices": [{"text": "a"}]}, {"choices": [{"finish_reason": "stop"}]}):
-        with pytest.raises(ValueError, match="choice"):
-            read_texts(wrong, 1)
+    wrong = ({}, [], {"choices": [1]}, {"choices": [{"text": "a"}]}, {"choices": [{"finish_reason": 3}]})
+    for answer in (*wrong, {"choices": [{"text": "a", "finish_reason": "stop", "token_ids": [-1]}]}):
+        with pytest.raises(ValueError, match=", in "):
+            read_text(answer)
 
 
 def test_a_request_has_no_more_tokens_than_bytes() -> None:
-    body = {"messages": [{"role": "user", "content": "né"}], "max_tokens": 5}
-    assert TextRequest(place="", path="", body=body, num=2).most == (3 + 64, 10)
-    assert TextRequest(place="", path="", body={"prompt": [1, 2], "max_completion_tokens": 5}).most == (2 + 64, 5)
+    request = TextRequest(place="", path="", body={"messages": [{"role": "user", "content": "né" * 50}]}, max_new=5)
+    assert request.most[0] > len(("né" * 50).encode())
+    assert request.most[1] == 5

@@ -33,7 +33,7 @@ from swerve.config.engines import OpenAIEngineConfig, TorchEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
-from swerve.eval.served_samples import ServedModel, sample_served, served_model
+from swerve.eval.served_samples import ServedModel, ask_missing, graded_samples, served_model
 from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fingerprint
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.positions import limit_said, max_sampled
@@ -237,22 +237,21 @@ def _info(job: SampleJob, model: _PromptedModel | ServedModel, max_new_tokens: i
     """Return what a file says of itself: the job's settings, and digests of model, tokenizer and problems."""
     said = job.settings.model_dump(mode="json")
     if isinstance(model, ServedModel):
-        problems, engine, sampled, tokenizer = model.prompts, model.engine_info, model.info, None
+        problems, known = model.prompts, {**model.info, "tokenizer": None}
     else:
         source, problems = model.source, [prompt.problem for prompt in model.prompts]
-        engine = said["rollout"]["engine"]
         sampled = {"source": str(source.path), "fingerprint": model.checked.content}
         sampled |= {"dtype": source.dtype, "device": source.device.partition(":")[0]}
         tokenizer = {"name": str(source.path), "sha256": tokenizer_fingerprint(model.checked.tokenizer)}
+        known = {"model": sampled, "tokenizer": tokenizer, "engine": said["rollout"]["engine"]}
     return SamplesInfo.model_validate(
         {
             **said,
             "max_new_tokens": max_new_tokens,
-            "model": {"label": job.label, **sampled},
-            "tokenizer": tokenizer,
+            **known,
+            "model": {"label": job.label, **known["model"]},
             "num_problems": len(problems),
             "problems_sha256": problems_digest(problems),
-            "engine": engine,
             "swerve_version": __version__,
         }
     )
@@ -349,23 +348,13 @@ def _ask_for_chunks(
     plan: _Plan, model: ServedModel, chunks: Sequence[tuple[int, int]], num_done: int, progress: Progress
 ) -> None:
     """Have a server sample this process's chunks of problems, and keep each when it is complete."""
-    settings, verdicts = plan.job.settings, list[bool]()
+    num, kept = plan.job.settings.num_samples, plan.parts_of(JSON)
     num_problems = num_done + sum(end - start for start, end in chunks)
-    # What was used before counts in the budget.
-    complete = [table for chunk in plan.chunks if (table := plan.parts.get("samples", chunk)) is not None]
-    used = [json.loads(said or "{}") for table in complete for said in table["extra"].to_pylist()]
-    with progress.task(
-        f"sample {plan.job.label}", num_problems * settings.num_samples, done=num_done * settings.num_samples
-    ) as task:
-        graded = sample_served(
-            model, plan.job, max_new_tokens=plan.info.max_new_tokens, chunks=chunks, kept=plan.parts_of(JSON),
-            used=used, task=task,
-        )  # fmt: skip
-        with closing(graded):
-            for chunk, samples in graded:
-                plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
-                verdicts += [bool(sample.correct) for sample in samples]
-                task.advance(0, right=sum(verdicts) / len(verdicts))
+    with progress.task(f"sample {plan.job.label}", num_problems * num, done=num_done * num) as task:
+        ask_missing(model, plan.job, chunks, kept, max_new_tokens=plan.info.max_new_tokens, task=task)
+        for chunk in chunks:
+            samples = graded_samples(model, plan.job, chunk, kept)
+            plan.parts.put("samples", chunk, responses_table(samples, SAMPLES_SCHEMA))
 
 
 def _sampled(

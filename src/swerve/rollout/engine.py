@@ -183,3 +183,22 @@ def check_request(
                 "take the tokenizer that belongs to it"
             )
     return budgets
+
+
+def served_completion(
+    who: str, ids: Sequence[int], logprobs: Sequence[float], *, num_ids: int, stop_ids: Sequence[int], budget: int
+) -> Completion:
+    """Return a completion that a server has sampled, if it can be what was asked for.
+
+    Raises:
+        EngineError: it has an id that the model lacks, or ends elsewhere than at a stop token or its budget.
+    """
+    if not 0 <= min(ids) <= max(ids) < num_ids:
+        raise EngineError(f"{who} sampled the token id {max(ids)}; the model has ids below {num_ids}")
+    ends = ids[-1] in stop_ids
+    if any(token in stop_ids for token in ids[:-1]) or not (ends or len(ids) == budget):
+        raise EngineError(
+            f"{who}: a completion of {len(ids)} tokens was to end with the first of the stop tokens {list(stop_ids)}, "
+            f"or at {budget} tokens"
+        )
+    return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")

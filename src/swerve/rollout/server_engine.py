@@ -26,7 +26,7 @@ from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
 from swerve.rollout import sglang_protocol, vllm_protocol
-from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
+from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request, served_completion
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
     MAX_BYTES,
@@ -591,16 +591,13 @@ class ServerEngine(Engine):
         """Return a completion, if it is one of the request."""
         if reason not in ("stop", "length"):
             raise UnreachableError(f"it ended a completion ({reason})")
-        stop_ids = request.params.stop_ids
-        if not 0 <= min(ids) <= max(ids) < self._num_ids:
-            raise EngineError(f"{server.url} sampled the token id {max(ids)}; the model has ids below {self._num_ids}")
-        ends = ids[-1] in stop_ids
-        if any(token in stop_ids for token in ids[:-1]) or not (ends or len(ids) == request.budget):
-            raise EngineError(
-                f"{server.url}: a completion of {len(ids)} tokens was to end with the first of the stop tokens "
-                f"{list(stop_ids)}, or at {request.budget} tokens; {self._protocol.CUT_OFF}"
+        params, budget = request.params, request.budget
+        try:
+            return served_completion(
+                server.url, ids, logprobs, num_ids=self._num_ids, stop_ids=params.stop_ids, budget=budget
             )
-        return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")
+        except EngineError as error:
+            raise EngineError(f"{error}; {self._protocol.CUT_OFF}") from None
 
 
 def _same_weights(one: str, other: str) -> bool:
