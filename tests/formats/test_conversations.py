@@ -101,6 +101,18 @@ def test_what_messages_have_beside_text(tmp_path: Path) -> None:
     assert (thoughtful.text, thoughtful.extra) == ("b", {"not_kept": {"tool_calls of a prompt": 1}})
 
 
+def test_bare_lists_of_messages(tmp_path: Path) -> None:
+    chat = [USER, {"role": "assistant", "content": "42"}]
+    for name, text in (
+        ("one.json", json.dumps(chat)),
+        ("one.jsonl", json.dumps(chat)),
+        ("two.json", json.dumps([chat])),
+    ):
+        (tmp_path / name).write_text(text)
+        (one,) = responses_of(tmp_path / name, iter_records(tmp_path / name))
+        assert (one.text, one.problem.messages) == ("42", (("user", "6 * 7?"),))
+
+
 def test_repeats_and_filters_of_a_sample(tmp_path: Path) -> None:
     asked = {"gen_args_0": {"arg_0": "q", "arg_1": {"until": []}}}
     row = {"doc_id": 0, "arguments": asked, "target": "42", "metrics": ["exact_match", "f1"]}
@@ -144,7 +156,7 @@ def test_samples_of_a_log(tmp_path: Path) -> None:
     output = {"choices": [{"message": {"role": "assistant", "content": "43"}, "stop_reason": "model_length"}]}
     unsaid = sample(id=2, target="", messages=[USER], output=output, scores=None)
     failed = sample(id=3, error={"message": "no server"})
-    log = {"eval": {"model": "m"}, "samples": [sample(scores=scores), unsaid, failed]}
+    log = {"eval": {"model": "m"}, "status": "success", "samples": [sample(scores=scores), unsaid, failed]}
     (tmp_path / "log.json").write_text(json.dumps(log))
     with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("_journal/start.json", json.dumps({"eval": log["eval"]}))

@@ -72,7 +72,8 @@ def iter_records(path: Path) -> Iterator[Record]:
     the caller keeps take more memory than 2 GiB and many times the file's size, it is refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
-    field `id`; or a log of Inspect, whose samples are the records, as those of `.eval` are.
+    field `id`; or a log of Inspect, whose samples are the records, as those of `.eval` are. A bare list of messages is
+    read as a record with the field `messages`.
 
     Raises:
         ArtifactError: the file is missing, damaged, too large or empty, or a record is not an object with named fields;
@@ -97,11 +98,17 @@ def iter_records(path: Path) -> Iterator[Record]:
                 f"{path} holds {number:,} records and more, and they take more than {MAX_BYTES / 2**30:.3g} GiB of "
                 "memory; give it in parts"
             )
+        values = {"messages": values} if _is_chat(values) else values
         if not isinstance(values, dict):
             raise ArtifactError(f"{place} is not an object with named fields")
         yield Record(place, values)
     if not number:
         raise ArtifactError(f"{path} has no records")
+
+
+def _is_chat(value: Any) -> bool:
+    """Whether a record is a list of messages without an object around it."""
+    return isinstance(value, list) and value != [] and all(isinstance(each, dict) and "role" in each for each in value)
 
 
 def _memory() -> int:
@@ -115,11 +122,11 @@ def _memory() -> int:
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
     value = _parse(_read_text(path), str(path))
     if isinstance(value, list):
-        yield from ((f"{path}, record {number}", record) for number, record in enumerate(value, start=1))
+        records = [value] if _is_chat(value) else value
+        yield from ((f"{path}, record {number}", record) for number, record in enumerate(records, start=1))
         return
-    is_log = isinstance(value, dict) and isinstance(value.get("eval"), dict) and isinstance(value.get("samples"), list)
-    if is_log:
-        yield from _samples(path, value["eval"], value["samples"])
+    if isinstance(value, dict) and isinstance(value.get("eval"), dict) and "status" in value:
+        yield from _samples(path, value["eval"], value.get("samples") or ())
         return
     # An object has a record, or a list of records, under each id.
     entries = value.values() if isinstance(value, dict) else [None]
