@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -265,6 +266,14 @@ def test_killed_it_continues_to_the_same_bytes_and_pays_for_nothing_twice(
     assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert NUM <= len(server.asked) <= NUM + 3  # at most those that were open
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.parquet", "whole.parquet"]
+
+
+def test_it_samples_where_a_loop_runs_already_as_in_notebooks(server: OpenAIServer, tmp_path: Path) -> None:
+    async def sample_here() -> SampleFile:
+        return _sample(server, tmp_path / "a.parquet")
+
+    assert len(asyncio.run(sample_here()).samples) == NUM
+    assert all(thread.name == "MainThread" or "run_forever" not in thread.name for thread in threading.enumerate())
 
 
 def test_texts_are_read_from_every_kind_of_answer() -> None:

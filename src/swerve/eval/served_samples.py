@@ -92,15 +92,16 @@ def ask_missing(
     Raises:
         EngineError: see `OpenAIClient.each`.
     """
-    client, requests = OpenAIClient(model.engine), list[TextRequest]()
+    client, missing = OpenAIClient(model.engine), list[tuple[int, int]]()
     for place in _places(job, chunks):
         known = kept.get("answer", place)
         if known is None:
-            requests.append(_request(model, job, place, max_new_tokens))
+            missing.append(place)
         else:
             client.count(known["said"])
             task.advance(1)
     try:
+        requests = (_request(model, job, place, max_new_tokens) for place in missing)
         with closing(client.each(requests)) as answers:
             for request, text in answers:
                 kept.put("answer", request.depends, asdict(text))

@@ -7,10 +7,11 @@ import json
 import logging
 import os
 import random
+import threading
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -158,6 +159,28 @@ def read_text(answer: Any) -> ServedText:
     )
 
 
+@contextmanager
+def _network() -> Iterator[asyncio.AbstractEventLoop]:
+    """Run a loop in a thread of its own: this one may have another, as in notebooks. What is open at the end ends."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    try:
+        yield loop
+    finally:
+        asyncio.run_coroutine_threadsafe(end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
 class OpenAIClient:
     """Asks one server, `concurrency` requests at a time, and keeps to the budget."""
 
@@ -192,9 +215,10 @@ class OpenAIClient:
             EngineError: it does not answer, or refuses the key.
         """
         self._gives_up = asyncio.Event()
-        with asyncio.Runner() as runner:
+        with _network() as loop:
             try:
-                answer = runner.run(self._persist(lambda: self._ask("GET", "/models")))
+                work = self._persist(lambda: self._ask("GET", "/models"))
+                answer = asyncio.run_coroutine_threadsafe(work, loop).result()
             except RefusedError as error:
                 if error.status in (401, 403):
                     raise
@@ -211,36 +235,36 @@ class OpenAIClient:
         Raises:
             EngineError: requests failed, or the budget is used up; after all the others.
         """
-        waiting, failures, num_failed = deque(requests), list[str](), 0
-        tasks: dict[asyncio.Task[ServedText], TextRequest] = {}
+        waiting, failures, num_failed = iter(requests), list[str](), 0
+        open_: dict[Future[ServedText], TextRequest] = {}
         self._gives_up = asyncio.Event()
-        with asyncio.Runner() as runner:
-            while waiting or tasks:
+        with _network() as loop:
+            request = next(waiting, None)
+            while request or open_:
                 # As many as may be open, and as the budget has room for.
-                while waiting and len(tasks) < self._config.concurrency and not self._gives_up.is_set():
-                    if self._reason_to_stop([waiting[0], *tasks.values()]):
+                while request and len(open_) < self._config.concurrency and not self._gives_up.is_set():
+                    if self._reason_to_stop([request, *open_.values()]):
                         break
-                    request = waiting.popleft()
-                    tasks[runner.get_loop().create_task(self._text(request))] = request
-                if not tasks:
+                    open_[asyncio.run_coroutine_threadsafe(self._text(request), loop)] = request
+                    request = next(waiting, None)
+                if not open_:
                     break
-                finished, _ = runner.run(asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))
-                for task in finished:
-                    request, error = tasks.pop(task), task.exception()
+                for answer in wait(open_, return_when=FIRST_COMPLETED).done:
+                    asked, error = open_.pop(answer), answer.exception()
                     if isinstance(error, EngineError):
-                        failures.append(f"{request.place}: {error}")
+                        failures.append(f"{asked.place}: {error}")
                         num_failed += 1
                         if num_failed == _MOST_FAILED:
-                            self._gives_up.set()
+                            loop.call_soon_threadsafe(self._gives_up.set)
                         continue
                     num_failed = 0
-                    yield request, task.result()
-                    self.count(task.result().said)
+                    yield asked, answer.result()
+                    self.count(answer.result().said)
 
         # What is missing is said by its first reason.
         reason = f"{failures[0]}; requests that failed: {len(failures)}" if failures else None
-        if reason or waiting:
-            reason = reason or self._reason_to_stop([waiting[0]])
+        reason = reason or (self._reason_to_stop([request]) if request else None)
+        if reason:
             raise EngineError(f"{reason}; what came is kept, and the same command asks for the rest")
 
     def count(self, said: Mapping[str, Any]) -> None:
@@ -309,16 +333,16 @@ class OpenAIClient:
             now = time.monotonic()
             first_failure = now if first_failure is None else first_failure
             delay = min(_LONGEST_DELAY, 2 * delay)
-            status, wait = (reason.status, reason.retry_after) if isinstance(reason, RefusedError) else (None, 0.0)
-            pause = (wait or delay / 2) + delay / 2 * random.random()
+            status, asked_for = (reason.status, reason.retry_after) if isinstance(reason, RefusedError) else (None, 0.0)
+            pause = (asked_for or delay / 2) + delay / 2 * random.random()
             lasts = status in (None, *_PASSING) and now + pause - first_failure <= patience
             if lasts:
-                self._not_before = max(self._not_before, now + wait)
+                self._not_before = max(self._not_before, now + asked_for)
                 if not self._is_warned:
                     self._is_warned = True
                     _LOG.warning(f"{reason}; asked again for {patience:g} s at most")
             if not lasts or await self._pause(pause):
-                fix = f"; it wants to be asked again after {wait:.0f} s" if wait else _FIXES.get(status, "")
+                fix = f"; it wants to be asked again after {asked_for:.0f} s" if asked_for else _FIXES.get(status, "")
                 raise reason if status is None else RefusedError(f"{reason}{fix}", status=status)
 
     async def _pause(self, seconds: float) -> bool:
