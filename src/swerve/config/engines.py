@@ -92,8 +92,8 @@ class OpenAIEngineConfig(Choice):
     url: str = "http://127.0.0.1:8000/v1"
     """Address that clients call the base URL; without a path `/v1` is added."""
     served_model: str | None = None
-    """The server's name for the model; null: of those that it lists the one with the weights at hand. `swerve sample`
-    and `eval --model` take the name as MODEL."""
+    """The server's name for the model; null: the first that it lists. `swerve sample` and `eval --model` take the name
+    as MODEL."""
     key: str | None = None
     """Name of the environment variable that holds the key; null: none is sent. It is sent over https, or to this
     machine, only."""
