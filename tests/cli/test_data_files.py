@@ -277,3 +277,34 @@ def test_responses_that_are_read_some_at_a_time_are_the_same(
         with pytest.raises(ArtifactError, match=re.escape(message)):
             run(tmp_path / "w.jsonl", tmp_path / "wrong.parquet", **options)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("wrong")] == []
+
+
+def test_the_summary_counts_what_was_left_out_and_what_is_beside_texts(
+    tmp_path: Path, swerve: Swerve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = {"type": "image", "image": "data:"}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "1 + 1?"}, image]},
+        {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "Two."}, {"type": "text", "text": "2"}]},
+    ]
+    sample = {"id": "a", "epoch": 1, "input": "1 + 1?", "target": "2", "messages": messages}
+    rows = [{**sample, "error": {"message": "no server"}}, {**sample, "scores": {"match": {"value": "C"}}}]
+    path, out = tmp_path / "samples.jsonl", tmp_path / "out.parquet"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    run(path, out)
+    failed = f"{path}, line 1: sample 'a', epoch 1 failed: no server"
+    assert capsys.readouterr().out.splitlines() == [
+        "1 response to 1 problem, read as inspect",
+        "recorded: 1 right, 0 wrong, 0 unknown; 1 with a reward",
+        "with a part of the reward, match: 1",
+        "with a part that was not kept, image: 1",
+        "with messages after the first, tool calls or reasoning, kept in `turns`: 1",
+        "with reasoning, which is not in `text`: 1",
+        "records without a response, left out: 1",
+        f"left out: {failed}",
+        f"table: {out}",
+    ]
+    status, _, err = swerve("grade", str(path), "--task", "math", "--audit", "correct", "--out", "v.jsonl")
+    assert status == 0, err
+    verdict = json.loads((tmp_path / "v.jsonl").read_text())
+    assert (verdict["response"], verdict["value"], verdict["correct"], verdict["match"]) == ("2", 1.0, True, 1.0)

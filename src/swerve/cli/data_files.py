@@ -392,6 +392,8 @@ def _beside(response: Response) -> Iterator[str]:
         yield "with token ids"
     if "token_logprobs" in response.extra:
         yield "with log-probabilities of token texts without ids, kept in `extra`"
+    if not response.problem.answer and any(response.extra.get(name) for name in ("gts", "ground_truth", "gold")):
+        yield "with a gold answer that is no text, kept in `extra`"
     if "trace_branch" in response.extra:
         yield "branches of traces, each a response"
     not_kept = response.extra.get("not_kept")
