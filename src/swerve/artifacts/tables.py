@@ -48,7 +48,7 @@ PAIRS_SCHEMA = schema_of(PAIR_COLUMNS)
 
 TOKEN_COLUMNS: Columns = {
     "sequence_id": (_INT, "rollout"),
-    "position": (_INT, "from 0 at the first completion token"),
+    "position": (_INT, "from 0 at the first completion token; only of tokens that the model sampled"),
     "token_id": (_INT, "the realised token"),
     "checkpoint": (_LABEL, "label of P"),
     "reference": (_LABEL, "label of Q"),
