@@ -57,6 +57,20 @@ def test_verdicts_go_to_stdout_with_the_records_own_fields(swerve: Swerve, tmp_p
     assert "5 records, 3 right" in err
 
 
+@pytest.mark.parametrize("table", [False, True])
+def test_ids_without_a_text_are_refused(swerve: Swerve, tmp_path: Path, table: bool) -> None:
+    path = tmp_path / "run_rollouts_000000.jsonl"
+    row = {"step": 1, "prompt_tokens": [1, 2], "response_tokens": [3], "reward": 1.0, "ground_truth": "42"}
+    path.write_text(json.dumps(row) + "\n")
+    if table:
+        out = path.with_suffix(".parquet")
+        assert swerve("data", "import", str(path), "--out", str(out))[0] == 0
+        path = out
+    status, _, err = swerve("grade", str(path), "--task", "math")
+    assert status != 0
+    assert "has token ids and no text; swerve data import --tokenizer MODEL" in err
+
+
 def test_the_interval_is_over_problems(swerve: Swerve, tmp_path: Path) -> None:
     rows = [{"id": name, "gold": "7", "response": f"\\boxed{{{7 if name < 'c' else 8}}}"} for name in "aabbccdd"]
     status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")

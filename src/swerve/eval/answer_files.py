@@ -74,6 +74,10 @@ class GradingTask:
         is_answer = text is None
         if is_answer:
             text, answer = answer, None
+        if text is None and values.get("completion_ids"):
+            raise ArtifactError(
+                f"{record.place} has token ids and no text; swerve data import --tokenizer MODEL makes a table of both"
+            )
         if text is None and not any(key in values for name in ("response", "answer") for key in self.names[name]):
             raise ArtifactError(
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "

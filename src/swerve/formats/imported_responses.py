@@ -118,6 +118,8 @@ def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Reco
             **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
             "response": response.text,
         }
+        if response.text is None:
+            known["completion_ids"] = response.completion_ids
         yield Record(response.place, {**response.extra, **response.parts, **known})
 
 
