@@ -22,6 +22,7 @@ from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ConfigError, EngineError
 from swerve.eval.sampling import sample
+from swerve.recipes.loader import load_settings
 from swerve.rollout import openai_client
 from swerve.rollout.openai_client import TextRequest, read_text
 from tests.builders import Notes
@@ -221,6 +222,21 @@ def test_a_key_comes_from_the_environment_and_is_written_nowhere(
         row.text.partition(" ")[0] for row in _sample(server, tmp_path / "a.parquet", key="MY_KEY").samples if row.text
     } == {"***"}
     assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@each("change", ["key=sk-zq9", "key=hf_zq9", "url=http://me:zq9@host:1/v1", "url=http://host/v1?key=zq9"])
+def test_what_may_be_a_secret_is_in_no_error(change: str) -> None:
+    changes = ["rollout.engine.kind=openai", f"rollout.engine.{change}"]
+    with pytest.raises(ConfigError, match="rollout.engine") as raised:
+        load_settings(SampleSettings, changes, data={"task": {"kind": "addition"}})
+    assert "zq9" not in str(raised.value)
+
+
+def test_texts_that_a_filter_cut_and_thoughts_are_kept(server: OpenAIServer, tmp_path: Path) -> None:
+    message = {"content": None, "reasoning_content": "hm"}
+    server.wrong = lambda *_: {"choices": [{"message": message, "finish_reason": "content_filter"}]}
+    for row in _sample(server, tmp_path / "a.parquet").samples:
+        assert (row.text, row.finish_reason, row.extra) == ("", "content_filter", {"reasoning_content": "hm"})
 
 
 def test_a_budget_is_kept_and_a_higher_one_continues(server: OpenAIServer, tmp_path: Path) -> None:
