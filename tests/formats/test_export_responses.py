@@ -11,7 +11,6 @@ import pytest
 
 from swerve.artifacts.responses import (
     RESPONSES_SCHEMA,
-    ROLLOUTS_SCHEMA,
     SAMPLES_SCHEMA,
     Response,
     write_responses,
@@ -203,10 +202,7 @@ def test_arguments_that_are_no_object(tmp_path: Path) -> None:
     assert message["tool_calls"][0]["arguments"] == {"arguments": "{"}
 
 
-def test_no_table_of_responses(tmp_path: Path) -> None:
-    write_responses(tmp_path / "t.parquet", [RESPONSES[0]], ROLLOUTS_SCHEMA)
-    with pytest.raises(ArtifactError, match="no table of responses with their questions; `swerve data select RUN`"):
-        export_responses(tmp_path / "t.parquet", tmp_path / "out", format="verifiers")
+def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
     for name in ("inspect", "messages", "verl"):
         with pytest.raises(ConfigError, match=f"--format {name} writes a .* file; give --out a name that ends so"):
             format_of(tmp_path / "out.jsonl", name)
@@ -215,7 +211,7 @@ def test_no_table_of_responses(tmp_path: Path) -> None:
 TOKENS: dict[str, Any] = {"prompt_ids": (), "completion_ids": (), "sampled": (), "logprobs": ()}
 READ_BACK = {
     "inspect": ("t.json", TOKENS),
-    "verifiers": ("run", TOKENS),
+    "verifiers": ("run", {}),
     "messages": ("m.parquet", {}),
     "verl": ("v.parquet", {**TOKENS, "turns": (), "parts": {}, "extra": {}, "temperature": None}),
 }
@@ -254,18 +250,30 @@ def test_a_changed_free_field_is_an_error(table: Path) -> None:
 
 
 @each("layout", ["verifiers", "inspect", "messages", "verl"])
-def test_the_same_bytes_and_none_without_rows(tmp_path: Path, layout: str) -> None:
+def test_the_same_bytes_and_no_file_without_responses(tmp_path: Path, layout: str) -> None:
     name = {"inspect": "t.json", "verifiers": "t"}.get(layout, "o.parquet")
     folder = tmp_path / layout
     folder.mkdir()
     contents = []
-    for responses in (RESPONSES, RESPONSES, []):
-        write_responses(folder / "t.parquet", responses, RESPONSES_SCHEMA)
+    for _ in range(2):
+        write_responses(folder / "t.parquet", RESPONSES, RESPONSES_SCHEMA)
         os.utime(folder / "t.parquet", (0, 0))
         export_responses(folder / "t.parquet", folder / name, format=format_of(folder / name, layout), overwrite=True)
         written = folder / name / "results.jsonl" if layout == "verifiers" else folder / name
         contents.append(written.read_bytes())
-    assert contents[0] == contents[1] != contents[2]
+    assert contents[0] == contents[1]
+    write_responses(folder / "t.parquet", [], RESPONSES_SCHEMA)
+    with pytest.raises(ArtifactError, match="t.parquet has no records"):
+        export_responses(folder / "t.parquet", folder / "none", format=format_of(folder / name, layout))
+    assert not (folder / "none").exists()
+
+
+def test_a_file_of_another_program_is_exported_as_it_is_read(tmp_path: Path) -> None:
+    dump = {"input": "1 + 1 =", "output": "2", "gts": "2", "score": 1.0, "step": 3}
+    (tmp_path / "3.jsonl").write_text(json.dumps(dump) + "\n")
+    _, path = exported(tmp_path / "3.jsonl", "inspect", name="3.json")
+    (sample,) = json.loads(path.read_text())["samples"]
+    assert (sample["input"], sample["target"], sample["scores"]["reward"]["value"]) == ("1 + 1 =", "2", 1.0)
 
 
 _INSPECT = """

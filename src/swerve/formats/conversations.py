@@ -174,13 +174,15 @@ def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn]) -> dict[str, A
 def masked_fields(ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float | None]) -> dict[str, Any]:
     """Return prompt and response of a sequence of tokens with a mask of those that the model sampled, at least one.
 
-    What stands before the first of them is the prompt; what stands after the last is cut.
+    What stands before the first of them is the prompt; what stands after the last is cut. The log-probabilities of the
+    others are not read: programs write 0 there.
     """
     start, end = mask.index(True), len(mask) - mask[::-1].index(True)
     is_known = any(logprob is not None for logprob in logprobs)
+    own = [logprob if is_own else None for logprob, is_own in zip(logprobs, mask, strict=True)]
     return {
         "prompt_ids": ids[:start],
         "completion_ids": ids[start:end],
         "sampled": None if all(mask[start:end]) else mask[start:end],
-        "logprobs": logprobs[start:end] if is_known else None,
+        "logprobs": own[start:end] if is_known else None,
     }

@@ -48,7 +48,7 @@ _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "pr
 _WRITTEN = ("response", "completion_ids", "turns", "sampled", "logprobs", "parts", "set")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
 """Columns of a table of responses that have another name than what is read."""
-_TABLE_COLUMNS = frozenset((*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy"))
+TABLE_COLUMNS = (*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy")
 """Columns that are read; the others are of tokens and measurements."""
 _NOT_EXTRA = frozenset((*SCHEMA.names, "prompt_text", "problem_messages"))
 _JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
@@ -200,7 +200,7 @@ def _read_as(
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
-    columns = {name: value for name, value in record.values.items() if name in _TABLE_COLUMNS}
+    columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS}
     columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
     if "prompt_text" in record.values:  # a data set of conversations, whose messages have the response too
         columns |= {"prompt": record.values["prompt_text"], "messages": record.values["problem_messages"]}

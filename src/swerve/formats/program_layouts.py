@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
 from swerve.artifacts.problem_records import problem_record
-from swerve.artifacts.responses import SCHEMA, Response
+from swerve.artifacts.responses import Response
 from swerve.version import __version__
 
 VERIFIERS = """{
@@ -22,11 +23,11 @@ VERIFIERS = """{
 "reward": "$reward", "metrics": "$metrics", "error": null, "is_completed": true, "is_truncated": "$is_cut",
 "stop_condition": "$finish_reason", "trajectory": "$trajectory"}"""
 """A line of `results.jsonl`, v0."""
-_TRAJECTORY = """[{
+_TRAJECTORY = """{
 "prompt": "$prompt_messages", "completion": "$answer", "response": null, "reward": "$reward", "advantage": null,
 "is_truncated": "$is_cut", "trajectory_id": "$index", "extras": {}, "tokens": {"prompt_ids": "$prompt_ids",
-"prompt_mask": "$prompt_mask", "completion_ids": "$completion_ids", "completion_mask": "$completion_mask",
-"completion_logprobs": "$completion_logprobs", "overlong_prompt": false, "is_truncated": "$is_cut"}}]"""
+"prompt_mask": "$prompt_mask", "completion_ids": "$completion_ids", "completion_mask": "$mask",
+"completion_logprobs": "$completion_logprobs", "overlong_prompt": false, "is_truncated": "$is_cut"}}"""
 """Where ids are known: one entry for all turns, whose mask says which tokens the model sampled."""
 VERIFIERS_METADATA = """{
 "env_id": "$name", "env_args": {}, "model": "$model", "base_url": "", "num_examples": "$num_problems",
@@ -69,6 +70,8 @@ _TOOL_CALLS = {
 _OPENAI_CALL = '{"id": "$id", "type": "function", "function": {"name": "$name", "arguments": "$arguments"}}'
 _TOKENS = ("prompt_ids", "completion_ids", "sampled", "logprobs")
 """Columns of tokens that verifiers has a place for."""
+UNKNOWN = "unknown"
+"""Name of a model that is not known."""
 MADE_BY = f"swerve {__version__}"
 """Stands in free fields as `exported_by`: what is beside it are columns of a table of responses, and as `asked_by` the
 column that the prompt's messages are."""
@@ -84,14 +87,21 @@ def filled(template: str, known: Mapping[str, Any]) -> Any:
     >>> filled('{"id": "$id", "score": {"value": "$reward", "name": "reward"}}', {"id": "p", "reward": 1.0})
     {'id': 'p', 'score': {'value': 1.0, 'name': 'reward'}}
     """
-    names = {f"${name}": value for name, value in known.items()}
+    return _fill(_parsed(template), known)
 
-    def fill(values: dict[str, Any]) -> dict[str, Any]:
-        return {
-            key: names[value] if isinstance(value, str) and value in names else value for key, value in values.items()
-        }
 
-    return json.loads(template, object_hook=fill)
+@cache
+def _parsed(template: str) -> Any:
+    return json.loads(template)
+
+
+def _fill(template: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(template, dict):
+        return {key: _fill(value, known) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_fill(value, known) for value in template]
+    is_name = isinstance(template, str) and template.startswith("$")
+    return known[template[1:]] if is_name else template
 
 
 VERL_SCHEMA = pa.Table.from_pylist([filled(VERL, json.loads(_VERL_EXAMPLE))]).schema
@@ -115,11 +125,10 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
     asked_by = "messages" if problem.messages else "question" if problem.question else "prompt"
     turns = response.turns or [{"role": "assistant", "content": response.text or ""}]
     answer = [_message(turn, layout) for turn in turns]
-    free = {name: value for name, value in row.items() if name not in NOT_FREE and not isinstance(value, list)}
+    free = {name: value for name, value in row.items() if name not in NOT_FREE and not isinstance(value, list | tuple)}
     origin = {"exported_by": MADE_BY, "asked_by": asked_by}
     ids, is_cut = response.completion_ids, response.finish_reason == "length"
     known = {
-        **dict.fromkeys(SCHEMA.names),
         **row,
         **places,
         "prompt_text": response.prompt,
@@ -131,30 +140,34 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
         "input": prompt if problem.messages else question,
         "target": problem.answer,
         "metrics": dict(response.parts),
-        "model": response.label or "unknown",
+        "model": response.label or UNKNOWN,
         **origin,
         "others": {**origin, **{name: value for name, value in free.items() if value is not None}},
         "is_cut": is_cut,
         "stop_reason": "max_tokens" if is_cut else "stop" if response.finish_reason == "stop" else "unknown",
         "verdict": {True: "C", False: "I", None: None}[response.verdict],
-        "prompt_mask": [0] * len(response.prompt_ids),
-        "completion_mask": list(map(int, response.sampled or [True] * len(ids))),
-        "completion_logprobs": [value or 0.0 for value in response.logprobs],
     }
     # A score for each verdict; ids are one call of the model, with a mask where it has several turns.
     scores = {"correct": known["verdict"], "reward": response.reward}
     known["scores"] = {
         name: filled(_INSPECT_SCORE, {**known, "value": value}) for name, value in scores.items() if value is not None
     }
-    known["trajectory"] = filled(_TRAJECTORY, known) if ids else []
+    known["trajectory"] = []
+    if layout == "verifiers" and ids:
+        masks = {
+            "prompt_mask": [0] * len(response.prompt_ids),
+            "mask": [*map(int, response.sampled or [True] * len(ids))],
+        }
+        logprobs = [value or 0.0 for value in response.logprobs]
+        known["trajectory"] = [filled(_TRAJECTORY, {**known, **masks, "completion_logprobs": logprobs})]
     return known
 
 
 def has_place(column: str, value: Any, layout: str) -> bool:
     """Return whether a layout has a place for a value of a column; objects beside the rest hold all but lists."""
     if layout == "verl":
-        return column in ("messages", "place") or f'"${column}"' in VERL
-    return layout == "messages" or not isinstance(value, list) or (layout == "verifiers" and column in _TOKENS)
+        return column == "messages" or f'"${column}"' in VERL
+    return layout == "messages" or not isinstance(value, list | tuple) or (layout == "verifiers" and column in _TOKENS)
 
 
 def _message(turn: Mapping[str, Any], layout: str) -> dict[str, Any]:

@@ -90,11 +90,10 @@ def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]
     if not any(mask):
         raise NoResponseError(f"{record.place} has no token that the model sampled")
     logprobs = values.pop("inference_logprobs", None) or [None] * len(ids)
-    own = [logprob if is_own else None for logprob, is_own in zip(logprobs, mask, strict=True)]
     rewards = columns.get("rewards")
     yield {
         **values,
-        **masked_fields(ids, [bool(is_own) for is_own in mask], own),
+        **masked_fields(ids, [bool(is_own) for is_own in mask], logprobs),
         "reward": None if rewards is None else rewards[mask.index(True)],
         "sample": None,
         "set": values.get("env_name"),
