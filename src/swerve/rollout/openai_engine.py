@@ -27,8 +27,8 @@ _LOOKS_EQUAL = 1e-3
 class OpenAIEngine(Engine):
     """Samples a model's completions with a server that has its weights already, and that is checked for it.
 
-    It serves the causal tests and evaluations of one checkpoint. Log-probs are those that the server gives: unless it was started with
-    `--logprobs-mode processed_logprobs` they are those at temperature 1.
+    It serves the causal tests and evaluations of one checkpoint. Log-probs are those that the server gives: unless it
+    was started with `--logprobs-mode processed_logprobs` they are those at temperature 1.
     """
 
     concurrent = True
@@ -116,8 +116,8 @@ class OpenAIEngine(Engine):
             for request, text in answers:
                 if not text.logprobs:
                     raise EngineError(
-                        f"{self._config.url} returns texts without token ids and their log-probs, which causal tests and "
-                        "checkpoints of a run need; serve the model with vLLM, or take another rollout.engine "
+                        f"{self._config.url} returns texts without token ids and their log-probs, which causal tests "
+                        "and checkpoints of a run need; serve the model with vLLM, or take another rollout.engine "
                         "(swerve sample and eval --model need texts alone)"
                     )
                 sampled[request.depends] = served_completion(
