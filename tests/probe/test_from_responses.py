@@ -15,7 +15,14 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
-from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, INTERVENTIONS_SCHEMA, PREFIX_VALUES_SCHEMA, read_table
+from swerve.artifacts.tables import (
+    CROSS_SAMPLES_SCHEMA,
+    INTERVENTIONS_SCHEMA,
+    PREFIX_VALUES_SCHEMA,
+    SPIKES_SCHEMA,
+    TOKENS_SCHEMA,
+    read_table,
+)
 from swerve.config import AdditionTask, TinyModel
 from swerve.errors import ConfigError
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
@@ -29,6 +36,8 @@ from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
+from swerve.report.read import read_inputs
+from swerve.report.rollouts import rollout_payload
 from swerve.rewards import grade
 from swerve.statistics import share
 from swerve.types import Completion, Prompt, Rollout
@@ -381,3 +390,47 @@ def test_the_table_of_real_samples(shared_data: Callable[[str], Path], tmp_path:
     by_level = [cells(f"level={level}") for level in (3, 4)]
     assert tuple(map(sum, zip(*by_level, strict=True))) == (53, 10, 11, 43)
     assert sum(cells("subject=Algebra,Geometry", "level=3..")) < 117
+
+
+def test_of_several_turns_only_what_the_model_sampled_counts(models: Mapping[str, Path], tmp_path: Path) -> None:
+    rows = []
+    for number, row in enumerate(records(4)):
+        ids = TOKENIZER(row["response"])["input_ids"][1:]
+        sampled = [place not in (2, 3) for place in range(len(ids))] if number % 2 else None
+        known = {"problem_id": row["id"], "question": row["problem"], "gold": row["gold"], "family": "addition"}
+        tokens = {"prompt_ids": TOKENIZER(row["problem"])["input_ids"], "completion_ids": ids}
+        rows.append({**known, **tokens, "text": row["response"], "correct": False, "sampled": sampled})
+    quick = ["probe.noise_models=0", "probe.causal.max_rollouts=1"]
+    part = probe(models, write(tmp_path / "part.jsonl", rows), tmp_path / "part", [*CAUSAL, *quick])
+    read_as_one = [{**row, "sampled": None} for row in rows]
+    probe(
+        models,
+        write(tmp_path / "whole.jsonl", read_as_one),
+        tmp_path / "whole",
+        [*quick, "probe.causal.max_rollouts=0"],
+    )
+
+    # The same values as with all tokens read, at the sampled ones alone, which are all that is counted.
+    values: dict[str, dict[Any, float]] = {}
+    for name in ("part", "whole"):
+        table = read_table(tmp_path / name / "probe" / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+        values[name] = {(row["sequence_id"], row["position"], row["checkpoint"]): row["js"] for row in table}
+    left_out = {key for key in values["whole"] if key[0] % 2 and key[1] in (2, 3)}
+    assert values["part"].keys() == values["whole"].keys() - left_out
+    assert all(value == pytest.approx(values["whole"][key], rel=1e-4) for key, value in values["part"].items())
+    first, second = (turn for turn in part.turns if turn.checkpoint == "rl-2")
+    assert (first.num_rollouts, second.num_rollouts) == (4, 2)
+    assert first.num_tokens + second.num_tokens == len(values["part"]) / 2
+    spikes = read_table(tmp_path / "part" / "probe" / "spikes.parquet", SPIKES_SCHEMA).to_pylist()
+    assert {(row["sequence_id"], row["position"], row["checkpoint"]) for row in spikes} <= values["part"].keys()
+
+    # No continuation of a turn that a tool would answer.
+    swaps, prefixes, samples = tables(tmp_path / "part")
+    assert {row["sequence_id"] % 2 for row in (*swaps, *prefixes)} == {0}
+    assert {row["problem_id"] for row in samples} <= {row["problem_id"] for row in rows[::2]}
+    assert any("2 of 4 rollouts have several turns" in note for note in part.notes)
+    inputs = read_inputs(RunDirectory(tmp_path / "part"))
+    payload = rollout_payload(inputs)
+    assert payload is not None
+    listed = payload.index["rollouts"]
+    assert [entry["length"] - entry["sampled"] for entry in listed] == [0, 2] * 2
