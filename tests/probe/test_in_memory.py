@@ -12,11 +12,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import swerve.probe
+from swerve.artifacts.responses import Response
 from swerve.config import SpikeConfig
 from swerve.errors import MismatchError
 from swerve.probe import probe
 from swerve.probe.in_memory import unwrapped
 from swerve.probe.result import STATISTICS, ProbeResult
+from swerve.types import Problem
 
 SEQUENCES = [([2, 4, 5], [6, 7, 8, 3]), ([2, 9], [5]), ([2, 6, 6, 7], [4, 5, 6, 7, 8])]
 
@@ -252,3 +254,20 @@ def test_a_real_pretrained_model(shared_data: Callable[[str], Path]) -> None:
     p, q = (logprobs(one, ids[:4], ids[4:]) for one in (perturbed(model, 0.003), model))
     assert found.kl_forward == pytest.approx((p.exp() * (p - q)).sum(-1).numpy(), rel=2e-3, abs=1e-7)
     assert found.kl_forward.min() > 0
+
+
+def test_of_a_response_of_several_turns_only_sampled_tokens_are_compared(tiny: Any) -> None:
+    reference, tokenizer = tiny
+    model = perturbed(reference, 0.1)
+    prompt, completion = SEQUENCES[2]
+    problem = Problem(id="p", family="x", question="?", answer="")
+    sampled = (True, True, False, False, True)
+    turns = Response(problem=problem, prompt_ids=tuple(prompt), completion_ids=tuple(completion), sampled=sampled)
+    found, whole = (probe(reference, model, [given], tokenizer=tokenizer) for given in (turns, SEQUENCES[2]))
+    assert (found.positions.tolist(), found.token_ids.tolist()) == ([0, 1, 4], [4, 5, 8])
+    assert found.js == pytest.approx(whole.js[[0, 1, 4]], rel=1e-4)
+    assert found.tokens is not None
+    assert whole.tokens is not None
+    assert found.tokens == tuple(whole.tokens[place] for place in (0, 1, 4))
+    spikes = found.spikes("absolute", settings=SpikeConfig(threshold=1e-9, min_distance=1))
+    assert [spike["position"] for spike in spikes] == [0, 1, 4]
