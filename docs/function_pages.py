@@ -101,7 +101,12 @@ _MODULES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("functional-losses", "functional: losses", "", ("functional.losses",)),
     ("functional-paths", "functional: losses of exploring paths", "", ("functional.path_losses",)),
     ("functional-weights", "functional: token weights and reductions", "", ("functional.token_weights",)),
-    ("functional-kl", "functional: KL and divergences", "", ("functional.kl_divergence", "functional.divergence")),
+    (
+        "functional-kl",
+        "functional: KL and divergences",
+        "",
+        ("functional.kl_divergence", "functional.divergence", "functional.divergence_bounds"),
+    ),
     (
         "functional-logprobs",
         "functional: log-probabilities and the output head",

@@ -143,6 +143,11 @@ _TABLES: tuple[tuple[str, str, tables.Columns], ...] = (
         "other pairs. P is the checkpoint's distribution, Q the reference's.",
         tables.TOKEN_COLUMNS,
     ),
+    (
+        "bounds.parquet",
+        "One row per token and checkpoint of a probe of models in servers: bounds, and what servers tell exactly.",
+        tables.BOUND_COLUMNS,
+    ),
     ("probe/topk.parquet", "One row per model and token of the headline population.", tables.TOPK_COLUMNS),
     (
         "probe/spikes.parquet",

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 
 from swerve.rollout.engine import SamplingParams
@@ -142,6 +143,8 @@ class StandIn:
                 self.version = body["new_version"]
             case "/collective_rpc":
                 self._reload(Path(body["kwargs"]["weights_path"]))
+            case "/v1/completions":
+                return {"choices": [{"index": 0, "text": "", "prompt_logprobs": self._told(**body)}]}
             case "/inference/v1/generate":
                 return {"choices": self._sample(body["token_ids"], body["sampling_params"])}
             case "/v1/completions":
@@ -152,6 +155,17 @@ class StandIn:
                     choice |= {"text": "", "prompt_token_ids": body["prompt"], "logprobs": {"token_logprobs": logprobs}}
                 return {"choices": choices}
         return {"success": True}
+
+    def _told(self, prompt: list[int], prompt_logprobs: int, **_: Any) -> list[Any]:
+        """The most likely tokens and the realised one at each position but the first, as vLLM tells them."""
+        with torch.inference_mode():
+            logprobs = self.model(torch.tensor([prompt])).logits[0, :-1].log_softmax(dim=-1)
+        told: list[Any] = [None]
+        for row, token in zip(logprobs, prompt[1:], strict=True):
+            ranks = {token: int((row >= row[token]).sum())}
+            ranks |= {int(key): rank for rank, key in enumerate(row.topk(prompt_logprobs).indices, 1)}
+            told.append({key: {"logprob": float(row[key]), "rank": rank} for key, rank in ranks.items()})
+        return told
 
     def _reload(self, folder: Path) -> None:
         self.loaded.append(folder)

@@ -68,6 +68,27 @@ TOKEN_COLUMNS: Columns = {
 """Of `tokens.parquet`. Those from `kl_forward` to `argmax_ref` are the fields of `DivergenceStats`."""
 TOKENS_SCHEMA = schema_of(TOKEN_COLUMNS)
 
+BOUND_COLUMNS: Columns = {
+    "sequence_id": (_INT, "response, from 0 in the order of the file"),
+    "position": (_INT, "from 0 at the first completion token"),
+    "token_id": (_INT, "the realised token"),
+    "checkpoint": (_LABEL, "label of P"),
+    "reference": (_LABEL, "label of Q"),
+    "logprob": (_FLOAT, "log P of the realised token, nats; no bound"),
+    "logprob_ref": (_FLOAT, "log Q of it; no bound"),
+    "rank": (_INT, "of the realised token under P, as the server counts; no bound"),
+    "rank_ref": (_INT, "under Q"),
+    "kl_forward_lower": (_FLOAT, "KL(P || Q) is at least this, nats"),
+    "kl_reverse_lower": (_FLOAT, "KL(Q || P) is at least this"),
+    "js_lower": (_FLOAT, "the Jensen-Shannon divergence is at least this"),
+    "entropy_lower": (_FLOAT, "the entropy of P is at least this"),
+    "entropy_upper": (_FLOAT, "and at most this"),
+    "entropy_ref_lower": (_FLOAT, "that of Q"),
+    "entropy_ref_upper": (_FLOAT, "that of Q"),
+}
+"""Of `bounds.parquet`: the probe of models in servers."""
+BOUNDS_SCHEMA = schema_of(BOUND_COLUMNS)
+
 TOPK_COLUMNS: Columns = {
     "sequence_id": (_INT, "rollout"),
     "position": (_INT, "from 0"),

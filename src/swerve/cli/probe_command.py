@@ -29,6 +29,8 @@ _OPTIONS = {
     "reference": "--reference MODEL",
     "checkpoints": "--checkpoint [NAME=]MODEL",
     "baseline": "--baseline MODEL",
+    "tokenizer": "--tokenizer MODEL",
+    "check": "--check N",
     "problems": "--problems FILE",
     "fields": "--field NAME=FIELD",
     "template": "--template",
@@ -189,12 +191,26 @@ def _probe_files(
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 
-    progress, plan = main_progress(), replace(plan_files(recipe, trained), shard=shard)
+    progress = main_progress()
+    if recipe.is_served and trained is None:
+        from swerve.probe.served import probe_served
+
+        bounds = probe_served(recipe, progress=progress)
+        return Result(bounds, lambda: _bounds_text(bounds))
+    plan = replace(plan_files(recipe, trained), shard=shard)
     summary = probe_in_steps(plan, progress=progress)
     if not plan.is_share:
         progress.note(f"tables: {plan.path}")
     report = f"Next: swerve report {shlex.quote(recipe.out)}"
     return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
+
+
+def _bounds_text(bounds: dict[str, Any]) -> str:
+    """Return the means over tokens as lines."""
+    lines = [f"{bounds['responses']} responses, {bounds['tokens']} tokens; bounds and log-probabilities, mean nats:"]
+    for name, means in bounds["means"].items():
+        lines.append(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in means.items()))
+    return "\n".join([*lines, f"table: {bounds['path']}"])
 
 
 def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Override]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from swerve.errors import CheckpointError, ConfigError, nearest
 from swerve.recipes.loader import load_run_config
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
+SERVED = ("http://", "https://")
+"""What the model of a server begins with: `URL#MODEL`."""
 _INITIAL = ("0", "base")
 """How the model that a run began with is called."""
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -128,7 +130,8 @@ def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
 def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     """Return the model that `[NAME=]MODEL` names: a selector of `run`, a folder, `RUN:SELECTOR` or a hub name.
 
-    The selector `base` or `0` is the model that the run began with, unless a stage has that name.
+    Or the model of a server, as `URL#MODEL`. The selector `base` or `0` is the model that the run began with, unless a
+    stage has that name.
 
     Raises:
         ConfigError: NAME is not allowed.
@@ -136,6 +139,11 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
         ArtifactError: there is no such run.
     """
     label, name = split_name(text)
+    if name.startswith(SERVED):
+        url, _, model = name.partition("#")
+        if not model:
+            raise ConfigError(f"model {text!r}: name the server's model after the URL, as in {url}#MODEL")
+        return NamedModel(label=label or model.rpartition("/")[2], path=name)
     path = Path(name)
     initial = _initial_model(name, run)
     if initial is not None:

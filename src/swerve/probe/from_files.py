@@ -41,6 +41,8 @@ _HEADLINES = ("imported_wrong", "imported", "imported_right")
 
 def model_sources(recipe: ProbeRecipe) -> dict[str, CheckpointSource]:
     """Return the models that a recipe compares, by name and in order of training; none is loaded."""
+    if recipe.is_served:
+        raise ConfigError("models in servers are probed with swerve probe --use-responses FILE and without RUN: bounds")
     paths = {name: Path(recipe.models[name]) for name in recipe.used}
     return {
         name: checkpoint_source(name, path if path.exists() else recipe.models[name], recipe.runtime)
@@ -73,7 +75,7 @@ def plan_files(
         check_readable(list(sources.values()))  # what is wrong with the others is said as well
         raise
     files = recipe.sample_files or (Path(str(recipe.responses)),)
-    read = [_import(recipe, tokenizer, trained, file) for file in files]
+    read = [import_file(recipe, tokenizer, trained, file) for file in files]
     if recipe.sample_files is None:
         plan = plan_responses(recipe, sources, read[0])
     else:
@@ -270,7 +272,7 @@ def _reading_notes(file: Responses) -> Iterator[str]:
         )
 
 
-def _import(
+def import_file(
     recipe: ProbeRecipe,
     tokenizer: PreTrainedTokenizerBase,
     trained: tuple[Config, RunDirectory] | None,

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.errors import nearest
+from swerve.models.named_models import SERVED
 from swerve.problems import TaskConfig
 from swerve.seeds import derive_seed
 from swerve.settings import Model, PositiveInt
@@ -71,7 +72,12 @@ class ProbeRecipe(ProbeSettings):
     """What `probe.yaml` says, and what the probe of a run is: models, rollouts, settings, and where results go."""
 
     models: dict[str, str] = Field(min_length=2)
-    """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training."""
+    """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training. All may be in servers of
+    vLLM (`URL#MODEL`): divergences are then bounds."""
+    tokenizer: str | None = None
+    """Of models in servers, with `config.json`: a folder or hub name; null: MODEL of the reference is one."""
+    check: Annotated[int, Field(ge=0)] = 0
+    """Of models in servers, responses whose bounds are compared with the exact divergences of local models MODEL."""
     reference: str
     """The model that checkpoints are compared with (in a recipe, its name among the models)."""
     baseline: str | None = None
@@ -158,6 +164,11 @@ class ProbeRecipe(ProbeSettings):
     def used(self) -> tuple[str, ...]:
         """Names of all models that are compared, in order of training."""
         return (*([self.baseline] if self.baseline else []), self.reference, *self.compared)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether models are in servers."""
+        return any(self.models[name].startswith(SERVED) for name in self.used)
 
     @property
     def final_name(self) -> str:
