@@ -118,5 +118,9 @@ def test_models_that_cannot_be_bounded_are_refused(served, tmp_path, capsys):
     place = arguments.index("--checkpoint") + 1
     assert run([*arguments[:place], str(tmp_path / "model-2"), *arguments[place + 1 :]]) == 2
     assert "some models are in servers and some are not" in capsys.readouterr().err
+    assert run([*arguments, "--baseline", f"sft={servers[0].url}#m"]) == 2
+    assert "give the baseline as another --checkpoint" in capsys.readouterr().err
+    assert run([*arguments, "--shard", "1/2"]) == 2
+    assert "--shard is for models on this machine" in capsys.readouterr().err
     assert run([*arguments[:place], servers[1].url, *arguments[place + 1 :]]) == 2
     assert f"as in {servers[1].url}#MODEL" in capsys.readouterr().err

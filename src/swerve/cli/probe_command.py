@@ -193,6 +193,8 @@ def _probe_files(
 
     progress = main_progress()
     if recipe.is_served and trained is None:
+        if shard is not None:
+            raise ConfigError("--shard is for models on this machine; servers answer several requests at a time")
         from swerve.probe.served import probe_served
 
         bounds = probe_served(recipe, progress=progress)

@@ -75,7 +75,7 @@ class ProbeRecipe(ProbeSettings):
     """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training. All may be in servers of
     vLLM (`URL#MODEL`): divergences are then bounds."""
     tokenizer: str | None = None
-    """Of models in servers, with `config.json`: a folder or hub name; null: MODEL of the reference is one."""
+    """Of models in servers: a folder or hub name that has it; null: MODEL of the reference is one."""
     check: Annotated[int, Field(ge=0)] = 0
     """Of models in servers, responses whose bounds are compared with the exact divergences of local models MODEL."""
     reference: str

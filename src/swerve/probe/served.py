@@ -44,12 +44,14 @@ def probe_served(recipe: ProbeRecipe, *, progress: Progress) -> dict[str, Any]:
         `check` the share of the exact means over the first responses that the bounds are.
 
     Raises:
-        ConfigError: some models are not in a server.
+        ConfigError: some models are not in a server, or there is a baseline.
         EngineError: a server fails, or does not tell log-probabilities of prompts.
         ArtifactError, CheckpointError: the responses, or the tokenizer, cannot be read.
     """
     if not all(recipe.models[name].startswith(SERVED) for name in recipe.used):
         raise ConfigError("some models are in servers and some are not; bounds need URL#MODEL for all of them")
+    if recipe.baseline is not None:
+        raise ConfigError("bounds compare checkpoints with one reference; give the baseline as another --checkpoint")
     local = {name: recipe.models[name].partition("#")[2] for name in recipe.used}
     tokenizer = load_tokenizer(recipe.tokenizer or local[recipe.reference])
     responses = import_file(recipe, tokenizer, None, Path(str(recipe.responses))).sequences
