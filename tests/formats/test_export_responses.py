@@ -192,6 +192,9 @@ def test_what_is_known_as_ids_alone_is_said(tmp_path: Path) -> None:
     assert first["completion"] == [{"role": "assistant", "content": ""}]
     assert first["trajectory"][0]["tokens"]["completion_ids"] == [2]
     assert second["prompt"] == [{"role": "user", "content": "<user>7 * 8?"}]
+    assert read_responses(folder / "results.jsonl")[0].prompt is None
+    _, log = exported(tmp_path / "t.parquet", "inspect", name="t.json")
+    assert [response.prompt for response in read_responses(log)] == [None, "<user>7 * 8?"]
 
 
 def test_arguments_that_are_no_object(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ _PART = "with a part of the reward, "
 
 
 def export(
-    source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve.")],
-    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="File, or folder for hf.")],
+    source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve, or responses.")],
+    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="File, or folder for hf and verifiers.")],
     file_format: Annotated[
         str | None,
         typer.Option(

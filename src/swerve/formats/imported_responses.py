@@ -276,7 +276,7 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
         free = [name for name in set(row) - elsewhere if not pa.types.is_list(SCHEMA.field(name).type)]
         columns = {**row, **{name: told.get(name) for name in free}}
         if (source := told.get("asked_by")) in ("question", "prompt"):  # as the only message, of the user
-            columns |= {"messages": None, source: response.problem.messages[0][1]}
+            columns |= {"messages": None, source: response.problem.messages[0][1] or None}
         return _of_table(Record(response.place, columns), {})
     return response
 

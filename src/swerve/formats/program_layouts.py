@@ -137,7 +137,7 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
         "answer": answer,
         "messages": [*prompt, *answer],
         "last": answer[-1],
-        "input": prompt if problem.messages else question,
+        "input": prompt if problem.messages or not question else question,
         "target": problem.answer,
         "metrics": dict(response.parts),
         "model": response.label or UNKNOWN,
