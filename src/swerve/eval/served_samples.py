@@ -180,10 +180,11 @@ def _request(model: ServedModel, job: SampleJob, place: tuple[int, int], max_new
         fields["prompt"] = plain_prompt(problem)
     if has_logprobs:
         fields["logprobs"] = True if is_chat else 0
+    fields |= engine.body
     return TextRequest(
         place=f"problem {problem.id!r}",
         path="/chat/completions" if is_chat else "/completions",
-        body={name: value for name, value in {**fields, **engine.body}.items() if value is not None},
-        max_new=max_new_tokens,
+        body={name: value for name, value in fields.items() if value is not None},
+        max_new=int(fields.get("max_completion_tokens") or max_new_tokens),
         depends=place,
     )
