@@ -143,7 +143,7 @@ class StandIn:
                 self.version = body["new_version"]
             case "/collective_rpc":
                 self._reload(Path(body["kwargs"]["weights_path"]))
-            case "/v1/completions":
+            case "/v1/completions" if "prompt_logprobs" in body:
                 return {"choices": [{"index": 0, "text": "", "prompt_logprobs": self._told(**body)}]}
             case "/inference/v1/generate":
                 return {"choices": self._sample(body["token_ids"], body["sampling_params"])}
