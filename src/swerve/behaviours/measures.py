@@ -117,7 +117,7 @@ _VALUES: Mapping[str, Callable[[Group], float | None]] = {
     "accuracy": _mean_of(lambda response: response.verdict),
     "mean_reward": _mean_of(lambda response: 0.0 if response.reward is None and response.status else response.reward),
     "num_tokens": _mean_of(
-        lambda response: len(response.completion_ids) or response.extra.get("completion_tokens") or None
+        lambda response: len(response.sampled_positions) or response.extra.get("completion_tokens") or None
     ),
     "num_words": _mean_of(lambda response: None if response.text is None else len(split_words(response.text))),
     "entropy": _mean_of(lambda response: response.entropy),

@@ -163,7 +163,7 @@ def _row(response: Response, lexicon: Lexicon) -> Row:
         "extracted": response.extracted,
         "unanswered": None if response.answered is None else not response.answered,
         "finish_reason": response.finish_reason,
-        "num_tokens": len(response.completion_ids) or None,
+        "num_tokens": len(response.sampled_positions) or None,
         # Of the text that the model wrote, and of the whole answer.
         "num_words": len(words),
         "num_characters": len(written),

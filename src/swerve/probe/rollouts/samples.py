@@ -63,7 +63,7 @@ def choose_rollouts(
         tie_seed=tie_seed,
         headline=headline,
         fits=lambda sequence: all(
-            condition.holds(len(sequence.completion_ids)) for condition in where if condition.field == LENGTH
+            condition.holds(len(sequence.sampled_positions)) for condition in where if condition.field == LENGTH
         ),
     )
     if not any(rollout.population == headline for rollout in selection.rollouts):
