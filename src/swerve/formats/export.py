@@ -94,7 +94,7 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
     """
     # What is there is checked before anything is written.
     files = table_files(source)
-    schema = common_schema(source, files)
+    schema = _common_schema(source, files)
     if target.exists():
         check_replaceable(target, (source, *files), format, overwrite=overwrite)
     num_rows = num_defused = 0
@@ -105,7 +105,7 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
             (folder / "data").mkdir()
             path = folder / "data" / "train-00000-of-00001.parquet"
             with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as parquet:
-                for batch in table_batches(files, schema):
+                for batch in _batches(files, schema):
                     parquet.write_batch(batch)
                     num_rows += batch.num_rows
             columns = "\n".join(f"- `{field.name}`: {field.type}" for field in schema)
@@ -119,7 +119,7 @@ def export_table(source: Path, target: Path, *, format: ExportFormat, overwrite:
         writer = csv.writer(stream)
         if format == "csv":
             writer.writerow([defused(name) for name in schema.names])
-        for batch in table_batches(files, schema):
+        for batch in _batches(files, schema):
             num_rows += batch.num_rows
             for row in zip(*map(_values, batch.columns), strict=True):
                 if format == "csv":
@@ -144,7 +144,7 @@ def table_files(path: Path) -> list[Path]:
     return [path]
 
 
-def common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
+def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
     first: list[tuple[str, pa.DataType]] | None = None
     for file in files:
@@ -165,7 +165,7 @@ def common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     return pa.schema(columns)
 
 
-def table_batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield all rows, some thousand at a time, page checksums verified."""
     for file in files:
         try:

@@ -86,6 +86,7 @@ def _responses(files: Sequence[Path]) -> Iterator[Response]:
 
 def _totals(responses: Iterable[Response]) -> dict[str, Any]:
     """Return what files say of all responses."""
+    # Counts of all, means of what some have.
     problems: Counter[str] = Counter()
     models: Counter[str] = Counter()
     has_turns = False
