@@ -131,14 +131,18 @@ def test_repeats_and_filters_of_a_sample(tmp_path: Path) -> None:
     responses, left_out = read(tmp_path / "s.jsonl", *rows)
     assert [(one.problem.id, one.sample, one.text, one.extracted, one.correct) for one in responses] == [
         ("0", 0, "is 42", "42", True),
+        ("2", 0, "is 42", "42", True),
         ("1", 0, "a", None, None),  # the filter took the other one
         ("1", 1, "b", "b", False),
-        ("2", 0, "is 42", "42", True),
     ]
     assert (responses[0].parts, responses[0].reward) == ({"exact_match": 1.0, "f1": 0.5}, 1.0)
-    assert (responses[3].prompt, responses[3].problem.messages) == (None, (("user", "r"),))
-    assert responses[1].extra["sample_metrics"] == {"exact_match": 0.0, "f1": 0.0}
-    assert (left_out.num_repeated, left_out.num_failed) == (1, 1)
+    assert (responses[1].prompt, responses[1].problem.messages) == (None, (("user", "r"),))
+    assert responses[2].extra["sample_metrics"] == {"exact_match": 0.0, "f1": 0.0}
+    assert (left_out.kind, left_out.num_repeated, left_out.num_failed) == ("strict", 1, 1)
+    # In any order of the lines one filter is read of all samples.
+    shuffled, left_out = read(tmp_path / "t.jsonl", rows[3], rows[2], rows[1], rows[0])
+    assert {(one.problem.id, one.extracted) for one in shuffled} == {("0", "42"), ("1", None), ("1", "b"), ("2", "42")}
+    assert left_out.num_repeated == 1
 
 
 def sample(**more: Any) -> dict[str, Any]:

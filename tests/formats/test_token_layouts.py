@@ -110,3 +110,12 @@ def test_files_of_other_programs_keep_their_ids(name: str, with_ids: int, of_tur
         assert len(response.logprobs) in (0, len(response.completion_ids))
         sampled = list(response.sampled) or [True] * len(response.completion_ids)
         assert [logprob is not None for logprob in response.logprobs] in ([], sampled)
+
+
+def test_a_node_whose_mask_and_log_probabilities_do_not_fit_is_named(tmp_path: Path) -> None:
+    node = {"message": {"role": "assistant", "content": "2"}, "sampled": True, "token_ids": [1, 2, 3]}
+    for more in ({"mask": [True, True]}, {"mask": [False, True, True], "logprobs": [-1.0]}):
+        with pytest.raises(
+            ArtifactError, match=r"line 1: a node has 3 token ids, a mask of \d with 2 of the model, and"
+        ):
+            read(tmp_path / "t.jsonl", [{"nodes": [{**node, **more}], "task": {"data": {"idx": 0}}, "rewards": {}}])

@@ -427,7 +427,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         ("without a gold answer", summary["num_without_gold"]),
         ("empty", summary["num_empty"]),
         *summary["beside"].items(),
-        ("lines with another filter of the same text, left out", left_out["num_repeated"]),
+        (f"lines with another filter of the same text than {left_out['kind']}, left out", left_out["num_repeated"]),
         ("records without a response, left out", left_out["num_failed"]),
         ("labels", _listed(summary["labels"])),
         ("steps", _listed(summary["steps"])),

@@ -62,8 +62,10 @@ class LeftOut:
     """Without a response, such as requests that failed."""
     first: list[str] = field(default_factory=list)
     """Where the first few of them are and what is wrong."""
+    kind: str = ""
+    """Which record of several of one response is read, such as that of a filter: of the first record's kind."""
     num_repeated: int = 0
-    """Of a response that an earlier record gave, as another filter read it."""
+    """Of a response that another record gave, as another filter read it."""
 
     def add(self, error: str) -> None:
         """Count a record without a response."""
@@ -176,15 +178,10 @@ def _read_as(
         yield from (_of_table(record, given) for record in records)
         return
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    counts, seen = left_out or LeftOut(), dict[bytes, str]()
-    has_any = False
+    counts, has_any = left_out or LeftOut(), False
+    if layout.repeated is not None:
+        records = _without_repeats(records, layout.repeated, counts)
     for record in records:
-        # Of several records of one response, as of several filters of its text, that of the first filter is read.
-        if layout.repeated is not None:
-            key, kind = layout.repeated(record.values)
-            if seen.setdefault(key, kind) != kind:
-                counts.num_repeated += 1
-                continue
         try:
             for entry in layout.responses(record, path, given):
                 response = _with_columns(_response(entry, is_csv=is_csv), entry.values)
@@ -196,6 +193,25 @@ def _read_as(
             left_out.add(str(error))
     if not has_any:
         raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
+
+
+def _without_repeats(
+    records: Iterable[Record], repeated: Callable[[Mapping[str, Any]], tuple[bytes, str]], counts: LeftOut
+) -> Iterator[Record]:
+    """Yield one record of each response, in any order of the file: of the kind of the first one, where it has one."""
+    seen, others = set[bytes](), dict[bytes, Record]()
+    for record in records:
+        key, kind = repeated(record.values)
+        counts.kind = counts.kind or kind
+        if kind == counts.kind:
+            counts.num_repeated += others.pop(key, None) is not None
+            seen.add(key)
+            yield record
+        elif key in seen or key in others:
+            counts.num_repeated += 1
+        else:
+            others[key] = record
+    yield from others.values()
 
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:

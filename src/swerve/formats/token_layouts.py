@@ -94,7 +94,7 @@ def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]
     yield {
         **values,
         **masked_fields(ids, [bool(is_own) for is_own in mask], logprobs),
-        "reward": None if rewards is None else rewards[mask.index(True)],
+        "reward": values.get("reward") if rewards is None else rewards[mask.index(True)],
         "sample": None,
         "set": values.get("env_name"),
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.errors import NoResponseError
+from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import Turn, conversation_fields, prompt_and_completion, read_turn
 from swerve.formats.records import Record
 from swerve.formats.token_layouts import trajectory_tokens
@@ -116,6 +116,11 @@ def _path(nodes: Sequence[Mapping[str, Any]], end: int) -> list[int]:
 def _turn(node: Mapping[str, Any], place: str) -> Turn:
     """Return a node as a turn; it has a log-probability for each id that was sampled."""
     ids, mask, own = (node.get(name) or [] for name in ("token_ids", "mask", "logprobs"))
+    if len(mask or ids) != len(ids) or (own and len(own) != sum(mask)):
+        raise ArtifactError(
+            f"{place}: a node has {len(ids)} token ids, a mask of {len(mask)} with {sum(mask)} of the model, and "
+            f"{len(own)} log-probabilities; these must fit"
+        )
     known = iter(own)
     logprobs = [next(known) if is_sampled else None for is_sampled in mask] if own else []
     sampled = bool(node.get("sampled"))
