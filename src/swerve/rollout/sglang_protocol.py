@@ -26,8 +26,8 @@ MIN_TEMPERATURE = 1e-6
 """SGLang takes temperatures below this for 0."""
 WITHOUT_ROUTE = "is it a server of SGLang?"
 CUT_OFF = "SGLang also ends at the end tokens of its own model, which have to be stop tokens here too"
-_TYPES = {"float32": "float32", "float": "float32", "bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
-"""What `--dtype` says, but for `auto`."""
+_TYPES = ("float32", "bfloat16", "float16")
+"""What `--dtype` says, but for `auto` and other names of these."""
 _HEALTH_SECONDS = 30.0
 """SGLang's own limit for a sign of life is 20."""
 
@@ -117,11 +117,11 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
         if error.status != 404:
             raise
         raise EngineError(f"{error}: {WITHOUT_ROUTE} (rollout.engine.dialect)") from None
-    dtype = _TYPES.get(str(info.get("dtype")).removeprefix("torch.")) if isinstance(info, Mapping) else None
-    if dtype is None:
+    dtype = info.get("dtype") if isinstance(info, Mapping) else None
+    if dtype not in _TYPES:
         raise EngineError(
             f"{url} does not say which type it computes in, and weights are sent and checked in that type; start it "
-            "with --dtype bfloat16 (or float32, float16)"
+            f"with --dtype bfloat16 (one of {', '.join(_TYPES)})"
         )
     if not info.get("enable_deterministic_inference"):
         _LOG.warning(f"{url} ignores seeds: completions are not repeatable; --enable-deterministic-inference")
