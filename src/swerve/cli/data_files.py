@@ -56,7 +56,9 @@ def export(
     write = export_responses if chosen in OF_RESPONSES else export_table
     summary = write(source, out, format=chosen, overwrite=overwrite)
     lines = [f"{counted(summary.num_rows, 'row')} of {counted(len(summary.columns), 'column')} as {chosen}: {out}"]
-    lines += [f"{what}: {counted(count, 'response')}" for what, count in summary.notes.items() if count]
+    for what, count in summary.notes.items():
+        said = f"no place there for {what}" if what in summary.columns else what
+        lines.append(f"{said}: {counted(count, 'response')}")
     if summary.num_defused:
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
