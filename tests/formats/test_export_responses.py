@@ -280,10 +280,12 @@ def test_a_file_of_another_program_is_exported_as_it_is_read(tmp_path: Path) -> 
 
 
 _INSPECT = """
-from inspect_ai.log import read_eval_log
+from pathlib import Path
+from inspect_ai.log import list_eval_logs, read_eval_log
 log, head = read_eval_log(sys.argv[1]), read_eval_log(sys.argv[1], header_only=True)
 rewards = [sample.scores["reward"].value if sample.scores else None for sample in log.samples]
 print(json.dumps({
+    "listed": len(list_eval_logs(str(Path(sys.argv[1]).parent))),
     "means": {score.name: score.metrics["mean"].value for score in head.results.scores},
     "samples": [[s.id, s.epoch, s.target, s.output.completion, reward] for s, reward in zip(log.samples, rewards)],
     "calls": [call.arguments for call in log.samples[0].messages[1].tool_calls],
@@ -341,8 +343,9 @@ print(json.dumps({
 @pytest.mark.slow
 @needs("inspect")
 def test_inspect_reads_it(table: Path) -> None:
-    _, path = exported(table, "inspect", name="t.json")
+    _, path = exported(table, "inspect", name="2026-11-26T12-00-00_t.json")
     assert ask("inspect", _INSPECT, path) == {
+        "listed": 1,
         "means": {"correct": 2 / 3, "reward": 0.75},
         "samples": [
             ["p-1", 1, "56", "It is 56.", 1.0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -47,7 +48,7 @@ def export(
 
     Examples:
       swerve data export runs/mine/probe/tokens.parquet --out tokens.csv
-      swerve data export rollouts.parquet --format inspect --out logs/rollouts.json
+      swerve data export rollouts.parquet --format inspect --out logs/2026-11-26T12-00-00_rollouts.json
     """
     from swerve.formats.export import OF_RESPONSES, export_table, format_of
     from swerve.formats.export_responses import export_responses
@@ -59,6 +60,8 @@ def export(
     for what, count in summary.notes.items():
         said = f"no place there for {what}" if what in summary.columns else what
         lines.append(f"{said}: {counted(count, 'response')}")
+    if chosen == "inspect" and not re.match(r"\d{4}-\d\d-\d\dT", out.name):
+        lines.append("note: inspect view lists logs whose names begin with a time: 2026-11-26T12-00-00_NAME.json")
     if summary.num_defused:
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
