@@ -89,7 +89,8 @@ def iter_records(path: Path) -> Iterator[Record]:
     ending = Path(path.name.removesuffix(".gz")).suffix
     read = readers.get(ending)
     if read is None or (ending in (".parquet", ".eval") and path.suffix == ".gz"):
-        raise ArtifactError(f"{path}: unknown file ending; give a file that ends in {FORMATS}")
+        what = "is a directory" if path.is_dir() else "unknown file ending"
+        raise ArtifactError(f"{path}: {what}; give a file that ends in {FORMATS}")
     # What the records take is looked at now and then.
     started, number = _memory(), 0
     for number, (place, values) in enumerate(read(path), start=1):
