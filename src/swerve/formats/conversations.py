@@ -121,12 +121,11 @@ def prompt_turns(value: Any, place: str) -> list[Turn]:
     return [replace(turn, sampled=False) for turn in read_turns(value, place)] if isinstance(value, list) else []
 
 
-def prompt_and_completion(values: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields of a record whose `prompt` and `completion` are a text or a list of messages each."""
-    asked, written = values.get("prompt"), values.get("completion")
-    answer = [text_turn(written)] if isinstance(written, str) else read_turns(written, f"{place}: completion")
-    fields = conversation_fields([*prompt_turns(asked, place), *answer], place)
-    return {**fields, "prompt": asked if isinstance(asked, str) else None, "completion": None}
+def prompt_and_completion(prompt: Any, completion: Any, place: str) -> dict[str, Any]:
+    """Return the fields of a record whose prompt and completion are a text or a list of messages each."""
+    answer = [text_turn(completion)] if isinstance(completion, str) else read_turns(completion, f"{place}: completion")
+    fields = conversation_fields([*prompt_turns(prompt, place), *answer], place)
+    return {**fields, "prompt": prompt if isinstance(prompt, str) else None}
 
 
 def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:

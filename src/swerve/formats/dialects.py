@@ -171,6 +171,11 @@ def _names(**places: str) -> Names:
     return {name: tuple(listed.split()) for name, listed in places.items()}
 
 
+def _conversation(**places: str) -> Names:
+    """Return the names of a layout whose converter yields `conversation_fields`, and its own."""
+    return {**CONVERSATION, **_names(**places)}
+
+
 VERL_PROBLEM = _names(
     id="uid? id? made_id",
     prompt="prompt",
@@ -214,28 +219,29 @@ def _convert_verl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield values
 
 
-_TRL_NAMES = {
-    **CONVERSATION,
-    **_names(
-        prompt="prompt", step="step", set="mode", id="id?", gold="gold? answer? ground_truth? solution?",
-        correct="correct?", sample="sample?", label="label?",
-    ),
-}  # fmt: skip
+_TRL_NAMES = _conversation(
+    set="mode", id="id?", gold="gold? answer? ground_truth? solution?",
+    correct="correct?", sample="sample?", label="label?",
+)  # fmt: skip
 
 
 def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Take the columns of fractions as rewards and their sum, with TRL's own default weights of 1, as the reward."""
-    values = dict(record.values)
+    values = record.values
     known = {"advantage", *(place.rstrip("?") for places in _TRL_NAMES.values() for place in places)} - {"reward"}
     parts = {name: value for name, value in values.items() if isinstance(value, float) and name not in known}
-    others = {name: value for name, value in values.items() if name not in parts}
-    reward = sum(parts.values()) if parts else None
-    yield {**others, "reward": reward, "parts": parts, **prompt_and_completion(values, record.place)}
+    yield {
+        **{name: value for name, value in values.items() if name not in ("completion", *parts)},
+        **prompt_and_completion(values["prompt"], values["completion"], record.place),
+        "reward": sum(parts.values()) if parts else None,
+        "parts": parts,
+    }
 
 
-_CHAT_NAMES = (
-    *("gold", "family", "kind", "correct", "sample", "step", "label", "reward", "finish_reason", "extracted", "set"),
-)
+_CHAT_NAMES: Names = {
+    name: (f"{name}?",)
+    for name in "gold family kind correct sample step label reward finish_reason extracted set".split()
+}
 
 
 def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
@@ -275,9 +281,9 @@ def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     more = {key: value for key, value in body.items() if key not in ("choices", "messages")}
     empty: list[int] = []
     for number, choice in enumerate(choices):
-        text = choice.get("text")  # of a completion that is no chat
-        turn = read_turn(choice["message"], place, sampled=True) if text is None else text_turn(text)
-        if text is None and turn.message.keys() == {"role", "content"} and choice["message"].get("content") is None:
+        message = choice.get("message") or {"role": "assistant", "content": choice["text"]}  # which is no chat
+        turn = read_turn(message, place, sampled=True)
+        if message.get("content") is None and turn.message.keys() == {"role", "content"}:
             empty.append(number)
             continue
         yield {
@@ -368,48 +374,53 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="verifiers",
         marks=_marks("example_id prompt completion"),
-        names={**CONVERSATION, **_names(id="example_id", gold="answer?", correct="correct?")},
+        names=_conversation(id="example_id", gold="answer?", correct="parts.correct?"),
         convert=verifiers.convert_rollout,
     ),
     Dialect(
         name="verifiers",
         marks=_marks("traces", "nodes task"),
-        names={
-            **CONVERSATION,
-            **_names(id="id?", gold="gold?", correct="correct?", set="info.prime_rl.env_name?"),
-            **_names(step="run.work.step? info.prime_rl.step?"),
-        },
+        names=_conversation(
+            id="id?",
+            problem="task.data.prompt?",
+            gold="task.data.answer? task.data.gold? task.data.ground_truth? task.data.solution?",
+            correct="parts.correct?",
+            set="info.prime_rl.env_name?",
+            step="run.work.step? info.prime_rl.step?",
+        ),
         convert=verifiers.convert_trace,
     ),
     Dialect(
         name="inspect",
         marks=_marks("epoch input target"),
-        names={**CONVERSATION, **_names(id="id?", gold="gold?")},
+        names=_conversation(id="id?", gold="gold?"),
         convert=inspect_logs.convert_sample,
     ),
     Dialect(
         name="lm_eval",
         marks=_marks("doc_id resps filtered_resps"),
-        names={**CONVERSATION, **_names(id="doc_id?", gold="target?", correct="correct?", extracted="extracted?")},
+        names=_conversation(
+            id="doc_id?", gold="target?", correct="parts.exact_match? parts.acc?", extracted="extracted?"
+        ),
         convert=lm_eval.convert_sample,
         repeated=lm_eval.sample_and_filter,
     ),
     Dialect(
         name="vllm",
         marks=_marks("request_id prompt_token_ids outputs"),
-        names={**CONVERSATION, "prompt": ("prompt",)},
+        names=CONVERSATION,
         convert=token_layouts.convert_request_output,
     ),
     Dialect(
         name="prime_rl",
         marks=_marks("token_ids loss_mask"),
-        names={**CONVERSATION, "set": ("set",)},
+        names=_conversation(set="env_name"),
         convert=token_layouts.convert_token_export,
     ),
     Dialect(
         name="open_instruct",
         marks=_marks("prompt_tokens response_tokens"),
-        names={**CONVERSATION, "set": ("set",)},
+        names=_conversation(set="dataset"),
         convert=token_layouts.convert_trace,
     ),
     Dialect(
@@ -421,11 +432,7 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="chat",
         marks=_marks("messages"),
-        names={
-            **CONVERSATION,
-            **{name: (f"{name}?",) for name in _CHAT_NAMES},
-            **_names(id="id? problem_id?", problem="question"),
-        },
+        names={**_conversation(id="id? problem_id?", problem="question"), **_CHAT_NAMES},
         convert=_convert_chat,
     ),
     Dialect(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import NoResponseError
-from swerve.formats.conversations import conversation_fields, prompt_turns, text_turn
+from swerve.formats.conversations import prompt_and_completion
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import as_number
 
@@ -28,21 +28,18 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
         raise NoResponseError(f"{place} has log-likelihoods of given texts, no response that was written")
     read = [text for item in values["filtered_resps"] for text in (item if isinstance(item, list) else [item])]
     parts = {name: number for name in values["metrics"] if (number := as_number(values[name])) is not None}
-    verdicts = [parts[name] for name in ("exact_match", "acc") if name in parts]
     beside = {name: value for name, value in values.items() if name not in ("resps", "arguments", *parts)}
     for number, text in enumerate(texts):
         # One value of several texts is of the text that it repeats, and of none where it was made of all.
         is_judged = len(texts) == 1 or read == [text]
         yield {
             **beside,
-            **conversation_fields([*prompt_turns(prompt, place), text_turn(text)], place),
-            "prompt": prompt if isinstance(prompt, str) else None,
+            **prompt_and_completion(prompt, text, place),
             "sample": number,
             "extracted": read[number] if len(read) == len(texts) else read[0] if is_judged else None,
             "parts": parts if is_judged else {},
             "sample_metrics": None if is_judged else parts,
             "reward": next(iter(parts.values()), None) if is_judged else None,
-            "correct": next(iter(verdicts), None) if is_judged else None,
         }
 
 

@@ -21,7 +21,7 @@ def convert_request_output(record: Record, path: Path) -> Iterator[dict[str, Any
     """Yield the fields of each output of vLLM's RequestOutput, with the log-probability of each of its tokens."""
     values = record.values
     shared = {name: value for name, value in values.items() if name not in ("outputs", "prompt_token_ids")}
-    if not all(output["token_ids"] for output in values["outputs"] or [{"token_ids": []}]):
+    if not values["outputs"] or not all(output["token_ids"] for output in values["outputs"]):
         raise NoResponseError(f"{record.place} has no output, or one without tokens")
     for number, output in enumerate(values["outputs"]):
         ids = output["token_ids"]
@@ -95,8 +95,6 @@ def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]
         **values,
         **masked_fields(ids, [bool(is_own) for is_own in mask], logprobs),
         "reward": values.get("reward") if rewards is None else rewards[mask.index(True)],
-        "sample": None,
-        "set": values.get("env_name"),
     }
 
 
@@ -117,15 +115,13 @@ def convert_trace(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     _check_lengths(record.place, len(written), {"tool_mask": sampled, "logprobs": logprobs})
     if True not in sampled:
         raise NoResponseError(f"{record.place} has no token that the model sampled")
-    own = [logprob if is_own else None for logprob, is_own in zip(logprobs, sampled, strict=True)]
     # The right answer may be ids, which say nothing here.
     gold = values.get("ground_truth")
     gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
     yield {
         **values,
-        **masked_fields([*prompt, *written], [*[False] * len(prompt), *sampled], [*[None] * len(prompt), *own]),
+        **masked_fields([*prompt, *written], [*[False] * len(prompt), *sampled], [*[None] * len(prompt), *logprobs]),
         "gold": gold if isinstance(gold, str) else None,
-        "set": values.get("dataset"),
         "label": _model_name(path),
     }
 
@@ -138,8 +134,8 @@ def _model_name(path: Path) -> str | None:
         metadata = json.loads(beside.read_text(encoding="utf-8").splitlines()[0])
     except (OSError, ValueError, IndexError):
         return None
-    name = metadata.get("model_name_or_path", metadata.get("model_name")) if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else None
+    name: str | None = metadata.get("model_name_or_path", metadata.get("model_name"))
+    return name
 
 
 def _check_lengths(place: str, num: int, columns: Mapping[str, Sequence[Any]]) -> None:

@@ -17,7 +17,6 @@ from swerve.formats.token_layouts import trajectory_tokens
 from swerve.formats.typed_fields import at_place
 
 _ID = ("task.data.id?", "task.key?", "task.data.idx?", "task.data.name?")
-_GOLD = ("task.data.answer?", "task.data.gold?", "task.data.ground_truth?", "task.data.solution?")
 
 
 def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
@@ -27,13 +26,11 @@ def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
         said = error.get("error_chain_str") if isinstance(error, dict) else error
         raise NoResponseError(f"{record.place}: the rollout failed: {said}")
     parts = values.get("metrics") or {}
-    others = {name: value for name, value in values.items() if name != "metrics" and name not in parts}
     yield {
-        **others,
-        **prompt_and_completion(values, record.place),
+        **{name: value for name, value in values.items() if name not in ("metrics", "completion", *parts)},
+        **prompt_and_completion(values["prompt"], values["completion"], record.place),
         **trajectory_tokens(values.get("trajectory")),
         "parts": parts,
-        "correct": parts.get("correct"),
         "finish_reason": "length" if values.get("is_truncated") else None,
     }
 
@@ -77,15 +74,11 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     rewards = {name: reward for name, reward in (trace.get("rewards") or {}).items() if reward is not None}
     scores = [reward if isinstance(reward, dict) else {"score": reward, "weight": 1.0} for reward in rewards.values()]
     parts = {name: score["score"] for name, score in zip(rewards, scores, strict=True)}
-    question = at_place(trace, "task.data.prompt")
     shared = {
         **{name: value for name, value in trace.items() if name not in ("nodes", "calls", "rewards")},
         "parts": parts,
         "reward": sum(score["score"] * score["weight"] for score in scores) if scores else None,
-        "correct": parts.get("correct"),
         "id": next((value for place in _ID if (value := at_place(trace, place)) is not None), None),
-        "gold": next((value for place in _GOLD if (value := at_place(trace, place)) is not None), None),
-        "problem": question if isinstance(question, str) else None,
     }
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
     for number, (end, path) in enumerate(reversed(ends.items())):
