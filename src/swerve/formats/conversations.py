@@ -104,11 +104,6 @@ def _tool_call(value: Any) -> dict[str, Any]:
     return {"id": call.get("id"), "name": inner.get("name"), "arguments": text}
 
 
-def text_turn(text: str) -> Turn:
-    """Return a text that the model wrote as a turn."""
-    return Turn(message={"role": "assistant", "content": text}, sampled=True)
-
-
 def read_turns(value: Any, place: str) -> list[Turn]:
     """Return a list of messages as turns; see `read_turn`."""
     if not isinstance(value, list) or not value:
@@ -116,15 +111,12 @@ def read_turns(value: Any, place: str) -> list[Turn]:
     return [read_turn(message, place) for message in value]
 
 
-def prompt_turns(value: Any, place: str) -> list[Turn]:
-    """Return the messages of a prompt, none of which the model wrote; none of a prompt that is a text."""
-    return [replace(turn, sampled=False) for turn in read_turns(value, place)] if isinstance(value, list) else []
-
-
 def prompt_and_completion(prompt: Any, completion: Any, place: str) -> dict[str, Any]:
     """Return the fields of a record whose prompt and completion are a text or a list of messages each."""
-    answer = [text_turn(completion)] if isinstance(completion, str) else read_turns(completion, f"{place}: completion")
-    fields = conversation_fields([*prompt_turns(prompt, place), *answer], place)
+    asked = read_turns(prompt, place) if isinstance(prompt, list) else []
+    written = [["assistant", completion]] if isinstance(completion, str) else completion
+    answer = read_turns(written, f"{place}: completion")
+    fields = conversation_fields([*(replace(turn, sampled=False) for turn in asked), *answer], place)
     return {**fields, "prompt": prompt if isinstance(prompt, str) else None}
 
 

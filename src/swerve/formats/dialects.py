@@ -17,10 +17,8 @@ from swerve.formats.conversations import (
     CONVERSATION,
     conversation_fields,
     prompt_and_completion,
-    prompt_turns,
     read_turn,
     read_turns,
-    text_turn,
 )
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, without_place
@@ -238,28 +236,20 @@ def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     }
 
 
-_CHAT_NAMES: Names = {
-    name: (f"{name}?",)
-    for name in "gold family kind correct sample step label reward finish_reason extracted set".split()
-}
-
-
 def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Take the messages up to the last one of the user as the prompt, unless the response stands beside them all."""
     values, place = dict(record.values), f"{record.place}: messages"
     turns = read_turns(values.get("messages"), place)
     apart = next((name for name in RESPONSE_NAMES["response"] if isinstance(values.get(name), str)), None)
     if apart is not None:  # the messages are the prompt alone
-        turns = [*prompt_turns(values["messages"], place), text_turn(values.pop(apart))]
-        yield {**values, **conversation_fields(turns, place)}
-        return
+        turns.append(read_turn(["assistant", values.pop(apart)], place))
     # The model's are those of the assistant after what the user said last before its last one.
-    last = max((number for number, turn in enumerate(turns) if turn.sampled), default=None)
+    last = max((number for number, turn in enumerate(turns) if turn.sampled), default=0)
     if not last:  # none, or nothing before it
         raise NoResponseError(f"{place} must hold a message of the assistant after what it answers")
-    roles = [turn.message["role"] for turn in turns[:last]]
-    asked = last - 1 - roles[::-1].index("user") if "user" in roles else last - 1
-    turns = [replace(turn, sampled=turn.sampled and number > asked) for number, turn in enumerate(turns)]
+    asked = [number for number, turn in enumerate(turns[:last]) if apart is None and turn.message["role"] == "user"]
+    start = max(asked, default=last - 1)
+    turns = [replace(turn, sampled=turn.sampled and number > start) for number, turn in enumerate(turns)]
     yield {**values, **conversation_fields(turns, place)}
 
 
@@ -432,7 +422,21 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="chat",
         marks=_marks("messages"),
-        names={**_conversation(id="id? problem_id?", problem="question"), **_CHAT_NAMES},
+        names=_conversation(
+            id="id? problem_id?",
+            problem="question",
+            gold="gold?",
+            family="family?",
+            kind="kind?",
+            set="set?",
+            correct="correct?",
+            reward="reward?",
+            extracted="extracted?",
+            finish_reason="finish_reason?",
+            label="label?",
+            step="step?",
+            sample="sample?",
+        ),
         convert=_convert_chat,
     ),
     Dialect(

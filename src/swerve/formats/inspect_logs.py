@@ -19,8 +19,8 @@ _ZSTANDARD = 93
 """Number of the compression method, which Python's `zipfile` reads from 3.14 on."""
 _HEADERS = ("header.json", "_journal/start.json")
 """Members that say whose log it is; the second stands alone in a log that was cut off."""
-_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-"""Correct, partially correct, incorrect, no answer."""
+_VERDICTS = {"C": 1.0, "I": 0.0, "N": 0.0, "True": 1.0, "False": 0.0}
+"""Correct, incorrect, no answer; a score between them is `P`, partially correct."""
 _READ = ("input", "target", "epoch", "messages", "output", "events", "events_data", "attachments", "timelines")
 """Fields of a sample that are read, or that say again what is."""
 
@@ -69,11 +69,12 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     if error:
         raise NoResponseError(f"{place} failed: {error['message']}")
     # The model wrote the assistant's messages but for those of the input.
-    messages = values.get("messages") or []
-    written = [message["role"] == "assistant" and message.get("source") != "input" for message in messages]
-    turns = [read_turn(message, place, sampled=own) for message, own in zip(messages, written, strict=True)]
+    turns = [
+        read_turn(message, place, sampled=message["role"] == "assistant" and message.get("source") != "input")
+        for message in values.get("messages") or ()
+    ]
     choice: dict[str, Any] = next(iter(at_place(values, "output.choices") or []), {})
-    if not any(written) and choice:
+    if choice and not any(turn.sampled for turn in turns):
         turns.append(read_turn(choice["message"], place))
     # Several targets are as many right answers; the samples of one problem are its epochs.
     targets = values["target"] if isinstance(values["target"], list) else [values["target"]]
@@ -103,15 +104,13 @@ def _scored(scores: dict[str, Any]) -> dict[str, Any]:
         value = score["value"]
         several = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
         for key, single in {name: value, **{f"{name}.{inner}": own for inner, own in several.items()}}.items():
-            number = float(single) if isinstance(single, bool) else as_number(_LETTERS.get(str(single), single))
-            if number is not None:
+            if (number := as_number({**_VERDICTS, "P": 0.5}.get(str(single), single))) is not None:
                 parts[key] = number
     name = next((name for name in scores if name in parts), "")
     first = scores.get(name, {})
-    is_verdict = isinstance(first.get("value"), bool) or first.get("value") in ("C", "I", "N")
     return {
         "parts": parts,
         "reward": parts.get(name),
-        "correct": parts[name] == 1.0 if is_verdict else None,
+        "correct": _VERDICTS.get(str(first.get("value"))),
         "extracted": first.get("answer"),
     }
