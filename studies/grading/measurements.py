@@ -16,7 +16,7 @@ from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
-from swerve.eval.recorded_verdicts import AuditedFields, VerdictComparison
+from swerve.eval.recorded_verdicts import VerdictComparison
 from swerve.formats.records import Record, read_records
 from swerve.problems.deepscaler import DeepScaler
 from swerve.problems.gsm8k import Gsm8k
@@ -59,10 +59,9 @@ def graded(
 
 def compared(rows: Sequence[GradedRecord], field: str, *, keep: Sequence[str] = (), **facts: Any) -> Line:
     """Return the audit of a recorded field as a line; `keep`: further fields of the records to show."""
-    fields = AuditedFields([field])
+    comparison = VerdictComparison(field)
     for row in rows:
-        fields.look(row.record)
-    comparison = VerdictComparison(field, are_verdicts=fields.are_verdicts[field])
+        comparison.look(row.record)
     for row in rows:
         comparison.add(*row)
     found = comparison.summary()

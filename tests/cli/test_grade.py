@@ -445,7 +445,7 @@ def test_what_is_wrong_with_the_last_record_is_said_before_the_first_is_graded(
 def test_what_is_kept_of_a_summary_does_not_grow_with_the_rows(
     swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grading, "_MOST_KEPT", 3)
+    monkeypatch.setattr(grading, "MOST_KEPT", 3)
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "answer": "2", "was": True} for _ in range(8)])
     command = ("grade", file.name, "--task", "math", "--audit", "was")
     (audit,) = json.loads(swerve(*command, "--json")[1])["audits"]

@@ -39,8 +39,8 @@ class RowKeys:
     >>> keys = RowKeys()
     >>> for name in "abacab":
     ...     keys.add(name)
-    >>> keys.groups().tolist(), keys.places().tolist()
-    ([0, 1, 0, 2, 0, 1], [0, 0, 1, 0, 2, 1])
+    >>> keys.places().tolist()
+    [0, 0, 1, 0, 2, 1]
     """
 
     def __init__(self) -> None:
@@ -58,13 +58,6 @@ class RowKeys:
     def digests(self) -> npt.NDArray[np.uint64]:
         """Of the key of each row."""
         return np.frombuffer(self._digests, np.uint64) if self._digests else np.zeros(0, np.uint64)
-
-    def groups(self) -> Integers:
-        """Return the number of each row's key, by first appearance."""
-        _, first, inverse = np.unique(self.digests, return_index=True, return_inverse=True)
-        numbers = np.empty(len(first), np.int64)
-        numbers[np.argsort(first)] = np.arange(len(first))
-        return np.asarray(numbers[inverse])
 
     def places(self) -> Integers:
         """Return how many rows of the same key stand before each row."""

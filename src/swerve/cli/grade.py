@@ -80,7 +80,15 @@ def grade(
     from swerve.artifacts.samples import is_samples_file
     from swerve.config import RuntimeConfig
     from swerve.eval.answer_files import AnswerFile, samples_task
-    from swerve.eval.grading import GradingSummary, check_answers, grade_answers, graded_row, json_line, kept_verdicts
+    from swerve.eval.grading import (
+        MOST_KEPT,
+        GradingSummary,
+        check_answers,
+        grade_answers,
+        graded_row,
+        kept_verdicts,
+    )
+    from swerve.eval.recorded_verdicts import VerdictComparison
     from swerve.models.runtime import apply_runtime
     from swerve.recipes.loader import load_settings
 
@@ -95,7 +103,8 @@ def grade(
     grading = samples_task(file, task, policies) if is_samples else _grading(policies, task, problems, fields or ())
     answers = AnswerFile(path=file, task=grading, is_samples=is_samples, is_named=task is not None)
     runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
-    checked = check_answers(answers, audits or ())
+    comparisons = [VerdictComparison(field, most=MOST_KEPT) for field in dict.fromkeys(audits or ())]
+    num, left_out = check_answers(answers, comparisons)
     apply_runtime(runtime)
 
     # An interrupted command continues from the verdicts beside its output.
@@ -103,16 +112,17 @@ def grade(
     kept = kept_verdicts(out, answers, problems, limits) if out else None
     if kept:
         kept.begin()
-    graded = grade_answers(answers, checked.num, console_progress(sys.stderr), kept, shard)
+    graded = grade_answers(answers, num, console_progress(sys.stderr), kept, shard)
     if kept and out and shard and not shard.merges:
         with shard.at_work(kept):
             deque(graded, maxlen=0)
         return Result(None, "")
-    counts = GradingSummary(answers, checked)
+    counts = GradingSummary(answers, left_out, comparisons)
     with _opened(out, is_shown=not wants_json(context)) as write:
         for answer, reward in graded:
             counts.add(answer, reward)
-            write(f"{json_line(graded_row(answer.record, reward))}\n")
+            # In ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot.
+            write(json.dumps(graded_row(answer.record, reward), allow_nan=False, default=str) + "\n")
     summary = counts.summary()
     if kept:
         kept.finish()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from swerve.artifacts.shards import Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
-from swerve.eval.recorded_verdicts import AuditedFields, VerdictComparison
+from swerve.eval.recorded_verdicts import VerdictComparison
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
 from swerve.grading.answers import find_answer
@@ -30,40 +28,34 @@ from swerve.types import Problem, Reward
 from swerve.version import __version__
 
 _RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
-_MOST_KEPT = 1000
+MOST_KEPT = 1000
 """Disagreements of an audit, different values and different failures that are told apart."""
 _MOST_UNPARSED = 0.2
 """Share of texts without an answer above which it is said which extraction reads them."""
 _NEARLY_ALL = 0.95
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedAnswers:
-    """What a look at every answer found, before the first is graded."""
-
-    num: int
-    left_out: str | None
-    """A line on the records without a gold answer or a response; None: there are none."""
-    audits: Mapping[str, bool]
-    """Field of a recorded verdict -> whether all that it records are truth values."""
-
-
-def check_answers(answers: AnswerFile, audits: Iterable[str]) -> CheckedAnswers:
+def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> tuple[int, str | None]:
     """Look at every answer of a file, and at what it records in the fields of audits; nothing is held.
+
+    Returns:
+        How many can be graded, and a line on the records without a gold answer or a response; None: there are none.
 
     Raises:
         ArtifactError: a record cannot be graded, none has a gold answer, or a field records something else than a
             verdict.
         ConfigError: no record has a field.
     """
-    fields, num, num_without, first_without = AuditedFields(audits), 0, 0, ""
+    num, num_without, first_without = 0, 0, ""
     failed = LeftOut()
     for record, pair in answers.pairs(failed):
-        fields.look(record, counts=pair is not None)
+        for audit in audits:
+            audit.look(record, counts=pair is not None)
         num += 1
         if pair is None:
             num_without, first_without = num_without + 1, first_without or record.place
-    fields.check(answers.path)
+    for audit in audits:
+        audit.check(answers.path)
     if num == num_without:
         raise ArtifactError(
             f"{answers.path}: the gold answer of all {num} records is null; --field gold=FIELD names it"
@@ -71,7 +63,7 @@ def check_answers(answers: AnswerFile, audits: Iterable[str]) -> CheckedAnswers:
     left_out = [f"{num_without} of {num} left out: no gold answer ({first_without})"] if num_without else []
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
-    return CheckedAnswers(num=num - num_without, left_out="; ".join(left_out) or None, audits=fields.are_verdicts)
+    return num - num_without, "; ".join(left_out) or None
 
 
 def kept_verdicts(out: Path, answers: AnswerFile, problems: Path | None, limits: Sequence[float | None]) -> Parts:
@@ -127,37 +119,27 @@ def _verdict(reward: Reward) -> dict[str, Any]:
     return {name: getattr(reward, name) for name in _RESULT_NAMES} | {"parts": dict(reward.parts)}
 
 
-def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as one line of ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot."""
-    return json.dumps(row, allow_nan=False, default=str)
-
-
 def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
     """Return the record with the verdict; its own fields of the verdict's names are kept as `recorded_...`."""
-    kept = {key: value for key, value in record.values.items() if key not in _RESULT_NAMES}
+    row = dict(record.values)
     for key in _RESULT_NAMES:
-        if key in record.values:
+        if key in row:
             name = f"recorded_{key}"
-            while name in record.values:  # verdicts that were graded before
+            while name in row:  # verdicts that were graded before
                 name = f"recorded_{name}"
-            kept[name] = record.values[key]
-    return {**kept, **_verdict(reward)}
+            row[name] = row.pop(key)
+    return {**row, **_verdict(reward)}
 
 
 class GradingSummary:
     """Running counts of what the grader said; of each answer nine bytes are held, for the interval over problems."""
 
-    def __init__(self, answers: AnswerFile, checked: CheckedAnswers) -> None:
-        self._answers, self._checked = answers, checked
+    def __init__(self, answers: AnswerFile, left_out: str | None, audits: Sequence[VerdictComparison]) -> None:
+        self._answers, self._left_out, self._audits = answers, left_out, audits
         self._problems, self._right = RowKeys(), bytearray()
         self._graders, self._statuses = Counter[str](), Counter[str]()
         self._values, self._failures = Counter[float](), Counter[str]()
-        self._sum = 0.0
-        self._num_unanswered = self._num_maths = self._num_maths_unanswered = 0
-        self._audits = [
-            VerdictComparison(field, are_verdicts=are_verdicts, most=_MOST_KEPT)
-            for field, are_verdicts in checked.audits.items()
-        ]
+        self._sum, self._num = 0.0, Counter[str]()
 
     def add(self, answer: Answer, reward: Reward) -> None:
         """Count an answer."""
@@ -165,10 +147,8 @@ class GradingSummary:
         self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
-        self._num_unanswered += not reward.answered
-        if _is_maths(answer.problem):
-            self._num_maths += 1
-            self._num_maths_unanswered += not reward.answered
+        is_maths, is_unanswered = _is_maths(answer.problem), not reward.answered
+        self._num.update(unanswered=is_unanswered, maths=is_maths, maths_unanswered=is_maths and is_unanswered)
         if reward.value is not None:
             self._sum += reward.value
             _count(self._values, reward.value)
@@ -180,7 +160,8 @@ class GradingSummary:
     def summary(self) -> dict[str, Any]:
         """Return how many answers are right, with the interval, the counts, and the audits."""
         # A problem counts once, however many records it has.
-        groups, right = self._problems.groups(), np.frombuffer(self._right, np.uint8)
+        _, groups = np.unique(self._problems.digests, return_inverse=True)
+        right = np.frombuffer(self._right, np.uint8)
         fractions = np.bincount(groups, right) / np.maximum(1, np.bincount(groups))
         num_graded = self._statuses["graded"]
         return {
@@ -194,16 +175,16 @@ class GradingSummary:
             "mean_value": self._sum / num_graded if num_graded else None,
             "values": {f"{value:g}": count for value, count in sorted(self._values.items())},
             "statuses": dict(sorted(self._statuses.items())),
-            "num_unanswered": self._num_unanswered,
+            "num_unanswered": self._num["unanswered"],
             "failures": dict(self._failures.most_common(10)),
             "extraction_hint": self._extraction_hint(),
-            "left_out": self._checked.left_out,
+            "left_out": self._left_out,
             "audits": [audit.summary() for audit in self._audits],
         }
 
     def _extraction_hint(self) -> str | None:
         """Return which extraction reads the answers, where many texts of mathematics were found to have none."""
-        num, num_unanswered = self._num_maths, self._num_maths_unanswered
+        num, num_unanswered = self._num["maths"], self._num["maths_unanswered"]
         if num_unanswered <= _MOST_UNPARSED * num:
             return None
         # In how many texts each form finds an answer; the file is read once more.
@@ -226,5 +207,5 @@ def _is_maths(problem: Problem) -> bool:
 
 def _count(counter: Counter[Any], key: Any) -> None:
     """Count a key, unless so many others are counted that it is no kind any more."""
-    if key in counter or len(counter) < _MOST_KEPT:
+    if key in counter or len(counter) < MOST_KEPT:
         counter[key] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +17,6 @@ _WORDS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": Fals
 _TOLERANCE = 1e-9
 
 
-class AuditedFields:
-    """What is known of the fields of `--audit` after a look at every record."""
-
-    def __init__(self, fields: Iterable[str]) -> None:
-        self.are_verdicts = dict.fromkeys(fields, True)
-        """Of each field, whether all that is recorded in it are truth values."""
-        self._present: dict[str, None] = {}
-
-    def look(self, record: Record, *, counts: bool = True) -> None:
-        """Look at a record; one that does not count is left out of the comparison.
-
-        Raises:
-            ArtifactError: it holds something else than a verdict in a field.
-        """
-        for field in self.are_verdicts:
-            if record.values.get(field) is not None:
-                is_verdict = _recorded(record, field) in (0.0, 1.0)
-                self.are_verdicts[field] &= is_verdict or not counts
-        if self.are_verdicts:
-            self._present |= dict.fromkeys(record.values)
-
-    def check(self, file: Path) -> None:
-        """Raise ConfigError if no record had one of the fields."""
-        for field in self.are_verdicts:
-            if field not in self._present:
-                known = sorted(self._present)
-                raise ConfigError(
-                    f"--audit '{field}': {file} has no such field{nearest(field, known)}; it has {', '.join(known)}"
-                )
-
-
 class VerdictComparison:
     """How the verdicts recorded in a field compare with the grader's.
 
@@ -56,18 +25,34 @@ class VerdictComparison:
     without a recorded value are counted apart.
     """
 
-    def __init__(self, field: str, *, are_verdicts: bool, most: int | None = None) -> None:
-        """Begin with no record.
-
-        Args:
-            field: of the records.
-            are_verdicts: whether all that is recorded in it are truth values.
-            most: disagreements that are kept; the others are counted.
-        """
-        self._field, self._are_verdicts, self._most = field, are_verdicts, most
+    def __init__(self, field: str, *, most: int | None = None) -> None:
+        """Begin with no record; at most so many disagreements are kept, the others are counted."""
+        self._field, self._most = field, most
+        self._are_verdicts = True
+        self._present: dict[str, None] = {}
         self._cases: Counter[tuple[bool, bool]] = Counter()
         self._num = self._num_agreeing = 0
         self._disagreements: list[dict[str, Any]] = []
+
+    def look(self, record: Record, *, counts: bool = True) -> None:
+        """Look at a record before any is added; one that does not count is left out of the comparison.
+
+        Raises:
+            ArtifactError: it holds something else than a verdict in the field.
+        """
+        self._present |= dict.fromkeys(record.values)
+        if record.values.get(self._field) is not None:
+            is_verdict = _recorded(record, self._field) in (0.0, 1.0)
+            self._are_verdicts &= is_verdict or not counts
+
+    def check(self, file: Path) -> None:
+        """Raise ConfigError if no record that was looked at has the field."""
+        if self._field not in self._present:
+            known = sorted(self._present)
+            raise ConfigError(
+                f"--audit '{self._field}': {file} has no such field{nearest(self._field, known)}; it has "
+                f"{', '.join(known)}"
+            )
 
     def add(self, record: Record, problem: Problem, reward: Reward) -> None:
         """Compare the verdict of a record with what the grader says of it as an answer to a problem.
