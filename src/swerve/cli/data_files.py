@@ -137,6 +137,8 @@ def import_responses(
         named_rows = (table.select(["place", "problem_id"]).to_pylist() for table in spilled())
         prompts.check(file, (tuple(row.values()) for rows in named_rows for row in rows))
         prompts = PromptCheck()  # what it held is needed no more
+        if encode and encode.none_left and not counts.groups:
+            raise encode.none_left
         provenance: dict[str, Any] = {
             "source": _source(file),
             "problems": None if problems is None else _source(problems),
@@ -146,8 +148,11 @@ def import_responses(
             "swerve_version": __version__,
         }
         if encode:
-            provenance["tokenizer"], provenance["num_cut"] = encode.finished()
-            provenance["without_ids"] = dict(encode.without_ids)
+            provenance |= {
+                "tokenizer": encode.identity(),
+                "num_cut": encode.num_cut,
+                "without_ids": dict(encode.without_ids),
+            }
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
     summary = {**counts.summary(joined, provenance), "left_out": asdict(left_out)}
@@ -280,8 +285,9 @@ class _Encoder:
 
         self._name, self._tokenizer = name, load_tokenizer(name)
         self._encoder = ResponseEncoder(self._tokenizer)
-        self._num_kept = self._num_cut = 0
-        self._none_left: ArtifactError | None = None
+        self.num_cut = 0
+        self.none_left: ArtifactError | None = None
+        """Why nothing was left of a chunk."""
         self.without_ids = Counter[str]()
         """Responses of several turns that have no token ids, by the reason."""
 
@@ -292,26 +298,21 @@ class _Encoder:
         try:
             kept, num_cut = cut_at_padding(responses, self._tokenizer)
         except ArtifactError as error:  # of these none is left
-            self._none_left = self._none_left or error
+            self.none_left = self.none_left or error
             kept, num_cut = [], len(responses)
-        self._num_kept, self._num_cut = self._num_kept + len(kept), self._num_cut + num_cut
-        written = [response for response in kept if not _is_empty(response)]
-        encoded = self._encoder.encode_all(written, self.without_ids)
-        told = iter([encoded[n].put_into(one) if n in encoded else one for n, one in enumerate(written)])
-        return [response if _is_empty(response) else next(told) for response in kept]
+        self.num_cut += num_cut
+        written = [number for number, response in enumerate(kept) if not _is_empty(response)]
+        encoded = self._encoder.encode_all([kept[number] for number in written], self.without_ids)
+        for number, tokens in encoded.items():
+            kept[written[number]] = tokens.put_into(kept[written[number]])
+        return kept
 
-    def finished(self) -> tuple[dict[str, str], int]:
-        """Return the tokenizer, and how many responses were cut.
-
-        Raises:
-            ArtifactError: none is left.
-        """
+    def identity(self) -> dict[str, str]:
+        """Return the name and the digest of the tokenizer."""
         from swerve.models.model_folder import tokenizer_fingerprint
 
-        if self._none_left and not self._num_kept:
-            raise self._none_left
         label = Path(self._name).name if Path(self._name).exists() else self._name
-        return {"name": label, "sha256": tokenizer_fingerprint(self._tokenizer)}, self._num_cut
+        return {"name": label, "sha256": tokenizer_fingerprint(self._tokenizer)}
 
 
 def _is_empty(response: Response) -> bool:
@@ -325,25 +326,25 @@ class _ImportCounts:
         from swerve.artifacts.streams import RowKeys
 
         self.dialect = ""
-        self._problems, self._groups = RowKeys(), RowKeys()
-        self._num, self._verdicts = Counter[str](), Counter[bool | None]()
-        self._beside = Counter[str]()
-        self._labels, self._steps, self._boundaries = Counter[Any](), Counter[Any](), Counter[str]()
+        self.groups, self._problems = RowKeys(), RowKeys()
+        """Of each response who answered what, within which responses are numbered; and its problem."""
+        self._num, self._beside = Counter[str](), Counter[str]()
+        self._boundaries = Counter[str]()
+        self._values = {name: Counter[Any]() for name in ("correct", "label", "step")}
 
     def add(self, response: Response) -> None:
         """Count a response."""
         problem = response.problem
         self.dialect = self.dialect or response.dialect
         self._problems.add(problem.id)
-        self._groups.add(problem.id, response.label, response.step)
-        self._verdicts[response.correct] += 1
+        self.groups.add(problem.id, response.label, response.step)
         self._beside.update(_beside(response))
-        self._labels[response.label] += 1
-        self._steps[response.step] += 1
         self._num["empty"] += _is_empty(response)
         self._num["without_gold"] += not problem.answer
         self._num["with_reward"] += response.reward is not None
         self._num["with_prompt"] += response.prompt is not None
+        for name, counter in self._values.items():
+            counter[getattr(response, name)] += 1
         if not _is_empty(response):
             self._boundaries[response.boundary or "none"] += 1
 
@@ -352,7 +353,7 @@ class _ImportCounts:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        places, done = self._groups.places(), 0
+        places, done = self.groups.places(), 0
         for table in tables:
             column = table.schema.get_field_index("sample")
             counted = pc.coalesce(table["sample"], pa.array(places[done : done + len(table)]))
@@ -363,22 +364,18 @@ class _ImportCounts:
         """Return what was read, and how responses met their problems."""
         import numpy as np
 
-        problems = self._problems.digests
+        problems, correct = self._problems.digests, self._values["correct"]
         return {
             "format": provenance["format"],
             "num_responses": len(problems),
             "num_problems": len(np.unique(problems)),
             "num_empty": self._num["empty"],
             "num_without_gold": self._num["without_gold"],
-            "recorded_correct": {
-                "true": self._verdicts[True],
-                "false": self._verdicts[False],
-                "null": self._verdicts[None],
-            },
+            "recorded_correct": {"true": correct[True], "false": correct[False], "null": correct[None]},
             "num_with_reward": self._num["with_reward"],
             "beside": _counts(self._beside),
-            "labels": _counts(self._labels),
-            "steps": _counts(self._steps),
+            "labels": _counts(self._values["label"]),
+            "steps": _counts(self._values["step"]),
             "join": asdict(joined),
             "boundaries": dict(sorted(self._boundaries.items())) if "tokenizer" in provenance else None,
             "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT

@@ -147,8 +147,10 @@ class GradingSummary:
         self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
-        is_maths, is_unanswered = _is_maths(answer.problem), not reward.answered
-        self._num.update(unanswered=is_unanswered, maths=is_maths, maths_unanswered=is_maths and is_unanswered)
+        self._num["unanswered"] += not reward.answered
+        if _is_maths(answer.problem):
+            self._num["maths"] += 1
+            self._num["maths_unanswered"] += not reward.answered
         if reward.value is not None:
             self._sum += reward.value
             _count(self._values, reward.value)
