@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,11 +144,11 @@ def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:
         "turns": None if is_one_text else [turn.message for turn in answer],
         "later_messages": [[turn.message["role"], turn.message["content"]] for turn in later] or None,
         "not_kept": dict(Counter([*dropped, *lost])) or None,
-        **_token_fields(prompt, answer),
+        **_token_fields(prompt, answer, place),
     }
 
 
-def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn]) -> dict[str, Any]:
+def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn], place: str) -> dict[str, Any]:
     """Return the ids of prompt and response with their mask and log-probabilities; nothing where they lack some."""
     if not all(turn.token_ids for turn in answer if turn.sampled):
         return dict.fromkeys(("prompt_ids", "completion_ids", "sampled", "logprobs"))
@@ -159,21 +159,28 @@ def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn]) -> dict[str, A
         ids += turn.token_ids
         mask += turn.mask or [turn.sampled] * len(turn.token_ids)
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
-    return masked_fields(ids, mask, logprobs)
+    return masked_fields(ids, mask, logprobs, place)
 
 
-def masked_fields(ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float | None]) -> dict[str, Any]:
-    """Return prompt and response of a sequence of tokens with a mask of those that the model sampled, at least one.
+def masked_fields(
+    ids: Sequence[int], mask: Iterable[int], logprobs: Sequence[float | None], place: str
+) -> dict[str, Any]:
+    """Return prompt and response of a sequence of tokens with a mask of those that the model sampled.
 
     What stands before the first of them is the prompt; what stands after the last is cut. The log-probabilities of the
     others are not read: programs write 0 there.
+
+    Raises:
+        NoResponseError: the model sampled none.
     """
-    start, end = mask.index(True), len(mask) - mask[::-1].index(True)
-    is_known = any(logprob is not None for logprob in logprobs)
-    own = [logprob if is_own else None for logprob, is_own in zip(logprobs, mask, strict=True)]
+    sampled = [bool(own) for own in mask]
+    if True not in sampled:
+        raise NoResponseError(f"{place} has no token that the model sampled")
+    start, end = sampled.index(True), len(sampled) - sampled[::-1].index(True)
+    known = [logprob if own else None for logprob, own in zip(logprobs, sampled, strict=True)][start:end]
     return {
         "prompt_ids": ids[:start],
         "completion_ids": ids[start:end],
-        "sampled": None if all(mask[start:end]) else mask[start:end],
-        "logprobs": own[start:end] if is_known else None,
+        "sampled": None if all(sampled[start:end]) else sampled[start:end],
+        "logprobs": None if known.count(None) == len(known) else known,
     }

@@ -90,9 +90,7 @@ def filled(template: str, known: Mapping[str, Any]) -> Any:
     return _fill(_parsed(template), known)
 
 
-@cache
-def _parsed(template: str) -> Any:
-    return json.loads(template)
+_parsed = cache(json.loads)
 
 
 def _fill(template: Any, known: Mapping[str, Any]) -> Any:
@@ -154,12 +152,10 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
     }
     known["trajectory"] = []
     if layout == "verifiers" and ids:
-        masks = {
-            "prompt_mask": [0] * len(response.prompt_ids),
-            "mask": [*map(int, response.sampled or [True] * len(ids))],
-        }
-        logprobs = [value or 0.0 for value in response.logprobs]
-        known["trajectory"] = [filled(_TRAJECTORY, {**known, **masks, "completion_logprobs": logprobs})]
+        known["prompt_mask"] = [0] * len(response.prompt_ids)
+        known["mask"] = [*map(int, response.sampled or [True] * len(ids))]
+        known["completion_logprobs"] = [value or 0.0 for value in response.logprobs]
+        known["trajectory"] = [filled(_TRAJECTORY, known)]
     return known
 
 

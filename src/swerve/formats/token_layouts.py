@@ -27,7 +27,8 @@ def convert_request_output(record: Record, path: Path) -> Iterator[dict[str, Any
         ids = output["token_ids"]
         given = output.get("logprobs") or [{}] * len(ids)
         _check_lengths(record.place, len(ids), {"logprobs": given})
-        logprobs = [_logprob(entry.get(str(token))) for token, entry in zip(ids, given, strict=True)]
+        own = [entry.get(str(token)) for token, entry in zip(ids, given, strict=True)]
+        logprobs = [entry.get("logprob") if isinstance(entry, dict) else entry for entry in own]
         yield {
             **shared,
             "response": output["text"],
@@ -37,10 +38,6 @@ def convert_request_output(record: Record, path: Path) -> Iterator[dict[str, Any
             "sample": output.get("index", number),
             "finish_reason": output.get("finish_reason"),
         }
-
-
-def _logprob(entry: Any) -> float | None:
-    return entry.get("logprob") if isinstance(entry, dict) else entry
 
 
 def choice_tokens(place: str, body: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,14 +51,14 @@ def choice_tokens(place: str, body: Mapping[str, Any], choice: Mapping[str, Any]
     return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs, "token_logprobs": None}
 
 
-def trajectory_tokens(steps: Any) -> dict[str, Any]:
+def trajectory_tokens(steps: Any, place: str) -> dict[str, Any]:
     """Return the ids of a trajectory of verifiers v0, each of whose prompts has all that stands before it.
 
     Nothing where a step lacks ids. Where a prompt does not begin with the ids of the step before, as of a chat template
     that leaves something out, no one sequence has what the model read: the ids are not kept, which is said.
     """
     ids: list[int] = []
-    mask: list[bool] = []
+    mask: list[int] = []
     logprobs: list[float | None] = []
     for step in steps or ():
         tokens = step.get("tokens") or {}
@@ -72,9 +69,9 @@ def trajectory_tokens(steps: Any) -> dict[str, Any]:
             return {"not_kept": {"token ids of calls whose prompts do not go on from the call before": len(steps)}}
         given = len(prompt) - len(ids)
         ids = [*prompt, *written]
-        mask += [False] * given + [bool(own) for own in tokens.get("completion_mask") or [1] * len(written)]
+        mask += [0] * given + (tokens.get("completion_mask") or [1] * len(written))
         logprobs += [None] * given + (tokens.get("completion_logprobs") or [None] * len(written))
-    return masked_fields(ids, mask, logprobs) if True in mask else {}
+    return masked_fields(ids, mask, logprobs, place) if any(mask) else {}
 
 
 _COLUMNS = ("loss_mask", "inference_logprobs", "trainer_logprobs", "entropy", "advantages", "rewards", "temperatures")
@@ -87,13 +84,11 @@ def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]
     ids, mask = values.pop("token_ids"), values["loss_mask"]
     columns = {name: values[name] for name in _COLUMNS if isinstance(values.get(name), list)}
     _check_lengths(record.place, len(ids), columns)
-    if not any(mask):
-        raise NoResponseError(f"{record.place} has no token that the model sampled")
     logprobs = values.pop("inference_logprobs", None) or [None] * len(ids)
     rewards = columns.get("rewards")
     yield {
         **values,
-        **masked_fields(ids, [bool(is_own) for is_own in mask], logprobs),
+        **masked_fields(ids, mask, logprobs, record.place),
         "reward": values.get("reward") if rewards is None else rewards[mask.index(True)],
     }
 
@@ -110,17 +105,17 @@ def convert_trace(record: Record, path: Path) -> Iterator[dict[str, Any]]:
         raise NoResponseError(f"{record.place} has no response_tokens")
     if mask is None and calls:
         raise NoResponseError(f"{record.place} called tools, and nothing says which of its tokens they wrote")
-    sampled = [True] * len(written) if mask is None else [bool(own) for own in mask]
+    sampled = [1] * len(written) if mask is None else mask
     logprobs = values.pop("logprobs", None) or [None] * len(written)
     _check_lengths(record.place, len(written), {"tool_mask": sampled, "logprobs": logprobs})
-    if True not in sampled:
-        raise NoResponseError(f"{record.place} has no token that the model sampled")
     # The right answer may be ids, which say nothing here.
     gold = values.get("ground_truth")
     gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
     yield {
         **values,
-        **masked_fields([*prompt, *written], [*[False] * len(prompt), *sampled], [*[None] * len(prompt), *logprobs]),
+        **masked_fields(
+            [*prompt, *written], [*[0] * len(prompt), *sampled], [*[None] * len(prompt), *logprobs], record.place
+        ),
         "gold": gold if isinstance(gold, str) else None,
         "label": _model_name(path),
     }

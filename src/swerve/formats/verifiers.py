@@ -6,7 +6,7 @@ response, so that a trace of several branches gives several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield {
         **{name: value for name, value in values.items() if name not in ("metrics", "completion", *parts)},
         **prompt_and_completion(values["prompt"], values["completion"], record.place),
-        **trajectory_tokens(values.get("trajectory")),
+        **trajectory_tokens(values.get("trajectory"), record.place),
         "parts": parts,
         "finish_reason": "length" if values.get("is_truncated") else None,
     }
@@ -58,15 +58,17 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     nodes, errors = trace.get("nodes") or [], trace.get("errors")
     if errors and not trace.get("ok", trace.get("rewards")):  # it is ok after a second attempt
         raise NoResponseError(f"{place}: the rollout failed: {errors[-1].get('message')}")
-    # A sampled node that no path to a later one has is an end; what stands after it was not sampled.
-    ends: dict[int, list[int]] = {}
-    for number in reversed(range(len(nodes))):
-        if nodes[number].get("sampled") and not any(number in path for path in ends.values()):
-            ends[number] = _path(nodes, number)
+    # The nodes from a root to each.
+    paths: list[list[int]] = []
     for number, node in enumerate(nodes):
-        for path in ends.values():
-            if node.get("parent") == path[-1] and not node.get("sampled"):
-                path.append(number)
+        parent = node.get("parent")
+        if parent is not None and not 0 <= parent < number:
+            raise ValueError(f"node {number} has the parent {parent}")
+        paths.append([number] if parent is None else [*paths[parent], number])
+    # A sampled node that no path to another one has is an end; what stands after it was not sampled.
+    sampled = [number for number, node in enumerate(nodes) if node.get("sampled")]
+    passed = {before for number in sampled for before in paths[number][:-1]}
+    ends = [number for number in sampled if number not in passed]
     if not ends:
         raise NoResponseError(f"{place}: the trace has no message that the model wrote")
 
@@ -81,8 +83,9 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
         "id": next((value for place in _ID if (value := at_place(trace, place)) is not None), None),
     }
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
-    for number, (end, path) in enumerate(reversed(ends.items())):
+    for number, end in enumerate(ends):
         call = calls.get(end, {})
+        path = [path for path in paths if end in path][-1]
         yield {
             **shared,
             **conversation_fields([_turn(nodes[index], place) for index in path], place),
@@ -90,20 +93,6 @@ def _branches(trace: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
             "finish_reason": call.get("finish_reason"),
             "trace_branch": number if len(ends) > 1 else None,
         }
-
-
-def _path(nodes: Sequence[Mapping[str, Any]], end: int) -> list[int]:
-    """Return the nodes from a root to one, each of which stands after the one before.
-
-    >>> _path([{}, {"parent": 0}, {"parent": 0}], 2)
-    [0, 2]
-    """
-    path = [end]
-    while (parent := nodes[path[-1]].get("parent")) is not None:
-        if not 0 <= parent < path[-1]:
-            raise ValueError(f"node {path[-1]} has the parent {parent}")
-        path.append(parent)
-    return path[::-1]
 
 
 def _turn(node: Mapping[str, Any], place: str) -> Turn:
