@@ -73,18 +73,16 @@ def read_turn(value: Any, place: str, *, sampled: bool | None = None, **tokens: 
             thoughts.append(thought)
         else:
             dropped.append(str(said.get("type")))
-    # What a message of `Response.turns` may have beside it.
-    more = {
+    # What a message of `Response.turns` has, the last four where there is something.
+    message = {
+        "role": given["role"],
+        "content": "".join(texts),
         "tool_calls": [_tool_call(call) for call in given.get("tool_calls") or ()],
         "tool_call_id": given.get("tool_call_id"),
         "name": given.get("name") or given.get("function"),
         "reasoning_content": "\n\n".join(thoughts),
     }
-    message = {
-        "role": given["role"],
-        "content": "".join(texts),
-        **{name: value for name, value in more.items() if value},
-    }
+    message = {name: value for name, value in message.items() if value or name in ("role", "content")}
     is_sampled = given["role"] == "assistant" if sampled is None else sampled
     return Turn(message=message, sampled=is_sampled, dropped=dropped, **tokens)
 
@@ -97,8 +95,7 @@ def _tool_call(value: Any) -> dict[str, Any]:
     """
     call = json.loads(value) if isinstance(value, str) else value
     function = call.get("function")
-    named = {"name": function} if isinstance(function, str) else function or {}
-    inner = {**call, **named}
+    inner = {**call, **function} if isinstance(function, dict) else {"name": function, **call}
     arguments = inner.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {"id": call.get("id"), "name": inner.get("name"), "arguments": text}
@@ -131,8 +128,8 @@ def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:
     written = [number for number, turn in enumerate(turns) if turn.sampled]
     if not written:
         raise NoResponseError(f"{place} has no message that the model wrote")
-    prompt, later = turns[: written[0]], turns[written[-1] + 1 :]
-    answer = turns[written[0] : written[-1] + 1]
+    start, end = written[0], written[-1] + 1
+    prompt, answer, later = turns[:start], turns[start:end], turns[end:]
     texts = [turn.message["content"] for turn in answer if turn.sampled]
     is_one_text = len(answer) == 1 and answer[0].message.keys() == {"role", "content"}
     # What the table has no room for: parts of messages, and of the prompt all but role and text.

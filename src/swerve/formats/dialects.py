@@ -202,7 +202,7 @@ def _convert_verl_data(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield verl_values(record.values)
 
 
-_SESSION = re.compile(r"(.+)_(\d+)_(\d+)")
+_SESSION = re.compile(r"(.+)_(\d+)_0")
 
 
 def _convert_verl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
@@ -211,9 +211,8 @@ def _convert_verl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     A later output of a session answers a prompt of its own, which had what was left of the session: its id is whole.
     """
     values = dict(record.values)
-    session = _SESSION.fullmatch(uid) if isinstance(uid := values.get("uid"), str) else None
-    if session and session[3] == "0":
-        values |= {"uid": session[1], "sample": int(session[2]), "session": uid}
+    if session := _SESSION.fullmatch(str(values.get("uid"))):
+        values |= {"uid": session[1], "sample": int(session[2]), "session": session[0]}
     yield values
 
 

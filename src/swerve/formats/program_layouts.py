@@ -123,8 +123,12 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
     asked_by = "messages" if problem.messages else "question" if problem.question else "prompt"
     turns = response.turns or [{"role": "assistant", "content": response.text or ""}]
     answer = [_message(turn, layout) for turn in turns]
-    free = {name: value for name, value in row.items() if name not in NOT_FREE and not isinstance(value, list | tuple)}
     origin = {"exported_by": MADE_BY, "asked_by": asked_by}
+    free = {
+        name: value
+        for name, value in row.items()
+        if name not in NOT_FREE and value is not None and not isinstance(value, list | tuple)
+    }
     ids, is_cut = response.completion_ids, response.finish_reason == "length"
     known = {
         **row,
@@ -140,9 +144,9 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
         "metrics": dict(response.parts),
         "model": response.label or UNKNOWN,
         **origin,
-        "others": {**origin, **{name: value for name, value in free.items() if value is not None}},
+        "others": {**origin, **free},
         "is_cut": is_cut,
-        "stop_reason": "max_tokens" if is_cut else "stop" if response.finish_reason == "stop" else "unknown",
+        "stop_reason": {"length": "max_tokens", "stop": "stop"}.get(response.finish_reason or "", "unknown"),
         "verdict": {True: "C", False: "I", None: None}[response.verdict],
     }
     # A score for each verdict; ids are one call of the model, with a mask where it has several turns.
