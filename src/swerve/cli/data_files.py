@@ -118,7 +118,7 @@ def import_responses(
         for chunk in response_chunks(join_problems(read, known, joined)):
             for response in chunk:
                 prompts.look(response)
-            if prompts.num_lacking:  # an error, when all are counted
+            if prompts.lacking:  # an error, when all are counted
                 continue
             if task:
                 chunk = [

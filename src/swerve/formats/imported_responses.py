@@ -376,8 +376,8 @@ class PromptCheck:
 
     def __init__(self) -> None:
         self.ids, self._asked = RowKeys(), RowKeys()
-        self.num_lacking = 0
-        self._lacking: dict[str, None] = {}
+        self.lacking = Counter[str]()
+        """Responses whose prompt is not known, by their problem."""
 
     def look(self, response: Response) -> None:
         """Look at the next response."""
@@ -385,8 +385,7 @@ class PromptCheck:
         self.ids.add(name)
         self._asked.add(name, response.asked)
         if not response.has_prompt:
-            self.num_lacking += 1
-            self._lacking[name] = None
+            self.lacking[name] += 1
 
     def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:
         """Check what was seen; `places` has the place and the id of each response.
@@ -394,11 +393,11 @@ class PromptCheck:
         Raises:
             ArtifactError: a prompt is missing, or an id has two; the message names the problems.
         """
-        if self.num_lacking:
-            names = list(self._lacking)
+        if self.lacking:
+            names = list(self.lacking)
             more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
             raise ArtifactError(
-                f"{path}: no prompt for {self.num_lacking} of {len(self.ids)} responses (problems "
+                f"{path}: no prompt for {self.lacking.total()} of {len(self.ids)} responses (problems "
                 f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
                 "field problem or prompt to each response"
             )

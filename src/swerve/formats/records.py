@@ -121,7 +121,7 @@ def _memory() -> int:
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    value = _parse(_read_text(path), str(path))
+    value = _parse("".join(text for _, text in _lines(path, most=MAX_BYTES)), str(path))
     if isinstance(value, list):
         records = [value] if _is_chat(value) else value
         yield from ((f"{path}, record {number}", record) for number, record in enumerate(records, start=1))
@@ -166,7 +166,9 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     before = csv.field_size_limit(MAX_LINE)  # also where a quote is never closed
-    reader = csv.reader(_csv_lines(path), strict=True)
+    # Lines as CSV counts them may also end in a carriage return alone.
+    lines = (piece for _, line in _lines(path) for piece in io.StringIO(line, newline=""))
+    reader = csv.reader(lines, strict=True)
     names: list[str] = []
     last = 0
     try:
@@ -188,12 +190,6 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
         raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
     finally:
         csv.field_size_limit(before)
-
-
-def _csv_lines(path: Path) -> Iterator[str]:
-    """Yield lines as CSV counts them, which may also end in a carriage return alone."""
-    for _, line in _lines(path):
-        yield from io.StringIO(line, newline="")
 
 
 def _header(cells: list[str], place: str) -> list[str]:
@@ -283,10 +279,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal | date | time | timedelta):
         return str(value)
     return None if isinstance(value, bytes | bytearray | memoryview) else value
-
-
-def _read_text(path: Path) -> str:
-    return "".join(text for _, text in _lines(path, most=MAX_BYTES))
 
 
 def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
