@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,12 @@ def _content(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> b
         raise ArtifactError(f"{path}: {member.filename} holds more than {MAX_BYTES / 2**30:.3g} GiB")
     if member.compress_type != _ZSTANDARD:
         return archive.read(member)
-    # The content stands after the member's own header: 30 bytes, then its name and other fields of given lengths.
-    with path.open("rb") as stream:
-        stream.seek(member.header_offset)
-        header = stream.read(30)
-        lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        stream.seek(lengths, 1)
-        packed = stream.read(member.compress_size)
-    content: bytes = pa.Codec("zstd").decompress(packed, decompressed_size=member.file_size, asbytes=True)
+    # Python reads its packed bytes as of a member that is not compressed.
+    packed = copy(member)
+    packed.compress_type, packed.file_size = zipfile.ZIP_STORED, member.compress_size
+    del packed.CRC  # of the content
+    codec, size = pa.Codec("zstd"), member.file_size
+    content: bytes = codec.decompress(archive.read(packed), decompressed_size=size, asbytes=True)
     if zlib.crc32(content) != member.CRC:
         raise ArtifactError(f"{path} is damaged: {member.filename} has another checksum")
     return content
