@@ -138,6 +138,10 @@ class StoredSamples:
         return iter_samples(self.path)
 
 
+Samples = SampleFile | StoredSamples
+"""A file of samples, held or not."""
+
+
 def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | pa.Table) -> None:
     """Write samples, atomically; equal samples give equal bytes.
 
@@ -195,11 +199,11 @@ def iter_samples(path: Path) -> Iterator[Response]:
     label = info.model.label
     for number, sample in enumerate(iter_responses(path, SAMPLES_SCHEMA), start=1):
         # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
-        name, is_next = sample.problem.id, last is not None and last.problem.id == sample.problem.id
+        name = sample.problem.id
         try:
             _check_sample(sample, is_served=info.is_served)
             _check(sample.label == label, f"label {sample.label!r} is not the file's {label!r}")
-            if last is not None and is_next:
+            if last is not None and last.problem.id == name:
                 _check(last.problem == sample.problem, f"problem {name!r} differs from that of an earlier row")
                 is_later = (last.sample or 0) < (sample.sample or 0)
                 _check(is_later, f"problem {name!r} has the sample {sample.sample} twice, or after a later one")

@@ -8,7 +8,7 @@ from pathlib import Path
 from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
-from swerve.artifacts.samples import SampleFile, StoredSamples
+from swerve.artifacts.samples import Samples
 from swerve.config import ReportConfig
 from swerve.formats.comparison_table import notes
 from swerve.notebook import counted
@@ -32,9 +32,7 @@ _MAX_QUESTION = 120
 """Characters of a question."""
 
 
-def write_samples_page(
-    path: Path, comparison: Comparison, files: Sequence[SampleFile | StoredSamples], *, options: ReportConfig
-) -> Path:
+def write_samples_page(path: Path, comparison: Comparison, files: Sequence[Samples], *, options: ReportConfig) -> Path:
     """Write the page of files of samples to `path`; return it. See `samples_page`.
 
     Raises:
@@ -44,7 +42,7 @@ def write_samples_page(
     return path
 
 
-def samples_page(comparison: Comparison, files: Sequence[SampleFile | StoredSamples], *, options: ReportConfig) -> Page:
+def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: ReportConfig) -> Page:
     """Return what the page of samples says. Neither torch nor a model is needed.
 
     Args:
@@ -75,7 +73,7 @@ def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
     return f"{text}."
 
 
-def _lead(files: Sequence[SampleFile | StoredSamples]) -> str:
+def _lead(files: Sequence[Samples]) -> str:
     """Return what was asked of the models, with an example."""
     if not files:
         return ""
@@ -127,7 +125,7 @@ def _name(row: ModelScores) -> str:
     return f"{row.model}, {row.decoding}"
 
 
-def _folds(comparison: Comparison, files: Sequence[SampleFile | StoredSamples]) -> Iterator[Fold]:
+def _folds(comparison: Comparison, files: Sequence[Samples]) -> Iterator[Fold]:
     """Yield everything that was measured, and examples."""
     rows = comparison.rows
     accuracy, *others = (_measure_rows(rows, name) for name in MEASURES)
@@ -167,7 +165,7 @@ def _folds(comparison: Comparison, files: Sequence[SampleFile | StoredSamples]) 
         yield Fold(id=id, title=title, note=note, parts=tuple(parts))
 
 
-def _examples(files: Sequence[SampleFile | StoredSamples]) -> Iterator[tuple[str, str]]:
+def _examples(files: Sequence[Samples]) -> Iterator[tuple[str, str]]:
     """Yield of each model the first sample that is right, the first that is wrong, and so on."""
     seen = set()
     for sample in (sample for file in files for sample in file.samples):
