@@ -77,8 +77,11 @@ def test_shards_of_other_settings_or_another_number_refuse_each_other(tmp_path: 
     folder = tmp_path / "a.partial"
     with _shard("2/3").at_work(Parts(folder, {"seed": 0})):
         pass
-    with pytest.raises(ConfigError, match=r"has a shard of other settings, .*--out a.parquet --shard 2/3\)"):
-        _shard(text).begin(Parts(folder, {"seed": seed}))
+    with (
+        pytest.raises(ConfigError, match=r"has a shard of other settings, .*--out a.parquet --shard 2/3\)"),
+        _shard(text).at_work(Parts(folder, {"seed": seed})),
+    ):
+        pass
 
 
 def test_shards_work_beside_each_other_and_beside_nobody_else(tmp_path: Path) -> None:

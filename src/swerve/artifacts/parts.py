@@ -71,23 +71,23 @@ def take_parts(source: Path, target: Path) -> None:
     """
     for path in sorted(source.glob(f"*{_ENDING}")):
         present = target / path.name
-        if not _is_whole(path) or path.samefile(present if present.exists() else source):
-            continue
-        if not _is_whole(present):
+        content, known = _content(path), _content(present)
+        if content is not None and known is None:
             copy_file(path, present)
-        elif path.read_bytes() != present.read_bytes():
+        elif content not in (None, known):
             raise ArtifactError(
                 f"{path} and {present} are the same piece of the work with different results: the machines compute "
                 "differently; delete one of the two folders and run its shards again"
             )
 
 
-def _is_whole(path: Path) -> bool:
+def _content(path: Path) -> bytes | None:
+    """Return what a part's file holds; None where it is missing or damaged."""
     try:
         digest, _, content = path.read_bytes().partition(b"\n")
     except OSError:
-        return False
-    return hashlib.sha256(content).hexdigest().encode() == digest
+        return None
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -152,11 +152,8 @@ class Parts:
         file_name = self._file_name(name, depends)
         if self.folder is None:
             return self._in_memory.get(file_name)
-        try:
-            digest, _, content = (self.folder / file_name).read_bytes().partition(b"\n")
-        except OSError:
-            return None
-        return self._form.read(content) if hashlib.sha256(content).hexdigest().encode() == digest else None
+        content = _content(self.folder / file_name)
+        return None if content is None else self._form.read(content)
 
     def put(self, name: str, depends: Any, value: Any) -> None:
         """Keep the value of a part, whole or not at all.

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,9 +45,13 @@ class Marker:
     """What is still to do; None: nothing."""
 
     @property
-    def file_name(self) -> str:
-        """Its own."""
-        return f"shard-{self.number}-of-{self.total}.json"
+    def name(self) -> str:
+        """Of its files, without their endings."""
+        return f"shard-{self.number}-of-{self.total}"
+
+    def write(self, folder: Path) -> None:
+        """Put it beside the parts in a folder, in the place of an earlier one."""
+        write_sealed(folder / f"{self.name}.json", asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +111,6 @@ class Shard:
             named = f"shard{'s' if len(owners) > 1 else ''} {', '.join(map(str, owners))} of {self.total}"
             raise MissingShardsError(f"{what} of {named} is missing")
 
-    def begin(self, parts: Parts, within: Path | None = None) -> None:
-        """Write the marker that this shard has begun.
-
-        Raises:
-            ConfigError: another shard beside these parts is of other settings, another version or another number of
-                shards.
-        """
-        self._mark(parts, within, _BEGUN)
-
     @contextmanager
     def at_work(self, parts: Parts, *, within: Path | None = None) -> Iterator[None]:
         """Do the work of this shard in here, beside other shards and nobody else; then it is done.
@@ -128,40 +123,37 @@ class Shard:
 
         Raises:
             ArtifactError: another process does the work of this shard, or of all.
-            ConfigError: see `begin`.
+            ConfigError: another shard beside these parts is of other settings, another version or another number of
+                shards.
         """
-        assert parts.folder is not None
-        self.begin(parts, within)
-        held = RunDirectory(within or parts.folder)
-        with held.lock(shared=True), RunDirectory(parts.folder).lock(name=f"shard-{self.number}-of-{self.total}.lock"):
-            self.folders.append(str(parts.folder))
-            try:
-                yield
-            except MissingShardsError as error:
-                self._mark(parts, within, str(error))
-                raise
-            self._mark(parts, within, None)
-
-    def _mark(self, parts: Parts, within: Path | None, left: str | None) -> None:
         folder = parts.folder
         assert folder is not None
-        marker = Marker(
+        begun = Marker(
             number=self.number,
             total=self.total,
             inputs=digest_of(parts.inputs, __version__, self.total),
             folder=str(folder),
             within=str(within or folder),
             command=self.command,
-            left=left,
+            left=_BEGUN,
         )
         for other in read_markers(folder):
-            if other.inputs != marker.inputs:
+            if other.inputs != begun.inputs:
                 raise ConfigError(
                     f"{folder} has a shard of other settings, another version of swerve or another number of shards "
                     f"({other.command} --shard {other.number}/{other.total}); give the same ones, or delete "
                     f"{folder}/{SHARD_FILES} to divide the work anew"
                 )
-        write_sealed(folder / marker.file_name, asdict(marker))
+        begun.write(folder)
+        held = RunDirectory(Path(begun.within))
+        with held.lock(shared=True), RunDirectory(folder).lock(name=f"{begun.name}.lock"):
+            self.folders.append(str(folder))
+            try:
+                yield
+            except MissingShardsError as error:
+                replace(begun, left=str(error)).write(folder)
+                raise
+            replace(begun, left=None).write(folder)
 
 
 def marked_folders(place: Path) -> list[Path]:
@@ -173,15 +165,14 @@ def marked_folders(place: Path) -> list[Path]:
     Raises:
         ArtifactError: there is none.
     """
-    beside = place.with_name(f"{place.name}.partial")
-    folders = {path.parent for path in (place if place.is_dir() else beside).rglob(f"{SHARD_FILES}.json")}
-    folders = {folder for folder in folders if read_markers(folder)}
+    above = place if place.is_dir() else place.with_name(f"{place.name}.partial")
+    folders = sorted({path.parent for path in above.rglob(f"{SHARD_FILES}.json") if read_markers(path.parent)})
     if not folders:
         raise ArtifactError(
             f"{place} has no parts of shards: none was run, or they are merged; give what --out says, or folders of "
             "parts"
         )
-    return sorted(folders)
+    return folders
 
 
 def take_shards(folders: Sequence[Path]) -> list[Marker]:
@@ -191,14 +182,15 @@ def take_shards(folders: Sequence[Path]) -> list[Marker]:
         folders: with markers of the same place, perhaps copies from several machines.
 
     Returns:
-        The marker of each shard that has one, by number: the one that is furthest.
+        The marker of each shard that has one, by number: one that says that it is done, if there is one.
 
     Raises:
         ArtifactError: a piece has different results in two folders.
         ConfigError: the shards are of different settings, versions or numbers of shards.
     """
     furthest: dict[int, Marker] = {}
-    first, target = read_markers(folders[0])[0], Path(read_markers(folders[0])[0].folder)
+    first = read_markers(folders[0])[0]
+    target, within = Path(first.folder), Path(first.within)
     for folder in folders:
         for marker in read_markers(folder):
             if marker.inputs != first.inputs:
@@ -206,17 +198,17 @@ def take_shards(folders: Sequence[Path]) -> list[Marker]:
                     f"{folders[0]} and {folder} have shards of different settings, versions of swerve or numbers of "
                     f"shards: {first.command}, {marker.command}"
                 )
-            known = furthest.get(marker.number, marker)
-            furthest[marker.number] = max(known, marker, key=lambda each: (each.left is None, each.left != _BEGUN))
+            if marker.left is None or marker.number not in furthest:
+                furthest[marker.number] = marker
         # A directory that is new here also needs what says whose it is.
-        depth = len(target.relative_to(first.within).parts)
+        depth = len(target.relative_to(within).parts)
         for path in (folder, *folder.parents)[depth].iterdir():
             is_own = path.suffix in (".json", ".yaml") and not path.match(SHARD_FILES)
-            if is_own and not (Path(first.within) / path.name).exists():
-                copy_file(path, Path(first.within) / path.name)
+            if is_own and not (within / path.name).exists():
+                copy_file(path, within / path.name)
         take_parts(folder, target)
     for marker in furthest.values():
-        write_sealed(target / marker.file_name, asdict(marker))
+        marker.write(target)
     return [furthest[number] for number in sorted(furthest)]
 
 

@@ -80,11 +80,6 @@ def write_files(
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
     for plan in plans:
         plan.check_place()
-    if shard is not None and not shard.merges:  # of all files: a shard that is killed has begun with each
-        for plan in plans:
-            if not plan.job.path.exists():
-                plan.parts.begin()
-                shard.begin(plan.parts)
 
     # Then they are loaded, one after the other.
     device = resolve_device(first.runtime.device)
@@ -271,6 +266,7 @@ def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shar
         if plan.job.path.exists():
             progress.note(f"{plan.job.path} is complete: nothing to do")
         elif shard is not None and not shard.merges:
+            plan.parts.begin()
             with shard.at_work(plan.parts):
                 _sample_missing(plan, shard.own(plan.chunks), load, world, progress)
             continue  # other shards need the parts

@@ -231,9 +231,8 @@ class CausalTests:
 
         def compute() -> list[Any]:
             with self._sampler(self.plan.reference, settings.temperature, task) as sampler:
-                recorded = RecordedSampler([], sampler)
-                find_pivots(sequences, recorded, settings=settings)
-            return [[asdict(outcome) for outcome in outcomes] for outcomes in recorded.calls]
+                find_pivots(sequences, sampler, settings=settings)
+            return [list(map(asdict, outcomes)) for outcomes in sampler.calls]
 
         # Everything that the outcomes depend on beside what the parts have in common.
         problems = [sequence.problem for sequence in sequences]
@@ -249,7 +248,7 @@ class CausalTests:
         calls = self._kept("pivots", depends, compute, on_found=lambda: None)
         if calls is None:
             return []
-        known = RecordedSampler([list(map(Outcome.of_json, outcomes)) for outcomes in calls])
+        known = RecordedSampler(list(map(Outcome.of_json, outcomes)) for outcomes in calls)
         return [find_pivots(sequences, known, settings=settings)]
 
     def cross_sampling(self) -> tuple[Rows, Entries]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
@@ -132,6 +132,8 @@ class ContinuationSampler:
     """Called with a number of continuations that there will be, by who finds out."""
     on_finished: Callable[[int], None] = lambda num: None
     """Called with the number of continuations finished since the last call."""
+    calls: list[list[Outcome]] = field(default_factory=list)
+    """What each call of `sample` has returned so far."""
 
     def ends(self, prefix: Prefix) -> bool:
         """Return whether there is nothing to continue."""
@@ -172,7 +174,8 @@ class ContinuationSampler:
                 outcomes |= {keys[index]: Outcome.of_json(outcome) for index, outcome in part}
             everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
             self.on_finished((everything - share) * num)
-        return [outcomes[prefix.key] for prefix in prefixes]
+        self.calls.append([outcomes[prefix.key] for prefix in prefixes])
+        return self.calls[-1]
 
     def _outcomes(self, distinct: Mapping[_Key, Prefix], num: int, look: int) -> dict[_Key, Outcome]:
         open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]
@@ -232,28 +235,20 @@ class ContinuationSampler:
         return outcomes
 
 
-@dataclass(slots=True)
 class RecordedSampler:
-    """Stands for a sampler whose calls are known, or writes them down: the same search makes the same calls."""
+    """Stands for a sampler whose calls are known: the same search makes the same calls."""
 
-    calls: list[list[Outcome]]
-    """The outcomes of each call, in order."""
-    sampler: ContinuationSampler | None = None
-    """Whose calls are written down; None: they are known."""
-    num_calls: int = 0
+    def __init__(self, calls: Iterable[list[Outcome]]) -> None:
+        """Take the outcomes of each call, in order."""
+        self._calls = iter(calls)
 
     def on_planned(self, num: int) -> None:
-        """See `ContinuationSampler.on_planned`."""
-        if self.sampler is not None:
-            self.sampler.on_planned(num)
+        """Tell nobody."""
 
     def num_continued(self, prefixes: Sequence[Prefix]) -> int:
-        """See `ContinuationSampler.num_continued`."""
-        return 0 if self.sampler is None else self.sampler.num_continued(prefixes)
+        """Return 0: nothing is sampled."""
+        return 0
 
     def sample(self, prefixes: Sequence[Prefix], num: int, *, look: int = 0) -> list[Outcome]:
-        """See `ContinuationSampler.sample`."""
-        if self.sampler is not None:
-            self.calls.append(self.sampler.sample(prefixes, num, look=look))
-        self.num_calls += 1
-        return self.calls[self.num_calls - 1]
+        """Return what this call of `ContinuationSampler.sample` has returned."""
+        return next(self._calls)

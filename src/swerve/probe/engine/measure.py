@@ -9,7 +9,7 @@ With a folder as store, an interrupted measurement continues where it stopped.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,7 +109,7 @@ def measure(
     )
     engine.run()
     if shard is not None:
-        shard.check_none_missing(engine.missing_units(range(len(plan.units))), "the measurement")
+        shard.check_none_missing(engine.missing_units(), "the measurement")
     measured = engine.collect()
     # The caller may remove the store, which another process may still read.
     together.barrier()
@@ -150,13 +150,14 @@ class _Engine:
     def __post_init__(self) -> None:
         self.units = open_units(self.store)
         for job in self.plan.jobs:
-            todo = set(self._mine()) & set(job.units)
-            self.missing[job] = {unit for unit in todo if self.units.get("pair", [job.key, unit]) is None}
+            self.missing[job] = self._not_there(job, set(self._mine()).intersection(job.units))
 
-    def missing_units(self, units: Sequence[int]) -> list[int]:
-        """Return those of some units of which a comparison is not there."""
-        wanted = {(job.key, unit) for job in self.plan.jobs for unit in set(units) & set(job.units)}
-        return sorted({unit for key, unit in wanted if self.units.get("pair", [key, unit]) is None})
+    def missing_units(self) -> set[int]:
+        """Return the units of which a comparison is not there."""
+        return set().union(*(self._not_there(job, job.units) for job in self.plan.jobs))
+
+    def _not_there(self, job: Job, units: Iterable[int]) -> set[int]:
+        return {unit for unit in units if self.units.get("pair", [job.key, unit]) is None}
 
     def run(self) -> None:
         for label in self.plan.order:

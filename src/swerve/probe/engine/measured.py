@@ -284,11 +284,6 @@ def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
 
 
-def _num_sharing(plan: ProbePlan, world: World) -> int:
-    """Return how many processes do about as much as this one."""
-    return plan.shard.total if plan.shard is not None and plan.is_share else world.size
-
-
 def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, progress: Progress) -> Measurement:
     """Run every model of a plan once over all rollouts, and noise models over those of the headline population.
 
@@ -302,10 +297,8 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
     models, together = plan.models, world or World()
     positions = [sequence.sampled_positions for sequence in plan.sequences]
     total = len(models) * sum(map(len, positions))
-    with (
-        progress.task("probe", total) as task,
-        shared_progress(task, total, _num_sharing(plan, together)) as advance,
-    ):
+    num_sharing = plan.shard.total if plan.shard is not None and plan.is_share else together.size
+    with progress.task("probe", total) as task, shared_progress(task, total, num_sharing) as advance:
         measured = measure(
             models,
             plan_pairs(plan),

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,6 @@ class _NoiseRuns:
     plan: ProbePlan
     target: float
     """The checkpoint's mean divergence from the reference, nats."""
-    store: Path | None
     world: World
     task: ProgressTask
     seed: int
@@ -225,21 +225,6 @@ class _NoiseRuns:
             return {"reason": _INFINITE}
         return {"scales": scales, "norms": norms, "relative": relative}
 
-    def kept_design(self, rows: Sequence[Response]) -> dict[str, Any]:
-        """Return the design, which is kept: who merges shards runs no model.
-
-        Raises:
-            MissingShardsError: shards are merged, and none has kept it.
-        """
-        probe, parts = self.plan.recipe.probe, Parts(self.store, [__version__, torch.__version__])
-        settings = [probe.tokens_per_batch, probe.tokens_per_chunk, probe.kernel, probe.divergence, probe.noise_models]
-        tokens = [[list(row.prompt_ids), list(row.completion_ids), list(row.sampled_positions)] for row in rows]
-        depends = [self.fingerprint, self.target, settings, tokens]
-        design: dict[str, Any] = kept_result(
-            parts, "noise", depends, lambda: self.design(rows), world=self.world, shard=self.plan.shard
-        )
-        return design
-
 
 def measure_noise(
     plan: ProbePlan, target: float, *, store: Path | None, world: World, progress: Progress
@@ -272,11 +257,16 @@ def measure_noise(
     rows = plan.headline
     seed = derive_seed(plan.recipe.seed, "probe", "noise")
     fingerprint = digest_of("noise", reference.fingerprint, checkpoint.fingerprint, seed)
+
+    # The design is kept, as who merges shards runs no model.
+    probe = plan.recipe.probe
+    settings = [probe.tokens_per_batch, probe.tokens_per_chunk, probe.kernel, probe.divergence, probe.noise_models]
+    tokens = [[*map(list, (row.prompt_ids, row.completion_ids, row.sampled_positions))] for row in rows]
+    depends = [fingerprint, target, settings, tokens]
     with progress.task("noise models", 0) as task:
-        runs = _NoiseRuns(
-            plan=plan, target=target, store=store, world=world, task=task, seed=seed, fingerprint=fingerprint
-        )
-        design = runs.kept_design(rows)
+        runs = _NoiseRuns(plan=plan, target=target, world=world, task=task, seed=seed, fingerprint=fingerprint)
+        parts = Parts(store, [__version__, torch.__version__])
+        design = kept_result(parts, "noise", depends, partial(runs.design, rows), world=world, shard=plan.shard)
         if "reason" in design:
             return nothing(design["reason"])
         scales = dict(enumerate(design["scales"], start=1))
