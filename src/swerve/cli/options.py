@@ -57,7 +57,7 @@ ShardOption = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _GIVEN, _SHARD = "swerve.arguments", "swerve.shard"
-"""Keys of a command's context: its arguments as they were given, and its shard."""
+"""Keys of a command's context: its arguments as they were given, and the shard of which it does the share."""
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
 
@@ -147,11 +147,11 @@ class ResultCommand(PlainCommand):
         try:
             result = super().invoke(ctx)
         except MissingShardsError as error:
-            if _share(ctx) is None:
+            if _SHARD not in ctx.meta:
                 raise
             result, left = None, str(error)
-        if (shard := _share(ctx)) and (result is None or result.value is None):
-            result = _shard_result(shard, left)
+        if _SHARD in ctx.meta and (result is None or result.value is None):
+            result = _shard_result(ctx.meta[_SHARD], left)
         if result is None or not is_main_process():
             return
         if as_json:
@@ -201,7 +201,9 @@ def given_shard(context: typer.Context, text: str | None) -> Shard | None:
     from swerve.artifacts.shards import Shard
 
     command = without_option(context.meta[_GIVEN], "--shard")
-    shard = context.meta[_SHARD] = Shard.parse(text, shlex.join(["swerve", *command]))
+    shard = Shard.parse(text, shlex.join(["swerve", *command]))
+    if not shard.merges:
+        context.meta[_SHARD] = shard
     return shard
 
 
@@ -216,12 +218,6 @@ def without_option(command: Sequence[str], option: str) -> list[str]:
         place = rest.index(option)
         del rest[place : place + 2]
     return rest
-
-
-def _share(context: Any) -> Shard | None:
-    """Return the shard whose share a command has done; None: it has done everything."""
-    shard: Shard | None = context.meta.get(_SHARD)
-    return None if shard is None or shard.merges else shard
 
 
 def _shard_result(shard: Shard, left: str | None) -> Result:

@@ -310,9 +310,9 @@ class CausalTests:
             is_common=True,
         )
         rows: Rows = []
+        on_found = partial(task.advance, settings.num_samples * len(prompts))
         for dose in all_doses(thresholds, settings):
             dosed = partial(lambda dose: sampling().rows(prompts, dose, self.world), dose)
-            on_found = partial(task.advance, settings.num_samples * len(prompts))
             rows += self._kept("dose", [depends, dose.selector, dose.share], dosed, on_found=on_found) or []
         return rows
 
@@ -336,7 +336,7 @@ class CausalTests:
         """
         shard, piece = self.plan.shard, self._num_pieces
         self._num_pieces += not is_common
-        if shard is not None and self.plan.is_share and not is_common and not shard.owns(piece):
+        if shard is not None and not (shard.merges or is_common or shard.owns(piece)):
             on_found()
             return None
         return kept_result(
