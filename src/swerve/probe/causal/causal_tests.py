@@ -97,7 +97,7 @@ class CausalTests:
                     "spots": [[spot.sequence.sequence_id, spot.position, spot.prefix, spot.realised] for spot in spots],
                 }
                 attributed = partial(self._attributed, spots, source)
-                rows += self._kept("attribution", depends, attributed, on_found=lambda: None) or []
+                rows += self._kept("attribution", depends, attributed) or []
                 task.advance(len(spots))
         if self.plan.is_share:
             return [], {}
@@ -245,7 +245,7 @@ class CausalTests:
                 for sequence in sequences
             ],
         }
-        calls = self._kept("pivots", depends, compute, on_found=lambda: None)
+        calls = self._kept("pivots", depends, compute)
         if calls is None:
             return []
         known = RecordedSampler(list(map(Outcome.of_json, outcomes)) for outcomes in calls)
@@ -322,7 +322,7 @@ class CausalTests:
         depends: Any,
         compute: Callable[[], Any],
         *,
-        on_found: Callable[[], None],
+        on_found: Callable[[], None] = lambda: None,
         is_common: bool = False,
     ) -> Any:
         """Return a piece of the work, see `kept_result`; None where it is another shard's.
