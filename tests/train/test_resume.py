@@ -239,7 +239,7 @@ def test_a_signal_before_the_first_step_ends_it_at_once_and_is_written_down(
     _same_as(run, whole)
 
 
-_REFUSED_WRITE = "swerve.artifacts.tables.pq.write_table"
+_REFUSED_WRITE = "swerve.artifacts.tables.pq.ParquetWriter"
 
 
 @pytest.mark.parametrize(

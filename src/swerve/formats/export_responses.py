@@ -69,10 +69,10 @@ def export_responses(source: Path, target: Path, *, format: ExportFormat, overwr
     # Parquet has types: those of verl's data, or of the table, with its messages as structs.
     else:
         own = [field.with_name(_RENAMED.get(field.name, field.name)) for field in response_schema(*TABLE_COLUMNS)]
-        kinds = pa.schema([("messages", layouts.TURNS if about["has_turns"] else layouts.MESSAGES), *own])
+        kinds = pa.schema([("messages", layouts.messages_type(of_turns=bool(about["has_turns"]))), *own])
         if format == "verl":
             groups = itertools.groupby(told, lambda known: (known["index"], known["label"], known["step"]))
-            told, kinds = (_verl_row(list(group), notes) for _, group in groups), layouts.VERL_SCHEMA
+            told, kinds = (_verl_row(list(group), notes) for _, group in groups), layouts.verl_schema()
         with atomic_path(target) as temporary, pq.ParquetWriter(temporary, kinds, compression="zstd") as parquet:
             while held := list(itertools.islice(told, _ROWS_HELD)):
                 parquet.write_table(pa.Table.from_pylist(held, schema=kinds))

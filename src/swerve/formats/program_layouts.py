@@ -102,10 +102,15 @@ def _fill(template: Any, known: Mapping[str, Any]) -> Any:
     return known[template[1:]] if is_name else template
 
 
-VERL_SCHEMA = pa.Table.from_pylist([filled(VERL, json.loads(_VERL_EXAMPLE))]).schema
-MESSAGES: pa.DataType = VERL_SCHEMA.field("prompt").type
-TURNS: pa.DataType = pa.scalar(json.loads(_TURN_EXAMPLE)).type
-"""Types of a column of messages: of texts alone, and with what else those of several turns can have."""
+# Arrow infers these when they are asked for: it begins threads and takes memory, which importing this must not.
+def verl_schema() -> pa.Schema:
+    """Return the columns of a row for verl."""
+    return pa.Table.from_pylist([filled(VERL, json.loads(_VERL_EXAMPLE))]).schema
+
+
+def messages_type(*, of_turns: bool) -> pa.DataType:
+    """Return the type of a column of messages: of texts alone, or with what else those of several turns can have."""
+    return pa.scalar(json.loads(_TURN_EXAMPLE)).type if of_turns else verl_schema().field("prompt").type
 
 
 def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int) -> dict[str, Any]:
