@@ -101,6 +101,23 @@ def test_tokenised_once(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
 
 
+def test_answers_of_a_batch_are_joined_to_the_requests_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, requests = tmp_path / "batch_output.jsonl", tmp_path / "batch_input.jsonl"
+    choice = {"index": 0, "message": {"role": "assistant", "content": "2"}, "finish_reason": "stop"}
+    body = {"model": "m", "choices": [choice]}
+    answers.write_text(json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}))
+    with pytest.raises(ArtifactError, match="no prompt for 1 of 1 responses"):
+        run(answers, tmp_path / "out.parquet")
+    messages = [{"role": "user", "content": "1 + 1?"}]
+    requests.write_text(json.dumps({"custom_id": "a", "method": "POST", "body": {"messages": messages}}))
+    run(answers, tmp_path / "out.parquet")
+    assert "joined to batch_input.jsonl: 1 by id" in capsys.readouterr().out
+    (response,) = read_responses(tmp_path / "out.parquet")
+    assert response.problem.messages == (("user", "1 + 1?"),)
+
+
 def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     responses, problems = tmp_path / "rlvr_step_100_responses.json", tmp_path / "p.jsonl"
     cut = {"response": "half", "correct": False, "ground_truth": "\\frac{1"}
@@ -117,7 +134,7 @@ def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     run(responses, tmp_path / "out.parquet", problems=problems, task="gsm8k")
     assert capsys.readouterr().out.splitlines()[1:5] == [
         "recorded: 1 right, 1 wrong, 0 unknown; 0 with a reward",
-        "joined: 2 by id, 0 by their question; gold answers replaced: 1",
+        "joined to p.jsonl: 2 by id, 0 by their question; gold answers replaced: 1",
         "gold answers that were cut off and not used: 1",
         "labels: rlvr_step_100 2",
     ]

@@ -73,7 +73,12 @@ def import_responses(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rollouts or responses of another program.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
     problems: Annotated[
-        Path | None, typer.Option("--problems", metavar="FILE", help="Problems, to be joined by id or by question.")
+        Path | None,
+        typer.Option(
+            "--problems",
+            metavar="FILE",
+            help="Problems, to be joined by id or by question.  [default: of X_output.jsonl the requests X_input.jsonl]",
+        ),
     ] = None,
     dialect: Annotated[
         str, typer.Option("--format", metavar="NAME", help="A layout, such as verl or inspect; auto: by the fields.")
@@ -99,7 +104,7 @@ def import_responses(
     """
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
-    from swerve.formats.imported_problems import read_problems
+    from swerve.formats.imported_problems import read_problems, requests_beside
     from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, join_problems, responses_of
     from swerve.formats.records import iter_records
     from swerve.formats.typed_fields import parse_fields
@@ -108,6 +113,7 @@ def import_responses(
     check_output("--out", out, ending=".parquet", read=(file, problems))
     check_choice("--task", task, known_graders())
     named = parse_fields(fields or ())
+    problems = problems or requests_beside(file)
     known = read_problems(problems, fields=named) if problems is not None else {}
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
     joined, left_out = JoinCounts(), LeftOut()
@@ -420,7 +426,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
     ]
     if summary["provenance"]["problems"]:
         lines.append(
-            f"joined: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
+            f"joined to {summary['provenance']['problems']['name']}: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
             f"{join['gold_replaced']}"
         )
     # What is said only where there is some.

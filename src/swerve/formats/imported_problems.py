@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError
 from swerve.formats.dialects import VERL_PROBLEM, verl_values
-from swerve.formats.records import Record, read_records
+from swerve.formats.records import Record, iter_records, read_records
 from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place
 from swerve.types import Message, Problem
 
@@ -38,7 +39,7 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
     for record in read_records(path):
         values = _decoded(record.values)
         entry = Fields(record.place, values, names)
-        if "custom_id" in values and isinstance(values.get("body"), dict):  # a request of a batch
+        if _is_request(values):
             entry = Fields(record.place, values, {"id": ("custom_id",), "messages": ("body.messages",)})
         elif isinstance(values.get("reward_model"), dict):  # verl's data, whose other fields are the metadata
             others = {key: value for key, value in values.items() if key not in _VERL_TAKEN and value is not None}
@@ -53,6 +54,24 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
         if problems.setdefault(name, asked).asked != asked.asked:
             raise ArtifactError(f"{entry.place}: the id {name!r} occurs twice with different prompts")
     return problems
+
+
+def requests_beside(path: Path) -> Path | None:
+    """Return the file of the requests that a batch's file of answers belongs to, beside it; None: there is none.
+
+    It is called `batch_input.jsonl` where the answers are called `batch_output.jsonl`.
+    """
+    beside = path.with_name(path.name.replace("output", "input"))
+    if beside == path or not beside.is_file():
+        return None
+    with suppress(ArtifactError):
+        return beside if _is_request(next(iter_records(beside)).values) else None
+    return None
+
+
+def _is_request(values: Mapping[str, Any]) -> bool:
+    """Whether a record is a request of a batch."""
+    return "custom_id" in values and isinstance(values.get("body"), dict)
 
 
 def asked_by(entry: Fields) -> Response:
