@@ -163,7 +163,7 @@ def marked_folders(place: Path) -> list[Path]:
         place: a folder, or the file whose parts are in the folder beside it.
 
     Raises:
-        ArtifactError: there is none.
+        ArtifactError: no folder of shards is there.
     """
     above = place if place.is_dir() else place.with_name(f"{place.name}.partial")
     folders = sorted({path.parent for path in above.rglob(f"{SHARD_FILES}.json") if read_markers(path.parent)})

@@ -77,7 +77,7 @@ def import_responses(
         typer.Option(
             "--problems",
             metavar="FILE",
-            help="Problems, to be joined by id or by question.  [default: of X_output.jsonl the requests X_input.jsonl]",
+            help="Problems, to be joined by id or question.  [default: of X_output.jsonl the requests X_input.jsonl]",
         ),
     ] = None,
     dialect: Annotated[
@@ -425,8 +425,9 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         f"{summary['num_with_reward']} with a reward",
     ]
     if summary["provenance"]["problems"]:
+        name = summary["provenance"]["problems"]["name"]
         lines.append(
-            f"joined to {summary['provenance']['problems']['name']}: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
+            f"joined to {name}: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
             f"{join['gold_replaced']}"
         )
     # What is said only where there is some.

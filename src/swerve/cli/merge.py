@@ -21,6 +21,7 @@ _DIVIDED = ("sample", "eval", "grade", "probe")
 
 
 def merge(
+    context: typer.Context,
     places: Annotated[
         list[str],
         typer.Argument(metavar="OUT|FOLDER...", help="What --out of the shards says, or folders with their parts."),
@@ -38,7 +39,6 @@ def merge(
     from swerve.artifacts.files import remove
     from swerve.artifacts.parts import SHARD_FILES
     from swerve.artifacts.shards import marked_folders, read_markers, take_shards
-    from swerve.cli.app import run_command
 
     # Folders of the same place belong together; one command may have several places.
     works: dict[str, list[Path]] = {}
@@ -61,7 +61,8 @@ def merge(
             )
         sys.stderr.write(f"{one_line(command)}\n")
         try:
-            run_command([name, "--shard", f"merge/{total}", *arguments])
+            arguments = [name, "--shard", f"merge/{total}", *arguments]
+            context.find_root().command.main(arguments, prog_name="swerve", standalone_mode=False)
         except MissingShardsError as error:
             raise ArtifactError(f"{error}, or damaged; run that shard again: {command} --shard I/{total}") from error
     for place in taken:

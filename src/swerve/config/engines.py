@@ -66,7 +66,7 @@ def _checked_url(url: str) -> str:
     """Return the address of a server without a slash at its end.
 
     Raises:
-        ValueError: it is none, or has a password in it.
+        ValueError: it is not one, or has a password in it.
     """
     try:
         parts = urlsplit(url)

@@ -29,7 +29,7 @@ from swerve.version import __version__
 
 _RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 MOST_KEPT = 1000
-"""Disagreements of an audit, different values and different failures that are told apart."""
+"""Disagreements of an audit, different values and different failures that are listed."""
 _MOST_UNPARSED = 0.2
 """Share of texts without an answer above which it is said which extraction reads them."""
 _NEARLY_ALL = 0.95

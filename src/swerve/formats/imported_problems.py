@@ -57,7 +57,7 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
 
 
 def requests_beside(path: Path) -> Path | None:
-    """Return the file of the requests that a batch's file of answers belongs to, beside it; None: there is none.
+    """Return the file of the requests that a batch's file of answers belongs to, beside it; None where it is not there.
 
     It is called `batch_input.jsonl` where the answers are called `batch_output.jsonl`.
     """

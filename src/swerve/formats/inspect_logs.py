@@ -1,64 +1,20 @@
-"""Logs of Inspect: one JSON object, or a zip (`.eval`) of JSON files, with a sample for each problem and epoch."""
+"""Logs of Inspect: a sample for each problem and epoch."""
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterator
-from copy import copy
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from swerve.errors import ArtifactError, NoResponseError
+from swerve.errors import NoResponseError
 from swerve.formats.conversations import conversation_fields, read_turn
-from swerve.formats.records import MAX_BYTES, Record
+from swerve.formats.records import Record
 from swerve.formats.typed_fields import as_number, at_place
 
-_ZSTANDARD = 93
-"""Number of the compression method, which Python's `zipfile` reads from 3.14 on."""
-_HEADERS = ("header.json", "_journal/start.json")
-"""Members that say whose log it is; the second stands alone in a log that was cut off."""
 _VERDICTS = {"C": 1.0, "I": 0.0, "N": 0.0, "True": 1.0, "False": 0.0}
 """Correct, incorrect, no answer; a score between them is `P`, partially correct."""
 _READ = ("input", "target", "epoch", "messages", "output", "events", "events_data", "attachments", "timelines")
 """Fields of a sample that are read, or that say again what is."""
-
-
-def read_archive(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of a log's header and of each sample; one is held at a time.
-
-    Raises:
-        ArtifactError: the file is damaged or too large, or no log.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            headers = [name for name in _HEADERS if name in members][:1]
-            samples = [name for name in members if name.startswith("samples/")]
-            if not headers:
-                raise ArtifactError(f"{path} is no log of Inspect: it has no {_HEADERS[0]}")
-            for name in (*headers, *samples):
-                yield name, _content(path, archive, members[name]).decode()
-    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
-        raise ArtifactError(f"{path} is damaged, or no log of Inspect: {error}") from None
-
-
-def _content(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    if member.file_size > MAX_BYTES:
-        raise ArtifactError(f"{path}: {member.filename} holds more than {MAX_BYTES / 2**30:.3g} GiB")
-    if member.compress_type != _ZSTANDARD:
-        return archive.read(member)
-    # Python reads its packed bytes as of a member that is not compressed.
-    packed = copy(member)
-    packed.compress_type, packed.file_size = zipfile.ZIP_STORED, member.compress_size
-    del packed.CRC  # of the content
-    codec, size = pa.Codec("zstd"), member.file_size
-    content: bytes = codec.decompress(archive.read(packed), decompressed_size=size, asbytes=True)
-    if zlib.crc32(content) != member.CRC:
-        raise ArtifactError(f"{path} is damaged: {member.filename} has another checksum")
-    return content
 
 
 def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:

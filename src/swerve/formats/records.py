@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swerve.errors import ArtifactError
+from swerve.formats.inspect_archive import read_archive
 from swerve.formats.typed_fields import at_place
 
 if TYPE_CHECKING:
@@ -143,10 +144,8 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_eval(path: Path) -> Iterator[tuple[str, Any]]:
-    from swerve.formats.inspect_logs import read_archive
-
     _check_exists(path)
-    members = ((name, _parse(text, f"{path}, {name}")) for name, text in read_archive(path))
+    members = ((name, _parse(text, f"{path}, {name}")) for name, text in read_archive(path, most=MAX_BYTES))
     _, header = next(members)
     yield from _samples(path, at_place(header, "eval"), (sample for _, sample in members))
 

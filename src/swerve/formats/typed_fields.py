@@ -135,7 +135,7 @@ class Fields:
         )
 
     def numbers(self, name: str) -> dict[str, float]:
-        """Return the numbers of an object with named fields, empty if there is none."""
+        """Return the numbers of an object with named fields, empty if it is missing."""
         value = self.get(name)
         given = value if isinstance(value, dict) else {}
         return {key: number for key, one in given.items() if (number := as_number(one)) is not None}

@@ -74,7 +74,7 @@ async def ask(
         timeout: seconds until the whole answer is there.
         as_text: whether its text is returned.
         max_bytes: that the answer may have.
-        key_name: environment variable with the server's key, which no error repeats; None: there is none.
+        key_name: environment variable with the server's key, which no error repeats; None: no key is sent.
 
     Raises:
         UnreachableError: no connection, or it broke.

@@ -356,7 +356,7 @@ class ResponseEncoder:
         for number, parts in zip(turned, split, strict=True):
             record = records[number]
             if record.prompt is not None:
-                parts = "its prompt is a text, which says nothing of how turns are told apart"
+                parts = "its prompt is a text, which does not say how turns are separated"
             if isinstance(parts, str):
                 if unread is None:
                     raise ArtifactError(f"{record.place} cannot be read as tokens: {parts}")
