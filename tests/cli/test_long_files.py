@@ -14,6 +14,7 @@ from swerve.artifacts import streams
 Swerve = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

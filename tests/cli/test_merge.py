@@ -60,6 +60,7 @@ def test_merged_samples_are_the_bytes_and_the_words_of_one_process(swerve: Swerv
     assert (status, err.startswith("swerve: error: a.parquet has no parts of shards")) == (1, True)
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_two_models_is_merged_from_copies(swerve: Swerve, model: str, tmp_path: Path) -> None:
     command = ("eval", "--model", f"a={model}", "--model", f"b={model}", *TASK, "--num-samples", "2", "--out", "out")
     assert swerve(*command)[0] == 0

@@ -252,6 +252,7 @@ def test_a_changed_free_field_is_an_error(table: Path) -> None:
         read_responses(path)
 
 
+@pytest.mark.slow
 @each("layout", ["verifiers", "inspect", "messages", "verl"])
 def test_the_same_bytes_and_no_file_without_responses(tmp_path: Path, layout: str) -> None:
     name = {"inspect": "t.json", "verifiers": "t"}.get(layout, "o.parquet")

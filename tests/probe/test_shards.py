@@ -129,6 +129,7 @@ def test_a_shard_of_one_step_is_merged_before_the_next(tmp_path: Path) -> None:
     assert "divergence: skipped, it is done" in notes.notes
 
 
+@pytest.mark.slow
 def test_machines_without_a_common_file_system_make_the_probe_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

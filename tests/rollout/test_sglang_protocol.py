@@ -181,6 +181,7 @@ runtime: {device: cpu, threads: 1}
 """
 
 
+@pytest.mark.slow
 def test_training_with_it_gives_the_numbers_of_training_with_vllm(tmp_path, monkeypatch):
     """Both stand-ins draw with the seeds that they are sent, so the requests are made to have the same ones."""
 
