@@ -389,7 +389,7 @@ FAKE = """(texts) => {
   const none = () => null, noSpikes = pageData.rollouts.checkpoints.map(() => []);
   readRollout = async () => ({
     tokens, gaps: new Array(tokens.length + 1).fill(" "), words: tokens, categories: tokens.map(() => "word"),
-    wrong: [], spikes: { js: noSpikes }, swaps: [], finalText: null,
+    wrong: [], given: new Set(), spikes: { js: noSpikes }, swaps: [], finalText: null,
     column: () => values, ofReference: none, top: none,
   });
   pageData.rollouts.rollouts[4].position = 9000;
@@ -414,7 +414,8 @@ ONE = """() => {
   const [value, none] = [Float32Array.of(NaN), () => null];
   const noSpikes = pageData.rollouts.checkpoints.map(() => []);
   readRollout = async () => ({
-    tokens: ["yes"], gaps: ["", ""], words: ["yes"], categories: [""], wrong: [], spikes: { js: noSpikes }, swaps: [],
+    tokens: ["yes"], gaps: ["", ""], words: ["yes"], categories: [""], wrong: [], given: new Set(),
+    spikes: { js: noSpikes }, swaps: [],
     finalText: null, column: () => value, ofReference: none, top: none,
   });
   Object.assign(pageData.rollouts.rollouts[4], { position: null, length: 1 });
