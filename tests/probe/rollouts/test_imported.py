@@ -179,7 +179,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
     tokenizer = byte_tokenizer()
     found = import_responses(write(tmp_path / name, ROWS), tokenizer=tokenizer)
     assert [one.population for one in found.sequences] == ["imported_right", "imported_wrong", "imported"]
-    assert [one.correct for one in found.sequences] == [True, False, False]
+    assert [one.correct for one in found.sequences] == [True, False, None]
     assert [one.sequence_id for one in found.sequences] == [0, 1, 2]
     assert {one.label for one in found.sequences} == {"imported"}
     first = found.sequences[0]

@@ -88,7 +88,7 @@ def _rollout_correlates(data: Measurements, entropy: Floats) -> dict[str, Floats
     """Return what each rollout's mean divergence is set against, NaN where it is not known."""
     levels = [sequence.problem.difficulty for sequence in data.sequences]
     return {
-        "correct": np.array([sequence.correct for sequence in data.sequences], dtype=np.float64),
+        "correct": np.array([bool(sequence.correct) for sequence in data.sequences], dtype=np.float64),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),
         "length": data.lengths.astype(np.float64),
         "entropy_ref": _rollout_means(data, entropy),

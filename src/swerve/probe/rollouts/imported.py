@@ -234,7 +234,7 @@ def _sequence(
         problem=problem,
         wrong=marked_positions(marks, encoded.spans),
         extracted=response.extracted or answer,
-        correct=bool(response.correct),
+        correct=response.correct,
         population=_POPULATIONS[response.correct],
         label=IMPORTED,
     )
