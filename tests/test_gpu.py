@@ -176,7 +176,9 @@ def test_the_stages_run(small_recipe, tmp_path):
     train_run(config, run, resume=False, progress=SilentProgress())
     assert read_metrics(run.metrics_path)[219]["loss"] < 0.4
     assert len(evaluate_run(config, run, progress=SilentProgress())) == 5
-    assert probe_run(config, run, progress=SilentProgress())["checkpoints"] == ["rl-2", "rl-4"]
+    summary = probe_run(config, run, progress=SilentProgress())
+    assert summary is not None
+    assert list(summary.checkpoints) == ["rl-2", "rl-4"]
 
 
 @pytest.mark.parametrize("backend", ["eager", "compiled"])
