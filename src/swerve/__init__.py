@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from swerve import functional, plot, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
+    from swerve.claim import claim
     from swerve.config import Config
+    from swerve.config.claim import ClaimSettings
     from swerve.config.sampling import SampleSettings
     from swerve.eval import evaluate
     from swerve.eval.evaluate_models import evaluate_models
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from swerve.train import train
 
 __all__ = [
+    "ClaimSettings",
     "Config",
     "Run",
     "RunDirectory",
     "SampleSettings",
     "__version__",
+    "claim",
     "equivalent",
     "evaluate",
     "evaluate_models",
@@ -48,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ClaimSettings": "swerve.config.claim",
     "Config": "swerve.config",
     "Run": "swerve.run",
     "RunDirectory": "swerve.artifacts.run",
@@ -60,7 +65,7 @@ _HOMES = {
     "runs": "swerve.run",
     "sample": "swerve.eval.sampling",
 }
-_MODULES = ("functional", "plot", "probe", "report", "rewards", "train")
+_MODULES = ("claim", "functional", "plot", "probe", "report", "rewards", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ import typer
 
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_estimators
+from swerve.cli.claim import claim
 from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
@@ -83,6 +84,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "eval": evaluate,
     "sample": sample,
     "probe": probe,
+    "claim": claim,
     "grade": grade,
     "merge": merge,
     "study": study,

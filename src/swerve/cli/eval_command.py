@@ -111,6 +111,8 @@ def evaluate(
         return run_eval(given[0], given[1:], form=compared, baseline=baseline, embed=embed)
 
     # Any models, on the problems of a task.
+    from swerve.config.sampling import SampleSettings
+
     others, changes = sample.split_arguments(given, task)
     if others:
         raise ConfigError(
@@ -118,7 +120,8 @@ def evaluate(
             "run without either"
         )
     files = _row_files(rows or ())
-    settings = sample.sample_settings(task, data, changes, {"num_samples": _NUM_SAMPLES, **given_settings(context)})
+    given_keys = {"num_samples": _NUM_SAMPLES, **given_settings(context)}
+    settings = sample.sample_settings(SampleSettings, task, data, changes, given_keys)
     labelled = sample.resolve_models(models, task, settings) if models else {}
     chosen = model_temperatures(temperatures or (), list(labelled))
     from swerve.eval.evaluate_models import evaluate_models

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from swerve.artifacts.comparison import Comparison
     from swerve.config.sampling import SampleSettings
 
+Settings = TypeVar("Settings", bound="SampleSettings")
 _WORK = ("runtime", "rollout")
 SAMPLING = {
     "split": "--split",
@@ -81,7 +82,10 @@ def sample(
     shard = given_shard(context, share)
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
+    from swerve.config.sampling import SampleSettings
+
     settings = sample_settings(
+        SampleSettings,
         task,
         data,
         changes,
@@ -184,11 +188,12 @@ def resolve_models(texts: Sequence[str], task: str | None, settings: SampleSetti
 
 
 def sample_settings(
-    task: str | None, data: str | None, changes: Sequence[str], given: Mapping[str, Any]
-) -> SampleSettings:
+    kind: type[Settings], task: str | None, data: str | None, changes: Sequence[str], given: Mapping[str, Any]
+) -> Settings:
     """Return what the command line asks for.
 
     Args:
+        kind: of the settings.
         task: the task whose problems are sampled.
         data: a source whose problems are all sampled, in place of a task.
         changes: KEY=VALUE of the task, of the runtime and of the engine.
@@ -198,7 +203,6 @@ def sample_settings(
         ConfigError: an option or a change is wrong; the message names it.
     """
     from swerve.cli.data import load_task
-    from swerve.config.sampling import SampleSettings
     from swerve.recipes.layers import Override
     from swerve.recipes.loader import load_settings
 
@@ -218,4 +222,4 @@ def sample_settings(
     work = [change for change in changes if _key(change) in _WORK]
     known = {key: value for key, value in given.items() if not isinstance(value, Override)}
     known |= {"task": config.model_dump(mode="json"), "problem_seed": problem_seed}
-    return load_settings(SampleSettings, [*overrides, *work], data=known)
+    return load_settings(kind, [*overrides, *work], data=known)

@@ -1,0 +1,409 @@
+"""The claim card (`claim.json`): what RL changed, question by question, as typed records. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from swerve.artifacts.record import Record
+from swerve.errors import ConfigError, nearest
+from swerve.estimates import Estimate
+
+PartName = Literal[
+    "accuracy", "gained", "answers", "contamination", "forgetting", "behaviour", "weights", "reasoning", "controls"
+]
+
+# The second argument says how a number is written: in percent, in points, as it is, or as a whole number.
+Share = Annotated[Estimate | float | None, "share"]
+Points = Annotated[Estimate | float | None, "points"]
+Number = Annotated[Estimate | float | None, "number"]
+Count = Annotated[int | None, "count"]
+Unit = Literal["share", "points", "number", "count"]
+
+CLAIMS = {
+    "accuracy_rose": "More of the trained model's samples are right.",
+    "accuracy_fell": "Fewer of the trained model's samples are right.",
+    "better_at_every_k": "The trained model is better at every k tried.",
+    "curves_cross": "The trained model is better at 1 and worse at the largest k: the curves cross.",
+    "base_reaches_gained": "The base writes the answers to the problems that only the trained model solved.",
+    "gain_by_finishing": "Part of the gain is that more samples end within the limit.",
+    "gain_by_format": "Part of the gain is that more answers can be read.",
+    "gain_by_correctness": "Part of the gain is that more of the answers read are right.",
+    "completes_questions": "The model continues the task's questions as it does not continue unseen ones.",
+    "forgot": "Accuracy on another task fell.",
+    "differs_beyond_noise": "Where the models differ lies beyond what noise of the weights makes.",
+    "part_suffices": "A part of the weights' change does nearly all that the whole change does.",
+    "part_beyond_its_size": "A part of the weights' change does more than any random change of its size.",
+    "reasoning_matters": "The answer rests on the reasoning before it.",
+    "reward_matters": "The real reward does more than a control reward.",
+}
+"""What a card can claim. Each is judged on planted models before it is printed; see `claim_rates`."""
+
+
+class Row(Record):
+    """A row of one of a card's tables: a field for each column, the first its name."""
+
+
+class Verdict(Record):
+    """A line of the card: a claim that is shown, or is not."""
+
+    claim: str
+    """A key of `CLAIMS`."""
+    of: str = ""
+    """What it is about, where a card makes it several times: a model, a task, a rank."""
+    shown: bool
+    """False: not shown, which is not its opposite."""
+    sentence: str
+    """In words, with the numbers."""
+    estimate: Estimate | float | None = None
+    unit: Unit = "share"
+    """How the estimate is written."""
+    num: int | None = None
+    """Problems (or directions, or runs) that it is over."""
+    null: str = ""
+    """What it is compared with."""
+
+
+class Part(Record):
+    """One question of the card. A field that is a tuple of rows is a table."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What limits it, a sentence each."""
+    missing: str = ""
+    """Why it was not measured, or what more would need; empty: it was."""
+
+    @property
+    def tables(self) -> Iterator[tuple[str, tuple[Row, ...]]]:
+        """Its tables by name, those without a row left out."""
+        for name in type(self).model_fields:
+            rows = getattr(self, name)
+            if isinstance(rows, tuple) and rows and isinstance(rows[0], Row):
+                yield name, rows
+
+
+class PassAtK(Row):
+    """How probable one of k samples is right."""
+
+    k: Count
+    base: Share
+    trained: Share
+    difference: Points
+    """Paired over problems, with the interval of this k alone."""
+    band: Points
+    """The same with the interval that holds for all k together."""
+
+
+class CoverRow(Row):
+    """Which fraction of problems is solved with at least some probability."""
+
+    probability: Share
+    base: Share
+    trained: Share
+
+
+class AccuracyPart(Part):
+    """Did accuracy rise? Does the base catch up?"""
+
+    greedy_base: Share = None
+    greedy_trained: Share = None
+    base: Share = None
+    trained: Share = None
+    difference: Points = None
+    pass_at_k: tuple[PassAtK, ...] = ()
+    crossing_after: Count = None
+    """The trained model is shown to be better up to this k; None: not at 1."""
+    crossing_before: Count = None
+    """The base is shown to be better from this k on; None: not shown."""
+    cover: tuple[CoverRow, ...] = ()
+
+
+class GainedRow(Row):
+    """A problem that one model solved and the other never did."""
+
+    problem: str
+    right_base: Count
+    right_trained: Count
+    bound: Share
+    """The base's probability of the right answers that the trained model wrote: no less than this."""
+    samples_needed: Number
+    """1 / bound: so many samples of the base are expected to hold one, at most."""
+
+
+class NeverSolvedRow(Row):
+    """Problems that a model never solved in its samples."""
+
+    model: str
+    never_solved: Count
+    once_solved: Count
+    newly_solved: Number
+    """How many as many samples again would solve, with its 90% interval."""
+    at_most: Number
+    """Upper end of the number expected."""
+
+
+class GainedPart(Part):
+    """What was gained and lost? What the base writes with a probability above zero, sampling may not have shown."""
+
+    both: Count = None
+    only_base: Count = None
+    only_trained: Count = None
+    neither: Count = None
+    num_samples: Count = None
+    never_solved: tuple[NeverSolvedRow, ...] = ()
+    mean_bound: Share = None
+    """Mean over problems of the base's probability of the right answers that the trained model wrote."""
+    mean_own: Share = None
+    """The same of the trained model: how much of its own mass is on them."""
+    sampled: Share = None
+    """The base's accuracy on these problems by its samples."""
+    gained: tuple[GainedRow, ...] = ()
+
+
+class FailureRow(Row):
+    """Why answers of a model are wrong."""
+
+    model: str
+    accuracy: Share
+    truncated: Share
+    """Of the wrong ones: cut off at the limit."""
+    unparsed: Share
+    """Of the wrong ones: no answer could be read."""
+    lenient: Share
+    """Of the wrong ones: right under a lenient reading."""
+    abstained: Share
+    """Of the wrong ones: the text says that it does not know."""
+    right_if_parsed: Share
+    """Of those with an answer."""
+    tokens: Number
+    second_grader: Share
+    """Of all: fraction on which a second grader disagrees."""
+
+
+class GainRow(Row):
+    """A part of the gain in accuracy."""
+
+    part: str
+    gain: Points
+    problems: Count
+    """On which it is not 0."""
+
+
+class LengthRow(Row):
+    """Accuracy of samples of the same length."""
+
+    tokens: str
+    base: Share
+    trained: Share
+    problems: Count
+    """With samples of both models."""
+
+
+class AnswersPart(Part):
+    """Is it format or length?"""
+
+    failures: tuple[FailureRow, ...] = ()
+    gains: tuple[GainRow, ...] = ()
+    filled: Share = None
+    """Fraction of problems for which a rate was unknown and the other model's was taken."""
+    by_length: tuple[LengthRow, ...] = ()
+
+
+class ContaminationRow(Row):
+    """What a model makes of the beginnings of questions."""
+
+    model: str
+    given: Share
+    """How much of the question it is given."""
+    exact: Share
+    """Fraction of questions whose rest it writes exactly."""
+    exact_control: Share
+    rouge: Share
+    """Mean overlap with the rest (ROUGE-L)."""
+    rouge_control: Share
+    right: Share
+    """Fraction of these beginnings that it answers right."""
+    right_control: Share
+
+
+class ContaminationPart(Part):
+    """Is it contamination?"""
+
+    control: str = ""
+    """What the questions are compared with."""
+    completions: tuple[ContaminationRow, ...] = ()
+
+
+class ForgettingRow(Row):
+    """Another task before and after."""
+
+    task: str
+    base: Share
+    trained: Share
+    difference: Points
+    problems: Count
+
+
+class TextRow(Row):
+    """A text before and after, in nats per token."""
+
+    text: str
+    base: Number
+    trained: Number
+    difference: Number
+    tokens: Count
+
+
+class ForgettingPart(Part):
+    """What was forgotten?"""
+
+    tasks: tuple[ForgettingRow, ...] = ()
+    texts: tuple[TextRow, ...] = ()
+    forward_kl: Number = None
+    """KL(base, trained) of a response to the new task, under the base's samples, nats per response."""
+    reverse_kl: Number = None
+    """KL(trained, base) under the trained model's samples."""
+
+
+class DivergenceRow(Row):
+    """What was found of the tokens where the models differ, beside what the nulls give."""
+
+    figure: str
+    value: Share
+    null: Share
+    null_name: str
+
+
+class BehaviourPart(Part):
+    """Where did behaviour change?"""
+
+    figures: tuple[DivergenceRow, ...] = ()
+    probe: str = ""
+    """Folder of the probe, with its page."""
+
+
+class MatrixRow(Row):
+    """What changed in the weights of one kind or layer."""
+
+    weights: str
+    unchanged: Share
+    unchanged_bf16: Share
+    """After rounding to bfloat16."""
+    relative_norm: Number
+    """Norm of the change over the norm of the weights."""
+    rank90: Number
+    """Rank that holds 90% of the change's energy, mean over matrices."""
+
+
+class GraftRow(Row):
+    """The base with a part of the change."""
+
+    graft: str
+    energy: Share
+    """Of the change's squared norm."""
+    accuracy: Share
+    difference: Points
+    """From the trained model's, paired."""
+    suffices: bool | None
+    """Whether it is shown to lose less than the margin; None: not asked."""
+
+
+class WeightsPart(Part):
+    """What changed in the weights, and which part suffices?"""
+
+    matrices: tuple[MatrixRow, ...] = ()
+    grafts: tuple[GraftRow, ...] = ()
+    directions: tuple[float, ...] = ()
+    """Accuracy of the base with each random change."""
+    margin: Share = None
+
+
+class ReasoningRow(Row):
+    """How probable an answer is after part of the reasoning."""
+
+    model: str
+    kept: Share
+    """Of the reasoning's tokens."""
+    own: Share
+    """Probability of the answer after its own reasoning, cut."""
+    other: Share
+    """After that of another problem, cut as far."""
+
+
+class ReasoningPart(Part):
+    """Does the reasoning matter?"""
+
+    curve: tuple[ReasoningRow, ...] = ()
+
+
+class ControlRow(Row):
+    """Training with another reward."""
+
+    arm: str
+    accuracy: Share
+    difference: Points
+    """The real reward's accuracy minus this one's, paired over seeds."""
+    runs: Count
+
+
+class ControlsPart(Part):
+    """Would any reward have done it?"""
+
+    arms: tuple[ControlRow, ...] = ()
+    study: str = ""
+
+
+class ClaimCard(Record):
+    """What RL changed, with the minimum standard of evidence."""
+
+    base: str
+    """Label of the model before."""
+    trained: str
+    task: str
+    num_problems: int
+    num_samples: int
+    inputs: str
+    """Digest of models, problems and settings."""
+    accuracy: AccuracyPart = AccuracyPart()
+    gained: GainedPart = GainedPart()
+    answers: AnswersPart = AnswersPart()
+    contamination: ContaminationPart = ContaminationPart()
+    forgetting: ForgettingPart = ForgettingPart()
+    behaviour: BehaviourPart = BehaviourPart()
+    weights: WeightsPart = WeightsPart()
+    reasoning: ReasoningPart = ReasoningPart()
+    controls: ControlsPart = ControlsPart()
+
+    @property
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Its parts by name, in the order of the page."""
+        for name in type(self).model_fields:
+            if isinstance(part := getattr(self, name), Part):
+                yield name, part
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All lines, in the order of the page."""
+        return [verdict for _, part in self.parts for verdict in part.verdicts]
+
+    def to_pandas(self, table: str = "verdicts") -> Any:
+        """Return a table as a data frame: the verdicts, or `part.table`, such as `accuracy.pass_at_k`.
+
+        Raises:
+            ConfigError: there is no such table.
+        """
+        tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts}
+        tables |= {f"{name}.{table}": rows for name, part in self.parts for table, rows in part.tables}
+        if table not in tables:
+            raise ConfigError(f"the card has no table '{table}'{nearest(table, tables)}; it has {', '.join(tables)}")
+        import pandas as pd
+
+        rows = []
+        for record in tables[table]:
+            cells: dict[str, Any] = {}
+            for name, value in record:
+                cells[name] = value.mean if isinstance(value, Estimate) else value
+                if isinstance(value, Estimate):
+                    cells |= {f"{name}_low": value.low, f"{name}_high": value.high}
+            rows.append(cells)
+        return pd.DataFrame(rows)

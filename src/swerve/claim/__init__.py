@@ -1,0 +1,61 @@
+"""What RL changed: two models, a task, and a page of questions with the minimum standard of evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swerve.artifacts.claim import ClaimCard
+from swerve.artifacts.shards import Shard
+from swerve.callable_package import make_callable
+from swerve.config.claim import ClaimSettings
+from swerve.errors import ConfigError
+from swerve.progress import Progress, shown_progress
+
+__all__ = ["claim"]
+
+
+def claim(
+    base: str | Path,
+    trained: str | Path,
+    settings: ClaimSettings | None = None,
+    *,
+    labels: tuple[str, str] = ("base", "rl"),
+    out: str | Path = "claim",
+    shard: Shard | None = None,
+    progress: Progress | bool | None = None,
+) -> ClaimCard | None:
+    """Measure what training changed from one model to another, and write the card to a folder.
+
+    Args:
+        base: the model before: a folder, `RUN:LABEL` or `owner/name#revision`; or a `.parquet` file of its samples.
+        trained: the model after, or its samples.
+        settings: task, sampling, and which parts; needed where models are given.
+        labels: what the two are called.
+        out: the folder of `claim.json`, `index.html` and the samples.
+        shard: do its share of the sampling, and nothing else.
+        progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
+
+    Returns:
+        The card; `to_pandas` has its tables as data frames. None of a shard that merges nothing.
+
+    Raises:
+        ConfigError: `out` has another card, or models are given without settings.
+        CheckpointError: there is no such model, or it is damaged.
+        ArtifactError: a file cannot be read.
+
+    Example:
+        card = swerve.claim("base.parquet", "rl.parquet")
+        card.to_pandas("accuracy.pass_at_k")
+    """
+    from swerve.claim.card import write_card
+    from swerve.claim.sides import given_side, settings_of_files
+
+    before, after = given_side(labels[0], str(base)), given_side(labels[1], str(trained))
+    if settings is None:
+        if before.samples is None or after.samples is None:
+            raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two .parquet files of samples")
+        settings = settings_of_files([before, after])
+    return write_card(before, after, settings, out=Path(out), shard=shard, progress=shown_progress(progress))
+
+
+make_callable(__name__)

@@ -1,0 +1,135 @@
+"""Measure what RL changed, part by part, and write the card: `claim.json` and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.claim import ClaimCard, Part, PartName
+from swerve.artifacts.files import sha256_file
+from swerve.artifacts.parts import Parts, digest_of
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.shards import Shard
+from swerve.claim.work import Cost, ElsewhereError, NotMeasuredError, Side, Work
+from swerve.config.claim import PARTS, ClaimSettings
+from swerve.errors import ConfigError
+from swerve.eval.sampling import chosen_problems
+from swerve.notebook import counted
+from swerve.progress import Progress
+from swerve.rewards.checks import problems_digest
+
+_CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
+"""Settings that change none of the samples."""
+_REMEDY = "run swerve claim again with another --out"
+
+
+def write_card(
+    base: Side, trained: Side, settings: ClaimSettings, *, out: Path, shard: Shard | None, progress: Progress
+) -> ClaimCard | None:
+    """Measure the parts that are asked for and write `out/claim.json` and `out/index.html`.
+
+    Each part is kept as soon as it is there. Parts of an earlier card of the same models, problems and settings stay
+    in it.
+
+    Returns:
+        The card; None of a shard that merges nothing.
+
+    Raises:
+        ConfigError: `out` has a card of other models, problems or settings.
+        SwerveError: see `swerve.eval.sampling.sample`.
+    """
+    has_models = base.model is not None and trained.model is not None
+    problems = chosen_problems(settings, progress) if has_models else []
+    inputs = {
+        "models": [[side.label, _content(side)] for side in (base, trained)],
+        "problems": problems_digest(problems),
+        "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
+    }
+    path, parts = out / "claim.json", Parts(out / "claim.partial", inputs)
+    known = ClaimCard.read(path, remedy=_REMEDY) if path.exists() else None
+    begun = parts.begun()
+    if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
+        raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
+    parts.begin()
+
+    # A shard takes its share of the samples; what rests on them is measured once all are there.
+    work = Work(base, trained, settings, problems, out=out, parts=parts, shard=shard, progress=progress)
+    is_whole = shard is None or shard.merges
+    with RunDirectory(out).lock() if is_whole else nullcontext():
+        measured: dict[str, Part] = dict(known.parts) if known else {}
+        for name in (name for name in PARTS if name in settings.parts):
+            part = _measured(name, work)
+            if part is not None:
+                measured[name] = part
+        if not is_whole:
+            return None
+        card = _card(work, measured, digest_of(inputs))
+        card.write(path)
+        from swerve.report.claim import write_claim_page
+
+        write_claim_page(out / "index.html", card)
+        parts.finish()
+    return card
+
+
+def costs(settings: ClaimSettings, num_problems: int) -> dict[PartName, Cost]:
+    """Return what each part that is asked for costs, before anything is sampled."""
+    return {name: _module(name).cost(settings, num_problems) for name in settings.parts}
+
+
+def costs_said(settings: ClaimSettings, num_problems: int) -> str:
+    """Return these costs in a line."""
+    lines = []
+    for name, cost in costs(settings, num_problems).items():
+        amounts = [(cost.samples, "sample"), (cost.passes, "sequence")]
+        said = " and ".join(counted(number, noun) for number, noun in amounts if number)
+        lines.append(f"{name} {said}" if said else "")
+    return "; ".join(filter(None, lines))
+
+
+def _module(name: PartName) -> Any:
+    return import_module(f"swerve.claim.{name}")
+
+
+def _measured(name: PartName, work: Work) -> Part | None:
+    """Return a part, measured or kept from an interruption; None where other shards have what it needs."""
+    kind: type[Part] = ClaimCard.model_fields[name].annotation  # type: ignore[assignment]
+    kept = work.parts.get(f"part-{name}")
+    if kept is not None:
+        return kind.model_validate(kept)
+    try:
+        part: Part = _module(name).measure(work)
+    except NotMeasuredError as error:
+        return kind(missing=str(error))
+    except ElsewhereError:
+        return None
+    work.parts.put(f"part-{name}", None, part.model_dump(mode="json"))
+    return part
+
+
+def _card(work: Work, measured: Mapping[str, Part], inputs: str) -> ClaimCard:
+    samples = [*work.samples[0].values(), *work.samples[1].values()]
+    return ClaimCard.model_validate(
+        {
+            "base": work.base.label,
+            "trained": work.trained.label,
+            "task": work.settings.task.kind,
+            "num_problems": len(work.samples[0]),
+            "num_samples": min(map(len, samples), default=0),
+            "inputs": inputs,
+            **measured,
+        }
+    )
+
+
+def _content(side: Side) -> str:
+    """Return a digest of a model's weights and tokenizer, or of its file of samples."""
+    if side.model is None:
+        assert side.samples is not None
+        return sha256_file(side.samples)
+    from swerve.models.sources import CheckpointSource
+
+    return CheckpointSource(label="", path=side.model, device="cpu", dtype="float32").content

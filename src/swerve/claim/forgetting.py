@@ -1,0 +1,17 @@
+"""What was forgotten: other tasks and texts, against the divergence on the new task."""
+
+from __future__ import annotations
+
+from swerve.artifacts.claim import ForgettingPart
+from swerve.claim.work import Cost, NotMeasuredError, Work
+from swerve.config.claim import ClaimSettings
+
+
+def cost(settings: ClaimSettings, num_problems: int) -> Cost:
+    """Return what this part costs beside the card's own samples."""
+    return Cost()
+
+
+def measure(work: Work) -> ForgettingPart:
+    """Return this part."""
+    raise NotMeasuredError("is not written yet")

@@ -1,0 +1,235 @@
+"""What the parts of a card are measured on: the two models, their responses, and passes over given tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.artifacts.parts import Parts
+from swerve.artifacts.responses import Response, by_problem
+from swerve.artifacts.samples import StoredSamples
+from swerve.artifacts.shards import Shard
+from swerve.config.claim import ClaimSettings
+from swerve.config.sampling import SampleJob
+from swerve.eval.sampling import run_jobs
+from swerve.problems import TaskConfig
+from swerve.progress import Progress
+from swerve.types import Problem
+
+if TYPE_CHECKING:
+    from swerve.models.model_folder import LoadedModel
+
+TokenSequence = tuple[Sequence[int], Sequence[int]]
+"""Prompt ids and completion ids."""
+_SEQUENCES_PER_PART = 256
+"""That are read and kept together."""
+
+
+class NotMeasuredError(Exception):
+    """A part cannot be measured: why, and what it needs."""
+
+
+class ElsewhereError(Exception):
+    """Other shards have the rest of what is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a part costs beside the samples that the card takes anyway."""
+
+    samples: int = 0
+    passes: int = 0
+    """Sequences that a model reads, once each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two models."""
+
+    label: str
+    model: Path | str | None
+    """Folder or hub name; None: only its samples are there."""
+    samples: Path | None = None
+    """File of its samples, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Responses that are sampled for a part."""
+
+    name: str
+    """Of their file, without its ending."""
+    label: str
+    model: Path | str | Callable[[], AbstractContextManager[Path]]
+    """Folder or hub name; or what makes a folder for as long as it is sampled from."""
+    problems: Sequence[Problem]
+    task: TaskConfig | None = None
+    """The problems' task where it is another than the card's."""
+    temperature: float = 0.0
+    num_samples: int = 1
+    max_new_tokens: int | None = None
+    """Where it is another limit than the card's."""
+
+
+class Work:
+    """The models and problems of a card, and what is known of them so far."""
+
+    def __init__(
+        self,
+        base: Side,
+        trained: Side,
+        settings: ClaimSettings,
+        problems: Sequence[Problem],
+        *,
+        out: Path,
+        parts: Parts,
+        shard: Shard | None,
+        progress: Progress,
+    ) -> None:
+        """Keep what is given; nothing is sampled yet.
+
+        Args:
+            base: the model before.
+            trained: the model after.
+            settings: of the card.
+            problems: of the card; none where both sides are files.
+            out: the card's folder.
+            parts: what is kept of interrupted work.
+            shard: whose share of the sampling is done, and nothing else; None: everything is done.
+            progress: told what is done.
+        """
+        self.base, self.trained, self.settings = base, trained, settings
+        self.problems, self.out, self.parts, self.progress = problems, out, parts, progress
+        self._shard = shard
+        self._loaded: tuple[Path | str, LoadedModel] | None = None
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both models."""
+        return self.base, self.trained
+
+    @property
+    def models(self) -> tuple[Path | str, Path | str]:
+        """Folders or hub names of both models.
+
+        Raises:
+            NotMeasuredError: only samples are there.
+        """
+        if self.base.model is None or self.trained.model is None:
+            raise NotMeasuredError("needs the two models; files of samples were given")
+        return self.base.model, self.trained.model
+
+    @cached_property
+    def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
+        """The samples of both models at temperature 1 by problem, of the problems that both have."""
+        if self.base.samples and self.trained.samples:
+            both = [list(StoredSamples(path).samples) for path in (self.base.samples, self.trained.samples)]
+        else:
+            num = self.settings.num_samples
+            both = self.sample([self.wanted("t1", side, temperature=1.0, num_samples=num) for side in self.sides])
+        base, trained = map(by_problem, both)
+        shared = [problem for problem in base if problem in trained]
+        return {name: base[name] for name in shared}, {name: trained[name] for name in shared}
+
+    @cached_property
+    def greedy(self) -> tuple[list[Response], list[Response]]:
+        """The greedy response of both models to each problem.
+
+        Raises:
+            NotMeasuredError: only samples are there.
+        """
+        self.models  # noqa: B018
+        base, trained = self.sample([self.wanted("greedy", side) for side in self.sides])
+        return base, trained
+
+    def wanted(self, name: str, side: Side, **rest: Any) -> Wanted:
+        """Return what is sampled of one of the models, on the card's problems unless others are given."""
+        assert side.model is not None
+        given: dict[str, Any] = {"problems": self.problems, **rest}
+        return Wanted(name=f"{side.label}-{name}", label=side.label, model=side.model, **given)
+
+    def sample(self, wanted: Sequence[Wanted]) -> list[list[Response]]:
+        """Sample responses, or read those that are there; each is kept in a file in `OUT/samples`.
+
+        Raises:
+            ElsewhereError: other shards have the rest.
+            SwerveError: see `swerve.eval.sampling.sample`.
+        """
+        paths = [self.out / "samples" / f"{each.name}.parquet" for each in wanted]
+        for each, path in zip(wanted, paths, strict=True):
+            if not path.exists():
+                self._sample(each, path)
+        if not all(path.exists() for path in paths):
+            raise ElsewhereError
+        return [list(StoredSamples(path).samples) for path in paths]
+
+    def _sample(self, wanted: Wanted, path: Path) -> None:
+        changes: dict[str, Any] = {"temperatures": (wanted.temperature,), "num_samples": wanted.num_samples}
+        if wanted.task is not None:
+            changes["task"] = wanted.task
+        if wanted.max_new_tokens is not None:
+            changes["max_new_tokens"] = wanted.max_new_tokens
+        settings = self.settings.sampling.model_copy(update=changes)
+        if isinstance(wanted.model, (Path, str)):
+            job = SampleJob(wanted.label, wanted.model, settings, path)
+            run_jobs([job], self.progress, problems=wanted.problems, shard=self._shard)
+            return
+        with wanted.model() as folder:
+            job = SampleJob(wanted.label, folder, settings, path)
+            run_jobs([job], self.progress, problems=wanted.problems, shard=self._shard)
+
+    def logprobs(
+        self, name: str, model: Path | str, sequences: Sequence[TokenSequence], *, temperature: float = 1.0
+    ) -> list[NDArray[np.float64]]:
+        """Return the log-probability (nats) of every completion token of given sequences under a model.
+
+        What was read is kept, so that an interrupted card continues.
+
+        Args:
+            name: of what is kept.
+            model: folder or hub name.
+            sequences: prompt ids and completion ids.
+            temperature: divides the logits.
+
+        Raises:
+            ElsewhereError: a shard does none of this.
+        """
+        if self._shard is not None and not self._shard.merges:
+            raise ElsewhereError
+        values: list[NDArray[np.float64]] = []
+        with self.progress.task(f"read {name}", len(sequences)) as task:
+            for start in range(0, len(sequences), _SEQUENCES_PER_PART):
+                piece = [(list(prompt), list(ids)) for prompt, ids in sequences[start : start + _SEQUENCES_PER_PART]]
+                depends = [str(model), temperature, piece]
+                known = self.parts.get(name, depends)
+                if known is None:
+                    from swerve.claim.passes import read_logprobs
+
+                    known = read_logprobs(self.load(model), piece, temperature=temperature)
+                    self.parts.put(name, depends, known)
+                values += [np.asarray(row, dtype=np.float64) for row in known]
+                task.advance(len(piece))
+        return values
+
+    def load(self, model: Path | str) -> LoadedModel:
+        """Return a model; the last one asked for is held.
+
+        Raises:
+            ElsewhereError: a shard does none of this.
+            CheckpointError: there is no such model, or it is damaged.
+        """
+        if self._shard is not None and not self._shard.merges:
+            raise ElsewhereError
+        if self._loaded is None or self._loaded[0] != model:
+            from swerve.models.sources import checkpoint_source
+
+            self._loaded = None  # one is in memory
+            self._loaded = model, checkpoint_source("", model, self.settings.runtime).load()
+        return self._loaded[1]
