@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,16 @@ def write_card(
     work = Work(base, trained, settings, problems, out=out, parts=parts, shard=shard, progress=progress)
     is_whole = shard is None or shard.merges
     with RunDirectory(out).lock() if is_whole else nullcontext():
+        for sampled in ("samples", "greedy"):
+            with suppress(ElsewhereError, NotMeasuredError):
+                getattr(work, sampled)
         measured: dict[str, Part] = dict(known.parts) if known else {}
         for name in (name for name in PARTS if name in settings.parts):
             part = _measured(name, work)
             if part is not None:
                 measured[name] = part
-        if not is_whole:
+        if shard is not None and not shard.merges:
+            shard.folders[:] = [str(out)]  # all of them are in it
             return None
         card = _card(work, measured, digest_of(inputs))
         card.write(path)

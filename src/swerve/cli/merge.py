@@ -16,7 +16,7 @@ from swerve.progress import one_line
 if TYPE_CHECKING:
     from swerve.artifacts.shards import Marker
 
-_DIVIDED = ("sample", "eval", "grade", "probe")
+_DIVIDED = ("sample", "eval", "grade", "probe", "claim")
 """Commands with `--shard`."""
 
 
