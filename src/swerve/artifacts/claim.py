@@ -185,6 +185,8 @@ class GainRow(Row):
 
     part: str
     gain: Points
+    at_zero: Points = None
+    """Where much is unknown: the same with 0 for unknown rates."""
     problems: Count
     """On which it is not 0."""
 

