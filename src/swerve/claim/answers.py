@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import AnswersPart
-from swerve.claim.work import Cost, NotMeasuredError, Work
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
+from swerve.claim.work import Cost, Work
 from swerve.config.claim import ClaimSettings
+from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.grading.answers import readings
+from swerve.problems.reading import MATHS
+from swerve.rewards import trl_reward
+from swerve.rewards.graders import GRADERS
+from swerve.statistics.clusters import Array
+from swerve.statistics.decomposition import accuracy_parts
+from swerve.statistics.intervals import divided
+
+_MARKED = ("boxed", "answer_tag", "hash", "phrase")
+_LENIENT = ("auto", "last_number", "last_line")
+_ABSTAINS = re.compile(
+    r"\bI (?:do not|don't|cannot|can't) (?:know|say|tell|answer|determine)\b"
+    r"|\b(?:cannot|can't) be (?:determined|known)\b|\b(?:not enough|insufficient) information\b",
+    re.IGNORECASE,
+)
+CLAIMED = {
+    "gain_by_finishing": "more samples end within the limit",
+    "gain_by_format": "more answers can be read",
+    "gain_by_correctness": "more of the answers read are right",
+}
+"""What each part of the gain is."""
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
@@ -13,5 +41,73 @@ def cost(settings: ClaimSettings, num_problems: int) -> Cost:
 
 
 def measure(work: Work) -> AnswersPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return this part; of each problem as many samples count as the one with the fewest has.
+
+    What was cut off ended all the same if it is right or marks the answer that was read.
+    """
+    num = min(len(group) for side in work.samples for group in side.values())
+    samples = [response for side in work.samples for group in side.values() for response in group[:num]]
+    texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
+    flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
+    right, read, is_cut = np.array(flags, dtype=bool).T
+    ended = right | ~is_cut | (read & [bool(readings(text, _MARKED)) for text in texts])
+
+    # What mathematics in any form, the last number or the last line says; then what math-verify says.
+    forms = (trl_reward("math", extraction=[form], thinking="whole")(texts, texts, answer=golds) for form in _LENIENT)
+    lenient = [any(values) for values in zip(*forms, strict=True)]
+    second = np.full(len(samples), np.nan)
+    if all(GRADERS.get(each.problem.grader or each.problem.family) == MATHS for each in samples):
+        second = trl_reward("math_verify")(texts, texts, answer=golds) != right
+    abstains = [bool(_ABSTAINS.search(text)) for text in texts]
+    tokens = [len(each.completion_ids or (each.text or "").split()) for each in samples]
+    table = np.array([ended, ended & read, right, is_cut, ~read, lenient, abstains, tokens, second])
+    return answers_part([side.label for side in work.sides], table.reshape(9, 2, -1, num).swapaxes(0, 1))
+
+
+def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
+    """Return this part from `[2, 9, N, n]`, what is known of n samples of N problems by both models.
+
+    It is whether a sample ended, ended with an answer that was read, is right; was cut off, has no answer that was
+    read, is right under a lenient reading, says that it does not know; its tokens (words where it has no ids); and
+    whether a second grader disagrees (NaN: none was asked).
+    """
+    gains, filled = accuracy_parts(tables.shape[-1], *tables[:, :3].sum(axis=-1))
+
+    # Why answers are wrong, in the order of the row's fields.
+    failures = []
+    for label, (_, read, right, *reasons, tokens, second) in zip(labels, tables, strict=True):
+        of_wrong = (_mean(reason[right == 0]) for reason in reasons)
+        row = (label, _mean(right), *of_wrong, _mean(right[read == 1]), _mean(tokens), _mean(second))
+        failures.append(FailureRow.model_validate(dict(zip(FailureRow.model_fields, row, strict=True))))
+
+    # Accuracy within the quarters of all samples by length.
+    tokens, right, lengths = tables[:, 7], tables[:, 2], []
+    edges = np.unique([-1, *np.quantile(tokens, (0.25, 0.5, 0.75, 1), method="inverted_cdf")]).astype(int)
+    for low, high in pairwise(edges):
+        inside = (tokens > low) & (tokens <= high)
+        rates = divided((inside * right).sum(axis=-1), inside.sum(axis=-1))
+        base, trained = rates[:, np.isfinite(rates).all(axis=0)]
+        said = f"{low + 1} to {high}"
+        lengths.append(LengthRow(tokens=said, base=_mean(base), trained=_mean(trained), problems=len(base)))
+    verdicts = map(judged, CLAIMED, gains)
+    return AnswersPart(
+        verdicts=tuple(verdicts),
+        failures=tuple(failures),
+        gains=tuple(gains),
+        filled=filled,
+        by_length=tuple(lengths),
+    )
+
+
+def _mean(values: Array) -> float | None:
+    return None if not values.size or np.isnan(values).any() else float(values.mean())
+
+
+def judged(claim: str, row: GainRow) -> Verdict:
+    """Return whether a part of the gain is shown."""
+    gain, is_determined = row.gain, row.at_zero is None
+    shown = is_determined and isinstance(gain, Estimate) and gain.low > 0
+    start = "Not shown: " if is_determined else "Not determined, too few answers are read or samples there: "
+    size = hundredths_interval(gain, signed=True) if isinstance(gain, Estimate) else hundredths(gain or 0, signed=True)
+    sentence = f"{'' if shown else start}{size} points of the gain because {CLAIMED[claim]}."
+    return Verdict(claim=claim, shown=shown, sentence=sentence, estimate=gain, unit="points", num=row.problems)

@@ -1,17 +1,106 @@
-"""Does the answer rest on the reasoning before it?"""
+"""Does the reasoning matter: how probable is an answer after part of the reasoning, and after another problem's?"""
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import ReasoningPart
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.artifacts.claim import ReasoningPart, ReasoningRow, Verdict
+from swerve.artifacts.responses import Ids, Response
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.estimates import hundredths_interval
+from swerve.probe.rollouts.tokenise import token_spans
+from swerve.statistics.intervals import mean_interval
+
+KEPT = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Fractions of the reasoning's tokens."""
+_FEWEST = 10
+_LEFT_OUT = "Greedy responses without an answer after reasoning are left out."
+_MARKER = r"(?i:</think>|<answer>|boxed\s*\{|####|\banswers?\b|\bis\b|[=:])\D{0,60}"
+"""What says that the answer comes; no digit stands between."""
+
+Reasoned = tuple[Ids, Ids, Ids, Ids]
+"""Token ids of a response: its prompt, its reasoning, what says that the answer comes, the answer."""
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
     """Return what this part costs beside the card's own samples."""
-    return Cost()
+    return Cost(samples=2 * num_problems, passes=4 * len(KEPT) * num_problems)
 
 
 def measure(work: Work) -> ReasoningPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return this part.
+
+    Raises:
+        NotMeasuredError: only samples are there, or a model hardly reasons before its answers.
+    """
+    curve, verdicts = [], []
+    for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
+        tokenizer = work.load(model).tokenizer
+        reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
+        if len(reasoned) < _FEWEST:
+            raise NotMeasuredError(f"needs {_FEWEST} greedy responses of {side.label} that reason before an answer")
+
+        # The answer's probability is the product of its tokens'.
+        logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
+        chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
+        for kept, own, other in zip(KEPT, *chances.mean(axis=0).tolist(), strict=True):
+            curve.append(ReasoningRow(model=side.label, kept=kept, own=own, other=other))
+        verdicts.append(judged(side.label, chances))
+    return ReasoningPart(curve=tuple(curve), verdicts=tuple(verdicts), notes=(_LEFT_OUT,))
+
+
+def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:
+    r"""Return the parts of a response; None where nothing is before the answer, or nothing says that it comes.
+
+    The answer is what the grader read, where it stands last behind `</think>`, `\boxed{`, `answer`, `is`, `=` and the
+    like. A token belongs to the part that has its last character.
+    """
+    text, answer, ids = response.text or "", response.extracted, response.completion_ids
+    places = [*re.finditer(rf"({_MARKER})({re.escape(answer)})(?!\w)", text)] if answer else []
+    if not places:
+        return None
+    ends = [end for _, end in token_spans(tokenizer, ids, text)]
+    borders = [places[-1].start(1), places[-1].start(2), places[-1].end() - 1]
+    marker, first, last = np.searchsorted(ends, borders, side="right")
+    return (response.prompt_ids, ids[:marker], ids[marker:first], ids[first : last + 1]) if marker else None
+
+
+def cut_sequences(reasoned: Sequence[Reasoned]) -> list[tuple[Ids, Ids]]:
+    """Return each answer after the parts of its reasoning, then after as many tokens of the next longer reasoning."""
+    ordered = sorted(reasoned, key=lambda parts: -len(parts[1]))
+    return [
+        ((*prompt, *read[: round(kept * len(own))], *marker), answer)
+        for (prompt, own, marker, answer), other in zip(ordered, (ordered[1], *ordered), strict=False)
+        for read in (own, other[1])
+        for kept in KEPT
+    ]
+
+
+def judged(label: str, chances: NDArray[np.float64]) -> Verdict:
+    """Return whether a model's answers rest on their reasoning.
+
+    Args:
+        label: of the model.
+        chances: `[N, 2, K]` probability of each problem's answer after each part of its own reasoning, the first one
+            empty, and after another problem's.
+    """
+    gain = mean_interval((chances[:, 0, 1:] - chances[:, 1, 1:]).mean(axis=1), bounds=(-1.0, 1.0))
+    assert gain is not None
+    shown, points = gain.low > 0, hundredths_interval(gain, " points", signed=True)
+    start = f"{'' if shown else 'Not shown: '}the answers of {label} rest on their reasoning"
+    return Verdict(
+        claim="reasoning_matters",
+        of=label,
+        shown=shown,
+        sentence=f"{start} ({points} more probable after it than after another problem's, cut as far).",
+        estimate=gain,
+        unit="points",
+        num=len(chances),
+        null="another problem's reasoning",
+    )

@@ -1,0 +1,126 @@
+"""Why answers are wrong, what the gain consists of, and accuracy at matched length, of responses written out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swerve.artifacts.claim import FailureRow, GainRow
+from swerve.artifacts.responses import Response, by_problem
+from swerve.claim.answers import judged, measure
+from swerve.estimates import Estimate
+from swerve.types import Problem
+
+
+def sample(name: str, text: str, *, right=False, answered=True, cut=False, tokens=4, **changes: Any) -> Response:
+    given = {"family": "table", "grader": "math", "answer": "7", "question": "?", **changes}
+    return Response(
+        problem=Problem(id=name, **given),
+        text=text,
+        completion_ids=tuple(range(tokens)),
+        correct=right,
+        answered=answered,
+        finish_reason="length" if cut else "stop",
+    )
+
+
+def part_of(base: list[Response], trained: list[Response]):
+    sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
+    return measure(SimpleNamespace(samples=(by_problem(base), by_problem(trained)), sides=sides))
+
+
+BASE = [
+    sample("a", r"so \boxed{7}", right=True, tokens=3),
+    sample("a", "so 3 and", answered=False, cut=True, tokens=9),
+    sample("a", "it is clearly\n7", answered=False),
+    sample("a", "I don't know.", answered=False),
+    sample("b", r"\boxed{8}"),
+    sample("b", r"\boxed{8} and so on and on", cut=True, tokens=9),
+    sample("b", r"\boxed{9}"),
+    sample("b", r"\boxed{14/2}"),  # which the first grader got wrong
+]
+TRAINED = [sample(name, r"\boxed{7}", right=True) for name in "aaaabbbb"]
+
+
+def test_failures_are_shares_of_the_wrong_answers():
+    base, trained = part_of(BASE, TRAINED).failures
+    assert base == FailureRow(
+        model="base",
+        accuracy=1 / 8,
+        truncated=2 / 7,
+        unparsed=3 / 7,
+        lenient=2 / 7,  # the last line, and 14/2
+        abstained=1 / 7,
+        right_if_parsed=1 / 5,
+        tokens=(3 + 9 + 4 + 4 + 4 + 9 + 4 + 4) / 8,
+        second_grader=2 / 8,
+    )
+    assert (trained.accuracy, trained.truncated, trained.lenient, trained.second_grader) == (1.0, None, None, 0.0)
+
+
+def test_parts_of_the_gain_sum_to_it():
+    part = part_of(BASE, TRAINED)
+    # Of a: 3 of 4 ended (one was cut off), 1 of these was read, and is right; of b all were read and none is right: what
+    # was cut off behind a mark ended.
+    first = {"truncation": (1 / 4) * (1 * 1 / 3 + 1 / 3 / 3 + (1 / 3 + 1) / 6), "correctness": 1.0}
+    gains = {row.part: row.gain for row in part.gains}
+    assert gains["truncation"] == pytest.approx(first["truncation"] / 2)
+    assert gains["correctness"] == pytest.approx(first["correctness"] / 2)
+    assert sum(gains.values()) == pytest.approx(7 / 8, abs=1e-12)
+    assert part.filled == 0
+    assert all("Not determined" in verdict.sentence for verdict in part.verdicts)  # of 4 samples
+
+
+def test_a_right_answer_that_was_cut_off_is_not_a_truncation():
+    base = [sample("a", "the total is 7 and", right=True, cut=True), sample("a", "the total is 8 and", cut=True)]
+    gains = {row.part: row.gain for row in part_of(base, TRAINED[:2]).gains}
+    assert gains == {"truncation": pytest.approx(0.5), "format": 0.0, "correctness": 0.0}
+
+
+def test_accuracy_at_matched_length():
+    base = [sample("a", "", right=True, tokens=2), sample("a", "", tokens=8), sample("b", "", tokens=8)]
+    base += [sample("b", "", tokens=8)]
+    trained = [sample("a", "", right=True, tokens=8), sample("a", "", right=True, tokens=8)]
+    trained += [sample("b", "", right=True, tokens=8), sample("b", "", tokens=20)]
+    rows = part_of(base, trained).by_length
+    assert [(row.tokens, row.base, row.trained, row.problems) for row in rows] == [
+        ("0 to 8", 0.25, 1.0, 2),
+        ("9 to 20", None, None, 0),
+    ]
+
+
+def test_other_tasks_have_no_second_grader():
+    base, _ = part_of([sample("a", "answer 3", grader="exact")], [sample("a", "7", grader="exact")]).failures
+    assert base.second_grader is None
+
+
+@pytest.mark.parametrize(
+    ("gain", "at_zero", "shown", "sentence"),
+    [
+        (
+            Estimate(mean=0.192, low=0.1, high=0.3),
+            None,
+            True,
+            "+19.2 [+10.0, +30.0] points of the gain because more answers can be read.",
+        ),
+        (
+            Estimate(mean=0.192, low=-0.1, high=0.4),
+            None,
+            False,
+            "Not shown: +19.2 [-10.0, +40.0] points of the gain because more answers can be read.",
+        ),
+        (0.001, None, False, "Not shown: +0.1 points of the gain because more answers can be read."),
+        (
+            Estimate(mean=0.192, low=0.1, high=0.3),
+            0.1,
+            False,
+            "Not determined, too few answers are read or samples there: +19.2 [+10.0, +30.0] points of the gain because "
+            "more answers can be read.",
+        ),
+    ],
+)
+def test_verdicts_on_the_parts(gain, at_zero, shown, sentence):
+    verdict = judged("gain_by_format", GainRow(part="format", gain=gain, at_zero=at_zero, problems=9))
+    assert (verdict.shown, verdict.sentence, verdict.num) == (shown, sentence, 9)
