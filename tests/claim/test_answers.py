@@ -62,12 +62,13 @@ def test_failures_are_shares_of_the_wrong_answers():
 
 def test_parts_of_the_gain_sum_to_it():
     part = part_of(BASE, TRAINED)
-    # Of a: 3 of 4 ended (one was cut off), 1 of these was read, and is right; of b all were read and none is right: what
-    # was cut off behind a mark ended.
-    first = {"truncation": (1 / 4) * (1 * 1 / 3 + 1 / 3 / 3 + (1 / 3 + 1) / 6), "correctness": 1.0}
+    # Of a 3 of 4 ended, 1 of these was read, and that one is right; of b all ended, also the one that was cut off behind
+    # a mark, and none is right.
+    truncation = (1 / 4) * ((1 / 3 + 1) / 3 + (1 / 3 + 1) / 6)
+    correctness = 1.0
     gains = {row.part: row.gain for row in part.gains}
-    assert gains["truncation"] == pytest.approx(first["truncation"] / 2)
-    assert gains["correctness"] == pytest.approx(first["correctness"] / 2)
+    assert gains["truncation"] == pytest.approx(truncation / 2)
+    assert gains["correctness"] == pytest.approx(correctness / 2)
     assert sum(gains.values()) == pytest.approx(7 / 8, abs=1e-12)
     assert part.filled == 0
     assert all("Not determined" in verdict.sentence for verdict in part.verdicts)  # of 4 samples
@@ -116,8 +117,8 @@ def test_other_tasks_have_no_second_grader():
             Estimate(mean=0.192, low=0.1, high=0.3),
             0.1,
             False,
-            "Not determined, too few answers are read or samples there: +19.2 [+10.0, +30.0] points of the gain because "
-            "more answers can be read.",
+            "Not determined, too few answers are read or samples there: +19.2 [+10.0, +30.0] points of the gain "
+            "because more answers can be read.",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.types import Problem
 from tests.claim.planted.models import bigram_model
 
-WORDS = "is answer 1 2 3 + = \\boxed{ } </think> so the final : 4 steps".split()
+WORDS = ["is", "answer", "1", "2", "3", "+", "=", "\\boxed{", "}", "</think>", "so", "the", "final", ":", "4", "steps"]
 
 
 def response(tokenizer, text: str, extracted: str | None, prompt: str = "2") -> Response:
@@ -33,7 +33,11 @@ def response(tokenizer, text: str, extracted: str | None, prompt: str = "2") -> 
 @pytest.mark.parametrize(
     ("text", "extracted", "expected"),
     [
-        ("1 + 2 = 3 </think> so the answer is \\boxed{ 3 }", "3", ("1 + 2 = 3", "</think> so the answer is \\boxed{", "3")),
+        (
+            "1 + 2 = 3 </think> so the answer is \\boxed{ 3 }",
+            "3",
+            ("1 + 2 = 3", "</think> so the answer is \\boxed{", "3"),
+        ),
         ("1 + 2 = 3 so answer 1 2 3", "1 2 3", ("1 + 2 = 3 so", "answer", "1 2 3")),
         ("1 2 3 so the final : 3 so 4 steps", "3", ("1 2 3 so the final", ":", "3")),
         ("answer 3", "3", None),  # without reasoning
