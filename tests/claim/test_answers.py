@@ -62,7 +62,7 @@ def test_failures_are_shares_of_the_wrong_answers():
 
 def test_parts_of_the_gain_sum_to_it():
     part = part_of(BASE, TRAINED)
-    # Of a 3 of 4 ended, 1 of these was read, and that one is right; of b all ended, also the one that was cut off behind
+    # Of a 3 of 4 ended, 1 of these was read, and that one is right; of b all ended, also what was cut off behind
     # a mark, and none is right.
     truncation = (1 / 4) * ((1 / 3 + 1) / 3 + (1 / 3 + 1) / 6)
     correctness = 1.0
