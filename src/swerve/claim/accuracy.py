@@ -2,16 +2,104 @@
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import AccuracyPart
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK, Verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.statistics.intervals import share
+from swerve.statistics.sample_counts import cover_at, crossover, pass_at_k_differences
+
+_PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_KIND = "The intervals are of new problems of this kind; problems made from one template are fewer than they seem."
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
+    """Return what this part costs beside the card's own samples: the greedy ones."""
+    return Cost(samples=2 * num_problems)
 
 
 def measure(work: Work) -> AccuracyPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return this part; of each problem as many samples count as the one with the fewest has."""
+    num, right = work.counts
+    if right.size == 0:
+        raise NotMeasuredError("needs a problem that both models answered")
+    part = accuracy_part(work.trained.label, num, right)
+    if work.base.model is None or work.trained.model is None:
+        return part
+    base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
+    return part.model_copy(update={"greedy_base": base, "greedy_trained": trained})
+
+
+def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPart:
+    """Return what counts of right samples show.
+
+    Args:
+        label: of the trained model.
+        num: samples of each problem.
+        right: `[2, N]`, how many are right, of the base and of the trained model.
+    """
+    base, trained = right
+    rows = pass_at_k_differences(base, trained, num)
+    crossing = crossover(base, trained, num)
+    return AccuracyPart(
+        verdicts=_verdicts(label, rows, crossing, len(base)),
+        notes=(_KIND,),
+        base=rows[0].base,
+        trained=rows[0].trained,
+        difference=rows[0].difference,
+        pass_at_k=tuple(rows),
+        crossing_after=crossing[0],
+        crossing_before=crossing[1],
+        cover=tuple(
+            CoverRow(probability=chance, base=cover_at(base, num, chance), trained=cover_at(trained, num, chance))
+            for chance in _PROBABILITIES
+        ),
+    )
+
+
+def _verdicts(
+    label: str, rows: list[PassAtK], crossing: tuple[int | None, int | None], num: int
+) -> tuple[Verdict, ...]:
+    differences: list[Any] = [row.difference for row in rows]
+    first, last, largest = differences[0], differences[-1], rows[-1].k
+
+    # One line of accuracy, in the direction that is shown.
+    levels = [hundredths(level.mean) for level in (rows[0].trained, rows[0].base) if isinstance(level, Estimate)]
+    said = f"of {label}'s samples are right, {'% against '.join(levels)}%: {_said(first)}."
+    claim, said = (
+        "accuracy_fell" if first.high < 0 else "accuracy_rose",
+        f"{'Fewer' if first.high < 0 else 'More'} {said}",
+    )
+    if not first.excludes(0):
+        said = f"Not shown that accuracy rose: {_said(first)}."
+    lines = [(claim, first.excludes(0), said, first)]
+
+    # The largest k is fixed before, so that it is told by its own interval.
+    every = all(difference.low > 0 for difference in differences)
+    said = f"{label} is better at every k tried, 1 to {largest}."
+    if not every:
+        said = f"Not shown that {label} is better at every k: at 1 {_said(first)}, at {largest} {_said(last)}."
+    lines.append(("better_at_every_k", every, said, last))
+
+    better, worse = crossing
+    said = f"Not shown that the curves cross: at {largest} {_said(last)}."
+    if better and worse:
+        said = (
+            f"{label} is better up to k = {better} and worse from {worse}: if the curves cross once, it is in between."
+        )
+    elif better:
+        said = f"{label} is better up to k = {better}; no crossing is shown to {largest}."
+    lines.append(("curves_cross", bool(better and worse), said, last))
+    return tuple(
+        Verdict(claim=claim, shown=shown, sentence=said, estimate=at, unit="points", num=num, null="no difference")
+        for claim, shown, said, at in lines[: 3 if len(rows) > 1 else 1]
+    )
+
+
+def _said(difference: Estimate) -> str:
+    return hundredths_interval(difference, " points", signed=True)

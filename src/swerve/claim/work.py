@@ -133,7 +133,8 @@ class Work:
             both = [list(StoredSamples(path).samples) for path in (self.base.samples, self.trained.samples)]
         else:
             num = self.settings.num_samples
-            both = self.sample([self.wanted("t1", side, temperature=1.0, num_samples=num) for side in self.sides])
+            wanted = [self.wanted("t1", side, temperature=1.0, num_samples=num) for side in self.sides]
+            both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         base, trained = map(by_problem, both)
         shared = [problem for problem in base if problem in trained]
         return {name: base[name] for name in shared}, {name: trained[name] for name in shared}
@@ -146,8 +147,22 @@ class Work:
             NotMeasuredError: only samples are there.
         """
         self.models  # noqa: B018
-        base, trained = self.sample([self.wanted("greedy", side) for side in self.sides])
+        base, trained = self.sample(self._wanted_greedy)
         return base, trained
+
+    @property
+    def _wanted_greedy(self) -> list[Wanted]:
+        return [self.wanted("greedy", side) for side in self.sides]
+
+    @cached_property
+    def counts(self) -> tuple[int, NDArray[np.int64]]:
+        """How many samples of each problem count, as many as the one with the fewest has, and how many are right.
+
+        The second is `[2, N]`, of the base and of the trained model, the problems in the order of `samples`.
+        """
+        num = min((len(group) for side in self.samples for group in side.values()), default=0)
+        right = [[sum(bool(one.correct) for one in group[:num]) for group in side.values()] for side in self.samples]
+        return num, np.array(right, dtype=np.int64)
 
     def wanted(self, name: str, side: Side, **rest: Any) -> Wanted:
         """Return what is sampled of one of the models, on the card's problems unless others are given."""

@@ -30,7 +30,7 @@ def pass_at_k_differences(right_before: ArrayLike, right_after: ArrayLike, num: 
     Two problems are added, D = +1 and -1 at every k; m and S are the mean and covariance of the N + 2 differences.
 
         interval of one k:  m_k +- t(N + 1) sqrt(S_kk / (N + 2))
-        band:               m_k +- w sqrt(S_kk / (N + 2)),  w: .95 quantile of max_k |Z_k| sqrt((N + 1) / chi2(N + 1))
+        band:               the same at the confidence 2 Phi(w) - 1,  w the .95 quantile of max_k |Z_k|
 
     with Z the sums of the standardised differences, each times a normal draw (the Gaussian multiplier bootstrap).
     Simulated coverage of the band: .94 to .98 at 30 to 500 problems. "Better at every k" needs no band: the interval of
@@ -45,16 +45,13 @@ def pass_at_k_differences(right_before: ArrayLike, right_after: ArrayLike, num: 
     [1, 2, 4, 8, 12]
     """
     before, after = _pass_at_every_k(right_before, num), _pass_at_every_k(right_after, num)
-    added = _with_two(after - before)
-    top, degrees = added.shape[1], len(added) - 1
+    top = before.shape[1]
     ks = sorted({top, *(2**power for power in range(top.bit_length()))})
 
     # The confidence of each k alone at which all hold together.
-    rng = np.random.default_rng(0)
-    standardised = scipy.stats.zscore(added[:, np.array(ks) - 1], ddof=1)
-    sums = rng.standard_normal((_DRAWS, len(added))) @ standardised / np.sqrt(degrees)
-    highest = np.abs(sums).max(axis=1) * np.sqrt(degrees / rng.chisquare(degrees, size=_DRAWS))
-    each = 2 * float(scipy.special.stdtr(degrees, np.quantile(highest, 0.95))) - 1
+    deviations = scipy.stats.zscore(_with_two(after - before)[:, np.array(ks) - 1])
+    sums = np.random.default_rng(0).standard_normal((_DRAWS, len(deviations))) @ deviations / len(deviations) ** 0.5
+    each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(sums).max(axis=1), 0.95))) - 1
     return [
         PassAtK(
             k=k,

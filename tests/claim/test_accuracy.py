@@ -1,0 +1,64 @@
+"""The part of accuracy: from counts to lines, and from two files of samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from swerve.claim.accuracy import accuracy_part
+
+
+def _part(base, trained, num=16):
+    return accuracy_part("rl", num, np.array([base, trained]))
+
+
+def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
+    part = _part([4] * 100, [16] * 60 + [0] * 40)
+    rose, every, crossing = part.verdicts
+    assert (rose.claim, rose.shown, rose.num) == ("accuracy_rose", True, 100)
+    assert rose.sentence == "More of rl's samples are right, 60.0% against 25.0%: +35.0 points [+24.3, +44.3]."
+    assert (every.claim, every.shown) == ("better_at_every_k", False)
+    assert every.sentence == (
+        "Not shown that rl is better at every k: at 1 +35.0 points [+24.3, +44.3], at 8 -36.2 points [-45.5, -25.4]."
+    )
+    assert (crossing.claim, crossing.shown) == ("curves_cross", True)
+    assert crossing.sentence == (
+        "rl is better up to k = 2 and worse from 4: if the curves cross once, it is in between."
+    )
+    assert (part.crossing_after, part.crossing_before) == (2, 4)
+    # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.
+    assert [row.k for row in part.pass_at_k] == [1, 2, 4, 8]
+    assert part.pass_at_k[-1].base.mean == pytest.approx(1 - 495 / 12870)
+    assert (part.base.mean, part.trained.mean, part.difference.mean) == (0.25, 0.6, pytest.approx(0.35))
+    # Half of the cover: 60 of 100, with one problem always and one never solved.
+    assert [row.probability for row in part.cover] == [0.05, 0.25, 0.5, 0.75, 0.95]
+    assert part.cover[2].trained.mean == pytest.approx(61 / 102, abs=1e-3)
+
+
+def test_a_model_that_is_better_everywhere():
+    part = _part([2] * 60 + [0] * 40, [8] * 100)
+    assert [verdict.shown for verdict in part.verdicts] == [True, True, False]
+    assert part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8."
+    assert part.verdicts[2].sentence == "rl is better up to k = 8; no crossing is shown to 8."
+
+
+def test_a_model_that_fell():
+    part = _part([8] * 100, [4] * 100)
+    fell, every, crossing = part.verdicts
+    assert (fell.claim, fell.shown) == ("accuracy_fell", True)
+    assert fell.sentence == "Fewer of rl's samples are right, 25.0% against 50.0%: -25.0 points [-27.4, -21.7]."
+    assert (every.shown, crossing.shown) == (False, False)
+    assert (part.crossing_after, part.crossing_before) == (None, 1)
+
+
+def test_models_that_are_equal():
+    part = _part([4] * 100, [4] * 100)
+    assert [verdict.shown for verdict in part.verdicts] == [False, False, False]
+    assert part.verdicts[0].sentence == "Not shown that accuracy rose: +0.0 points [-2.8, +2.8]."
+    assert part.verdicts[2].sentence == "Not shown that the curves cross: at 8 +0.0 points [-2.8, +2.8]."
+
+
+def test_few_samples_have_no_curve():
+    part = _part([1] * 50, [3] * 50, num=3)
+    assert [verdict.claim for verdict in part.verdicts] == ["accuracy_rose"]
+    assert [row.k for row in part.pass_at_k] == [1]
