@@ -196,7 +196,7 @@ def planted_pair(folder: Path, kind: Kind, *, size: float, num_problems: int = 8
             "sharpening": _sharper,
             "rank1": _sharper,
             "skill": _skilled,
-            "format": partial(_unfinished, following="unclear"),
+            "format": partial(_unfinished, following="hmm"),
             "length": partial(_unfinished, following="well"),
             "memorised": partial(_memorised, seed=seed),
             "forgetting": _forgetful,
@@ -205,7 +205,7 @@ def planted_pair(folder: Path, kind: Kind, *, size: float, num_problems: int = 8
     proportions = {**after, **(_one_product(after) if kind == "rank1" else {})}
 
     # Both models have the same words.
-    words = [*map(str, range(10)), "unclear", "well", *before, *after]
+    words = [*map(str, range(10)), "hmm", "well", *before, *after]
     words += [word for question in truth.questions for word in question.split()]
     noise = size if kind == "nothing" else 0.0
     return Planted(
