@@ -40,6 +40,7 @@ def response(tokenizer, text: str, extracted: str | None, prompt: str = "2") -> 
         ),
         ("1 + 2 = 3 so answer 1 2 3", "1 2 3", ("1 + 2 = 3 so", "answer", "1 2 3")),
         ("1 2 3 so the final : 3 so 4 steps", "3", ("1 2 3 so the final", ":", "3")),
+        ("1 2 3 so the answer : 3 = steps", "s", None),  # no word of its own
         ("answer 3", "3", None),  # without reasoning
         ("1 2 3", "3", None),  # nothing says that it is the answer
         ("1 + 2 = 4", "3", None),

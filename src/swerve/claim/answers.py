@@ -21,7 +21,6 @@ from swerve.statistics.decomposition import accuracy_parts
 from swerve.statistics.intervals import divided
 
 _MARKED = ("boxed", "answer_tag", "hash", "phrase")
-_LENIENT = ("auto", "last_number", "last_line")
 _ABSTAINS = re.compile(
     r"\bI (?:do not|don't|cannot|can't) (?:know|say|tell|answer|determine)\b"
     r"|\b(?:cannot|can't) be (?:determined|known)\b|\b(?:not enough|insufficient) information\b",
@@ -52,15 +51,14 @@ def measure(work: Work) -> AnswersPart:
     right, read, is_cut = np.array(flags, dtype=bool).T
     ended = right | ~is_cut | (read & [bool(readings(text, _MARKED)) for text in texts])
 
-    # What mathematics in any form, the last number or the last line says; then what math-verify says.
-    forms = (trl_reward("math", extraction=[form], thinking="whole")(texts, texts, answer=golds) for form in _LENIENT)
-    lenient = [any(values) for values in zip(*forms, strict=True)]
-    second = np.full(len(samples), np.nan)
-    if all(GRADERS.get(each.problem.grader or each.problem.family) == MATHS for each in samples):
+    # A lenient reading takes answers in any form; of mathematics math-verify is asked as well.
+    lenient = trl_reward("math", thinking="whole")(texts, texts, answer=golds)
+    second, first = np.full(len(samples), np.nan), samples[0].problem
+    if GRADERS.get(first.grader or first.family) == MATHS:
         second = trl_reward("math_verify")(texts, texts, answer=golds) != right
     abstains = [bool(_ABSTAINS.search(text)) for text in texts]
     tokens = [len(each.completion_ids or (each.text or "").split()) for each in samples]
-    table = np.array([ended, ended & read, right, is_cut, ~read, lenient, abstains, tokens, second])
+    table = np.array([ended, ended & read, right, is_cut, ~read, lenient, abstains, tokens, second], dtype=float)
     return answers_part([side.label for side in work.sides], table.reshape(9, 2, -1, num).swapaxes(0, 1))
 
 
