@@ -268,20 +268,24 @@ class ForgettingPart(Part):
 
 
 class DivergenceRow(Row):
-    """What was found of the tokens where the models differ, beside what the nulls give."""
+    """Where the models differ, beside what it would be without training."""
 
     figure: str
     value: Share
-    null: Share
-    null_name: str
+    chance: Share = None
+    """Were every position alike."""
+    entropy: Share = None
+    """Of the base's entropy in the place of the divergence."""
+    noise: Share = None
+    """Of random changes of the weights that move the base as far, mean."""
 
 
 class BehaviourPart(Part):
     """Where did behaviour change?"""
 
     figures: tuple[DivergenceRow, ...] = ()
-    probe: str = ""
-    """Folder of the probe, with its page."""
+    swap_effect: Points = None
+    """Success where the trained model's token is taken at the highest spike, minus that of the base's own."""
 
 
 class MatrixRow(Row):

@@ -73,6 +73,10 @@ class DivergenceClaim(Record):
         where = {"third": f"the {_THIRDS.get(self.part)} third", "category": f"category {self.part.replace('_', ' ')}"}
         return f"{_FIGURES[self.figure]} {where.get(self.of) or _PLACES[self.of]}"
 
+    def null(self, name: NullName) -> NullFigure | None:
+        """Return what it would be by one of the nulls."""
+        return next((null for null in self.nulls if null.null == name), None)
+
     @property
     def stands(self) -> bool:
         """Whether the figure is above all nulls, or below all of them: only then does it say something of training."""

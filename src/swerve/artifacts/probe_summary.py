@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, TypeVar
 
 from swerve.artifacts.files import verify_file
-from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
+from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps, SwapSelection
 from swerve.artifacts.probe_claims import DivergenceClaim, NoiseModels
 from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction, TrainingSignal
 from swerve.artifacts.probe_findings import (
@@ -250,6 +250,11 @@ class ProbeSummary(Tested, Measured, Compared):
         found = () if self.recovery is None else self.recovery.spikes
         key = self.divergence, self.spike_method
         return next((one for one in found if (one.divergence, one.method) == key), None)
+
+    @property
+    def spike_swaps(self) -> SwapSelection | None:
+        """Swaps at the highest spike, continued by the reference."""
+        return None if self.causal is None else self.causal.selection("spike")
 
     def claim(self, figure: str, of: str) -> DivergenceClaim | None:
         """Return the figure about where the divergence falls; of thirds and categories the largest."""

@@ -1,17 +1,75 @@
-"""Where did behaviour change: what the probe finds, beyond its nulls."""
+"""Where did behaviour change: a probe of both models on the base's greedy responses, each figure beside its nulls."""
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import BehaviourPart
+from swerve.artifacts.claim import BehaviourPart, DivergenceRow, Verdict
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.claim.work import Cost, NotMeasuredError, Work
+from swerve.config import CausalConfig, ProbeConfig
 from swerve.config.claim import ClaimSettings
+from swerve.estimates import hundredths, hundredths_interval
+from swerve.probe.recipe import ProbeRecipe, SamplesFrom
+
+PROBE = ProbeConfig(noise_models=9, causal=CausalConfig(max_rollouts=40, num_continuations=8))
+"""The spread of the noise models is in the interval; nine of them know it well enough."""
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
     """Return what this part costs beside the card's own samples."""
-    return Cost()
+    # Greedy responses of both; swaps: 40 responses, 3 places, 3 tokens, 8 continuations; two models and the noise.
+    return Cost(samples=2 * num_problems + 2880, passes=11 * num_problems)
 
 
 def measure(work: Work) -> BehaviourPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return this part; the probe is in a folder of its own in the card's, of which `swerve report` makes a page."""
+    work.greedy  # noqa: B018
+    work.check_merges()
+    from swerve.probe.from_files import plan_files
+    from swerve.probe.steps import probe_in_steps
+
+    # The base's responses to all problems: chosen by what is right, they would say something of the choice as well.
+    models = {side.label: str(side.model) for side in work.sides}
+    base, trained = (f"{work.out}/samples/{label}-greedy.parquet" for label in models)
+    recipe = ProbeRecipe(
+        models=models,
+        reference=work.base.label,
+        samples=SamplesFrom(reference=base, final=trained),
+        select="all",
+        probe=PROBE,
+        out=f"{work.out}/probe",
+        **work.settings.model_dump(include={"task", "rollout", "runtime"}),
+    )
+    summary = probe_in_steps(plan_files(recipe), progress=work.progress)
+    assert summary is not None
+    return behaviour_part(summary)
+
+
+def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
+    """Return what a probe says, with its verdict: are the differences elsewhere than those that noise makes?
+
+    Raises:
+        NotMeasuredError: the models differ nowhere in the base's responses.
+    """
+    claim = summary.claim("share", "uncertain")
+    noise = claim.null("noise") if claim else None
+    if not claim or not noise or not noise.difference:
+        raise NotMeasuredError("needs responses of the base in which the models differ somewhere")
+    shown = noise.side != 0 and summary.reliable
+    verdict = Verdict(
+        claim="differs_beyond_noise",
+        shown=shown,
+        sentence=f"{'' if shown else 'Not shown: '}{hundredths(claim.estimate.mean)}% of the divergence is on the "
+        f"fifth of the tokens at which {summary.reference} is least certain, and {hundredths(noise.value)}% with noise "
+        f"of the weights as far away: {hundredths_interval(noise.difference, ' points', signed=True)}.",
+        estimate=noise.difference,
+        unit="points",
+        num=summary.num_rollout_problems,
+        null="noise of the weights",
+    )
+    rows = [
+        DivergenceRow(figure=claim.name, value=claim.estimate, **{null.null: null.value for null in claim.nulls})
+        for claim in summary.claims
+        if claim.figure != "auc"
+    ]
+    swaps = summary.spike_swaps
+    return BehaviourPart(verdicts=(verdict,), figures=tuple(rows), swap_effect=swaps.effect if swaps else None)

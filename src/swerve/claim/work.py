@@ -216,8 +216,7 @@ class Work:
         Raises:
             ElsewhereError: a shard does none of this.
         """
-        if self._shard is not None and not self._shard.merges:
-            raise ElsewhereError
+        self.check_merges()
         values: list[NDArray[np.float64]] = []
         with self.progress.task(f"read {name}", len(sequences)) as task:
             for start in range(0, len(sequences), _SEQUENCES_PER_PART):
@@ -233,6 +232,15 @@ class Work:
                 task.advance(len(piece))
         return values
 
+    def check_merges(self) -> None:
+        """Check that this process does more than a share of the sampling.
+
+        Raises:
+            ElsewhereError: it is a shard, which does not.
+        """
+        if self._shard is not None and not self._shard.merges:
+            raise ElsewhereError
+
     def load(self, model: Path | str) -> LoadedModel:
         """Return a model; the last one asked for is held.
 
@@ -240,8 +248,7 @@ class Work:
             ElsewhereError: a shard does none of this.
             CheckpointError: there is no such model, or it is damaged.
         """
-        if self._shard is not None and not self._shard.merges:
-            raise ElsewhereError
+        self.check_merges()
         if self._loaded is None or self._loaded[0] != model:
             from swerve.models.sources import checkpoint_source
 

@@ -157,7 +157,7 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
         others = [NULL_NAMES[null.null] for null in claim.nulls if null.side != 1]
         verdict = f"not shown to be more than {listed(others)}"
     text = f"By {name}: {claim_words(claim)}; paired over problems."
-    if any(null.null == "noise" for null in claim.nulls):
+    if claim.null("noise"):
         mean = summary.final_divergence
         size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
         text += f" Noise is the reference with random changes of its weights that move it as far{size}."
@@ -170,7 +170,7 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
 
 def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say whether the token at the spike decides the answer, and whether another would, too."""
-    spike = None if summary.causal is None else summary.causal.selection("spike")
+    spike = summary.spike_swaps
     if summary.causal is None or spike is None or spike.effect is None:
         yield Verdict(
             title="Not tested for cause.", text=f"No other token was forced at the spikes: {_untested(summary)}."

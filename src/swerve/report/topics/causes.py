@@ -22,7 +22,7 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
 
 def headline(summary: ProbeSummary) -> str:
     """Say what the checkpoint's token does that another at the same place does not."""
-    spike, final = _at_spike(summary), summary.final
+    spike, final = summary.spike_swaps, summary.final
     if spike is None or spike.headline is None:
         return f"Whether the token of {final} at the spike does more than another token there was not measured."
     verdict = compared(spike.headline, 0.0, above="more", below="less")
@@ -36,7 +36,7 @@ def headline(summary: ProbeSummary) -> str:
 
 def _effect(summary: ProbeSummary) -> str:
     """Say what replacing the rollout's own token does, beside the control positions and the third token."""
-    spike = _at_spike(summary)
+    spike = summary.spike_swaps
     if summary.causal is None or spike is None or spike.effect is None:
         return ""
     other = spike.alternative_effect
@@ -65,10 +65,6 @@ def _effect(summary: ProbeSummary) -> str:
             said += "" if difference.excludes(0) else ", so the spike is not distinguishable from them"
         parts.append(said)
     return f"{'; '.join(parts)}."
-
-
-def _at_spike(summary: ProbeSummary) -> SwapSelection | None:
-    return None if summary.causal is None else summary.causal.selection("spike")
 
 
 _LEAST_POSITIONS = 15
@@ -117,7 +113,7 @@ def _arms(selection: SwapSelection, final: str, prefix: str = "") -> list[tuple[
 
 def spike_effect_rows(summary: ProbeSummary) -> Rows:
     """Return what tokens forced at the top spike do: the final checkpoint's, another one, and their difference."""
-    spike = _at_spike(summary)
+    spike = summary.spike_swaps
     rows = [] if spike is None else _arms(spike, summary.final)
     return _effect_rows(rows, summary, id="causal_spike", model=summary.reference)
 

@@ -129,7 +129,7 @@ def _place_rows(summary: ProbeSummary) -> Rows:
         verdict = "more than all" if claim.nulls and claim.nulls[0].side > 0 else "less than all"
         cells = *map(nulls.get, _NULLS), verdict if claim.stands else "not more or less than all"
         rows.append((sentence_case(place), claim.estimate, *cells))
-    has_noise = any(null.null == "noise" for claim in claims for null in claim.nulls)
+    has_noise = any(claim.null("noise") for claim in claims)
     return Rows(
         id="places",
         title="Where the divergence falls, and where it would without training",
