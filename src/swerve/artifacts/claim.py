@@ -220,12 +220,10 @@ class ContaminationRow(Row):
     exact: Share
     """Fraction of questions whose rest it writes exactly."""
     exact_control: Share
-    rouge: Share
-    """Mean overlap with the rest (ROUGE-L)."""
-    rouge_control: Share
     right: Share
-    """Fraction of these beginnings that it answers right."""
+    """Fraction whose continuation has the right answer."""
     right_control: Share
+    """The same answer, which is wrong with other numbers."""
 
 
 class ContaminationPart(Part):

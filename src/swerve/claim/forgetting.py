@@ -1,17 +1,90 @@
-"""What was forgotten: other tasks and texts, against the divergence on the new task."""
+"""What was forgotten: other tasks and texts, against the divergence on the new task (arXiv 2509.04259)."""
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import ForgettingPart
-from swerve.claim.work import Cost, NotMeasuredError, Work
+import math
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from swerve.artifacts.claim import ForgettingPart, ForgettingRow, TextRow
+from swerve.claim.paired import larger
+from swerve.claim.work import Cost, Work
 from swerve.config.claim import ClaimSettings
+from swerve.eval.sampling import chosen_problems
+from swerve.models.model_folder import resolve_device
+from swerve.probe import probe
+from swerve.statistics import mean_interval
+
+_CHARS = 1000
+"""Of a text that are read together."""
+_NOTE = "The divergences are exact for each token, an estimate over sampled texts, and of two models, not of a path."
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
+    """Return what this part costs, but for texts."""
+    return Cost(samples=2 * settings.some * len(settings.others), passes=4 * min(settings.some, num_problems))
 
 
 def measure(work: Work) -> ForgettingPart:
     """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    settings, wanted = work.settings, []
+    for number, task in enumerate(settings.others):
+        changes = {"task": task, "split": "heldout", "limit": None}
+        problems = chosen_problems(settings.model_copy(update=changes), work.progress)[: settings.some]
+        wanted += [work.wanted(f"other-{number}", side, problems=problems, task=task) for side in work.sides]
+    sampled = [[bool(each.correct) for each in responses] for responses in work.sample(wanted)]
+
+    # Each task's accuracies are paired over its problems.
+    rows, verdicts = [], []
+    for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
+        fell = larger(
+            "forgot", task.kind, base, trained, f"{task.kind} was answered right more often before", null="no change"
+        )
+        rates = [mean_interval(right, bounds=(0.0, 1.0)) for right in (base, trained)]
+        rows.append(
+            ForgettingRow(task=task.kind, base=rates[0], trained=rates[1], difference=fell.estimate, problems=fell.num)
+        )
+        verdicts.append(fell)
+
+    # KL(base, trained) under the base's samples and the other way round, nats per response.
+    chosen = [[each[0] for each in side.values()][: settings.some] for side in work.samples]
+    read = _read(work, chosen[0] + chosen[1])
+    sums = [np.bincount(read.sequence_ids, read.statistics[name]) for name in ("kl_reverse", "kl_forward")]
+    num = len(chosen[0])
+    return ForgettingPart(
+        tasks=tuple(rows),
+        texts=tuple(text_row(work, path) for path in settings.texts),
+        forward_kl=mean_interval(sums[0][:num], bounds=(0.0, math.inf)),
+        reverse_kl=mean_interval(sums[1][num:], bounds=(0.0, math.inf)),
+        verdicts=tuple(verdicts),
+        notes=(_NOTE,),
+    )
+
+
+def text_row(work: Work, path: str) -> TextRow:
+    """Return the loss of both models on a text, nats per token.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    read = _read(work, wrap(text, _CHARS, expand_tabs=False, replace_whitespace=False))
+    base, trained = (-read.statistics[name] for name in ("logprob_ref", "logprob"))
+    return TextRow(
+        text=Path(path).name,
+        base=base.mean(),
+        trained=trained.mean(),
+        difference=mean_interval(trained - base, clusters=read.sequence_ids),
+        tokens=len(base),
+    )
+
+
+def _read(work: Work, texts: list[Any]) -> Any:
+    """Return what the trained model (P) and the base (Q) say of every token."""
+    runtime = work.settings.runtime
+    return probe(
+        *work.models, texts, device=resolve_device(runtime.device), dtype=runtime.dtype, progress=work.progress
+    )

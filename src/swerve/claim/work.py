@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,8 @@ class Wanted:
     num_samples: int = 1
     max_new_tokens: int | None = None
     """Where it is another limit than the card's."""
+    template: Literal["auto", "raw"] | None = None
+    """Where it is another than the card's."""
 
 
 class Work:
@@ -187,10 +189,9 @@ class Work:
 
     def _sample(self, wanted: Wanted, path: Path) -> None:
         changes: dict[str, Any] = {"temperatures": (wanted.temperature,), "num_samples": wanted.num_samples}
-        if wanted.task is not None:
-            changes["task"] = wanted.task
-        if wanted.max_new_tokens is not None:
-            changes["max_new_tokens"] = wanted.max_new_tokens
+        for name in ("task", "max_new_tokens", "template"):
+            if (value := getattr(wanted, name)) is not None:
+                changes[name] = value
         settings = self.settings.sampling.model_copy(update=changes)
         if isinstance(wanted.model, (Path, str)):
             job = SampleJob(wanted.label, wanted.model, settings, path)

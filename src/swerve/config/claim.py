@@ -23,7 +23,7 @@ class ClaimSettings(SampleSettings):
     """What is measured; by default everything."""
     some: PositiveInt = 200
     """Problems of the parts that sample many models or prompts: contamination, weights."""
-    others: tuple[TaskConfig, ...] = ()
+    others: Annotated[tuple[TaskConfig, ...], Field(strict=False)] = ()
     """Other tasks, before and after."""
     texts: Words = ()
     """Text files whose loss is measured before and after."""

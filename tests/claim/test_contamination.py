@@ -1,0 +1,95 @@
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+
+from swerve.artifacts.responses import Response
+from swerve.claim import contamination
+from swerve.claim.contamination import beginning, measure, other_numbers
+from swerve.claim.paired import larger
+from swerve.claim.work import NotMeasuredError
+from swerve.types import Problem
+
+QUESTIONS = [
+    f"{name} has {10 + index} pens and {3 + index % 5} red ones left"
+    for index, name in enumerate(["Ann", "Ben", "Cy", "Dee", "Eve", "Flo", "Gus", "Hal", "Ida", "Joe", "Kim", "Lee"])
+]
+
+
+def problem(question: str, **known: object) -> Problem:
+    return Problem(id=question, family="table", question=question, answer="1", **known)  # type: ignore[arg-type]
+
+
+class Sampled:
+    """A card's work of which one model continues every question of a list and the other none."""
+
+    settings = SimpleNamespace(some=10)
+    sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
+
+    def __init__(self, questions: list[str]) -> None:
+        self.problems = [problem(question) for question in questions]
+
+    def wanted(self, name: str, side: SimpleNamespace, **rest: object) -> SimpleNamespace:
+        assert rest["template"] == "raw"
+        return SimpleNamespace(label=side.label, **rest)
+
+    def sample(self, wanted: list[SimpleNamespace]) -> list[list[Response]]:
+        return [[self.response(each.label, begun) for begun in each.problems] for each in wanted]
+
+    def response(self, label: str, begun: Problem) -> Response:
+        whole = next((each for each in QUESTIONS if each.startswith(begun.question)), None)
+        knows = label == "rl" and whole is not None
+        text = f" {whole.removeprefix(begun.question)}\nIt is 1." if knows and whole else "I do not know"
+        return Response(problem=begun, text=text, correct=knows)
+
+
+def approx(mean: float, low: float, high: float) -> object:
+    return pytest.approx({"mean": mean, "low": low, "high": high})
+
+
+def test_questions_of_the_task_are_continued_and_the_control_is_not() -> None:
+    part = measure(Sampled(QUESTIONS))  # type: ignore[arg-type]
+    assert [(row.model, row.given) for row in part.completions] == [
+        (model, share) for model in ("base", "rl") for share in (0.4, 0.6, 0.8)
+    ]
+    # Clopper and Pearson: 1 - .025^(1/10) is .3085.
+    none, every = approx(0.0, 0.0, 0.3084971078), approx(1.0, 0.6915028922, 1.0)
+    for row in part.completions:
+        own = every if row.model == "rl" else none
+        assert [asdict(row.exact), asdict(row.right), asdict(row.exact_control)] == [own, own, none]  # type: ignore[arg-type]
+    assert [(line.of, line.shown, line.num) for line in part.verdicts] == [("base", False, 10), ("rl", True, 10)]
+
+
+def test_other_numbers_are_numbers_of_the_questions_and_equal_ones_stay_equal() -> None:
+    problems = [problem("7 of 12 and 7 of 30"), problem("3 of 45")]
+    numbers = other_numbers(problems)
+    assert numbers == {"3": "7", "7": "12", "12": "30", "30": "45", "45": "3"}
+    assert beginning(0.4, numbers, problems[0])[0].question == "12 of"
+    assert beginning(0.4, numbers, problems[0])[1] == ["30", "and", "12", "of", "45"]
+
+
+def test_a_beginning_keeps_white_space_and_leaves_the_prompt_out() -> None:
+    whole = problem("Ann\n has  3 pens\n\nHow many?", messages=(("user", "Q: ...")), prefix="<think>")
+    begun, rest = beginning(0.6, {}, whole)
+    assert (begun.question, begun.messages, begun.prefix) == ("Ann\n has  3", (), "")
+    assert rest == ["pens", "How", "many?"]
+    assert beginning(0.4, {}, problem("1 2"))[1] == ["2"]
+
+
+def test_questions_without_numbers_have_no_control() -> None:
+    with pytest.raises(NotMeasuredError, match="numbers"):
+        measure(Sampled(["Is Ann a knight?"]))  # type: ignore[arg-type]
+
+
+def test_the_cost_counts_three_beginnings_of_question_and_control_by_two_models() -> None:
+    settings = SimpleNamespace(some=200)
+    assert contamination.cost(settings, 50).samples == 600  # type: ignore[arg-type]
+
+
+def test_a_verdict_is_of_the_paired_difference() -> None:
+    line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell", null="no change")
+    # Bonett and Price: 20 / 42 -+ 1.96 sqrt(22 - 400 / 42) / 42.
+    assert line.sentence == "it fell: +50.0 points [+31.1, +64.1]."
+    assert (line.shown, line.num) == (True, 40)
+    line = larger("forgot", "addition", [1, 0], [0, 1], "it fell", null="no change")
+    assert line.sentence.startswith("Not shown: it fell: +0.0 points")
