@@ -72,7 +72,7 @@ def text_row(work: Work, path: str) -> TextRow:
     """
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     read = _read(work, wrap(text, _CHARS, expand_tabs=False, replace_whitespace=False))
-    base, trained = (-read.statistics[name] for name in ("logprob_ref", "logprob"))
+    base, trained = (-read.statistics[name].astype(float) for name in ("logprob_ref", "logprob"))
     return TextRow(
         text=Path(path).name,
         base=base.mean(),
