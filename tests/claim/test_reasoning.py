@@ -77,8 +77,11 @@ def test_verdict_is_over_problems():
     assert verdict.shown
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
+    assert verdict.sentence.startswith("The answers of rl rest on their reasoning: they are +45.0 points [+")
     chances[::2, 1, 1:] = 0.9
-    assert not judged("rl", chances).shown
+    verdict = judged("rl", chances)
+    assert not verdict.shown
+    assert verdict.sentence.startswith("Not shown: the answers of rl rest")
 
 
 CHAINS = {
@@ -109,6 +112,7 @@ def test_a_model_that_knows_only_its_last_word(tmp_path, marker, matters):
     )
     part = measure(work)
     assert [verdict.shown for verdict in part.verdicts] == [matters, matters]
+    assert part.notes[1] == "rl: 40 of 40 greedy responses reason before an answer."
     last = part.curve[4]
     assert (last.kept, last.own) == (1.0, pytest.approx(0.85 if matters else 0.75, abs=1e-6))
     # After the other one's word =1 has .2 and =2 has .1; the first has the second for its own.

@@ -20,7 +20,6 @@ from swerve.statistics.intervals import mean_interval
 KEPT = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Fractions of the reasoning's tokens."""
 _FEWEST = 10
-_LEFT_OUT = "Greedy responses without an answer after reasoning are left out."
 _MARKER = r"(?i:</think>|<answer>|boxed\s*\{|####|\banswers?\b|\bis\b|[=:])\D{0,60}"
 """What says that the answer comes; no digit stands between."""
 
@@ -39,12 +38,13 @@ def measure(work: Work) -> ReasoningPart:
     Raises:
         NotMeasuredError: only samples are there, or a model hardly reasons before its answers.
     """
-    curve, verdicts = [], []
+    curve, verdicts, notes = [], [], []
     for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
         tokenizer = work.load(model).tokenizer
         reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
         if len(reasoned) < _FEWEST:
             raise NotMeasuredError(f"needs {_FEWEST} greedy responses of {side.label} that reason before an answer")
+        notes.append(f"{side.label}: {len(reasoned)} of {len(responses)} greedy responses reason before an answer.")
 
         # The answer's probability is the product of its tokens'.
         logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
@@ -52,7 +52,7 @@ def measure(work: Work) -> ReasoningPart:
         for kept, own, other in zip(KEPT, *chances.mean(axis=0).tolist(), strict=True):
             curve.append(ReasoningRow(model=side.label, kept=kept, own=own, other=other))
         verdicts.append(judged(side.label, chances))
-    return ReasoningPart(curve=tuple(curve), verdicts=tuple(verdicts), notes=(_LEFT_OUT,))
+    return ReasoningPart(curve=tuple(curve), verdicts=tuple(verdicts), notes=tuple(notes))
 
 
 def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:
@@ -93,13 +93,12 @@ def judged(label: str, chances: NDArray[np.float64]) -> Verdict:
     gain = mean_interval((chances[:, 0, 1:] - chances[:, 1, 1:]).mean(axis=1), bounds=(-1.0, 1.0))
     assert gain is not None
     shown, points = gain.low > 0, hundredths_interval(gain, " points", signed=True)
-    start = f"{'' if shown else 'Not shown: '}the answers of {label} rest on their reasoning"
     return Verdict(
         claim="reasoning_matters",
         of=label,
         shown=shown,
-        sentence=f"{start} ({points} more probable after it than after another problem's, on average over 25, 50, 75 "
-        "and 100% of it).",
+        sentence=f"{'T' if shown else 'Not shown: t'}he answers of {label} rest on their reasoning: they are {points} "
+        "more probable after it than after another problem's, on average over 25, 50, 75 and 100% of it.",
         estimate=gain,
         unit="points",
         num=len(chances),
