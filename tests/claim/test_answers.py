@@ -10,6 +10,7 @@ import pytest
 from swerve.artifacts.claim import FailureRow, GainRow
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim.answers import judged, measure
+from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
 
@@ -28,7 +29,8 @@ def sample(name: str, text: str, *, right=False, answered=True, cut=False, token
 
 def part_of(base: list[Response], trained: list[Response]):
     sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
-    return measure(SimpleNamespace(samples=(by_problem(base), by_problem(trained)), sides=sides))
+    work = SimpleNamespace(samples=(by_problem(base), by_problem(trained)), sides=sides)
+    return measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work)))
 
 
 BASE = [

@@ -77,11 +77,12 @@ def test_verdict_is_over_problems():
     assert verdict.shown
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
-    assert verdict.sentence.startswith("The answers of rl rest on their reasoning: they are +45.0 points [+")
+    said = "rl's answers rest on their reasoning, 25 to 100% of it compared with another problem's: "
+    assert verdict.sentence.startswith(f"{said}+45.0 points [+")
     chances[::2, 1, 1:] = 0.9
     verdict = judged("rl", chances)
     assert not verdict.shown
-    assert verdict.sentence.startswith("Not shown: the answers of rl rest")
+    assert verdict.sentence.startswith(f"Not shown: {said}")
 
 
 CHAINS = {

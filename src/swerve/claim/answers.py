@@ -44,7 +44,7 @@ def measure(work: Work) -> AnswersPart:
 
     What was cut off ended all the same if it is right or marks the answer that was read.
     """
-    num = min(len(group) for side in work.samples for group in side.values())
+    num, _ = work.counts
     samples = [response for side in work.samples for group in side.values() for response in group[:num]]
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
     flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
@@ -85,11 +85,11 @@ def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
         inside = (tokens > low) & (tokens <= high)
         rates = divided((inside * right).sum(axis=-1), inside.sum(axis=-1))
         base, trained = rates[:, np.isfinite(rates).all(axis=0)]
-        said = f"{low + 1} to {high}"
-        lengths.append(LengthRow(tokens=said, base=_mean(base), trained=_mean(trained), problems=len(base)))
-    verdicts = map(judged, CLAIMED, gains)
+        lengths.append(
+            LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
+        )
     return AnswersPart(
-        verdicts=tuple(verdicts),
+        verdicts=tuple(map(judged, CLAIMED, gains)),
         failures=tuple(failures),
         gains=tuple(gains),
         filled=filled,

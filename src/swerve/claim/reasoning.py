@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.claim import ReasoningPart, ReasoningRow, Verdict
 from swerve.artifacts.responses import Ids, Response
+from swerve.claim.paired import larger
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
-from swerve.estimates import hundredths_interval
 from swerve.probe.rollouts.tokenise import token_spans
-from swerve.statistics.intervals import mean_interval
 
 KEPT = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Fractions of the reasoning's tokens."""
@@ -62,11 +61,12 @@ def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:
     like. A token belongs to the part that has its last character.
     """
     text, answer, ids = response.text or "", response.extracted, response.completion_ids
-    places = [*re.finditer(rf"({_MARKER})(?<!\w)({re.escape(answer)})(?!\w)", text)] if answer else []
-    if not places:
+    places = re.finditer(rf"({_MARKER})(?<!\w)({re.escape(answer or '')})(?!\w)", text)
+    last_place = max(places, key=re.Match.start, default=None)
+    if not answer or last_place is None:
         return None
     ends = [end for _, end in token_spans(tokenizer, ids, text)]
-    borders = [places[-1].start(1), places[-1].start(2), places[-1].end() - 1]
+    borders = [last_place.start(1), last_place.start(2), last_place.end() - 1]
     marker, first, last = np.searchsorted(ends, borders, side="right")
     return (response.prompt_ids, ids[:marker], ids[marker:first], ids[first : last + 1]) if marker else None
 
@@ -90,17 +90,6 @@ def judged(label: str, chances: NDArray[np.float64]) -> Verdict:
         chances: `[N, 2, K]` probability of each problem's answer after each part of its own reasoning, the first one
             empty, and after another problem's.
     """
-    gain = mean_interval((chances[:, 0, 1:] - chances[:, 1, 1:]).mean(axis=1), bounds=(-1.0, 1.0))
-    assert gain is not None
-    shown, points = gain.low > 0, hundredths_interval(gain, " points", signed=True)
-    return Verdict(
-        claim="reasoning_matters",
-        of=label,
-        shown=shown,
-        sentence=f"{'T' if shown else 'Not shown: t'}he answers of {label} rest on their reasoning: they are {points} "
-        "more probable after it than after another problem's, on average over 25, 50, 75 and 100% of it.",
-        estimate=gain,
-        unit="points",
-        num=len(chances),
-        null="another problem's reasoning",
-    )
+    own, other = chances[:, :, 1:].mean(axis=2).T.tolist()
+    said = f"{label}'s answers rest on their reasoning, 25 to 100% of it compared with another problem's"
+    return larger("reasoning_matters", label, own, other, said, null="another problem's reasoning")
