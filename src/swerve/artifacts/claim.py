@@ -119,10 +119,9 @@ class AccuracyPart(Part):
 
 
 class GainedRow(Row):
-    """A problem that one model solved and the other never did."""
+    """A problem that the trained model solved and the base never did."""
 
     problem: str
-    right_base: Count
     right_trained: Count
     bound: Share
     """The base's probability of the right answers that the trained model wrote: no less than this."""
@@ -135,7 +134,6 @@ class NeverSolvedRow(Row):
 
     model: str
     never_solved: Count
-    once_solved: Count
     newly_solved: Number
     """How many as many samples again would solve, with its 90% interval."""
     at_most: Number
@@ -308,8 +306,6 @@ class GraftRow(Row):
     accuracy: Share
     difference: Points
     """From the trained model's, paired."""
-    suffices: bool | None
-    """Whether it is shown to lose less than the margin; None: not asked."""
 
 
 class WeightsPart(Part):

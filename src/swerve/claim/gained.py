@@ -1,17 +1,132 @@
-"""What was gained and lost, and what does the base write already?"""
+"""What was gained and lost, and what does the base write already?
+
+A problem that the base never solved in its samples may be one that it can solve. How probable the right answers are
+that the trained model wrote is read from the base's own probabilities, without sampling:
+
+    bound = sum of exp(sum of log p_base(token)) over the distinct right completions that came to their end
+
+It is never above the base's chance of a right sample, so 1 / bound samples at most are expected to hold one.
+"""
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import GainedPart
+from collections.abc import Sequence
+
+import numpy as np
+
+from swerve.artifacts.claim import GainedPart, GainedRow, NeverSolvedRow, Verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.statistics import mean_interval
+from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
+
+_TIMES = 10
+"""Times the samples that were taken, within which the base is expected to write a right answer."""
+_CHANCES = (0.0, 1.0)
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
+    """Return what this part costs at most: both models read every sample of the trained one, if all are right."""
+    return Cost(passes=2 * num_problems * settings.num_samples)
 
 
 def measure(work: Work) -> GainedPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return which problems were gained, how many more samples would solve, and the base's probability of the answers.
+
+    Without models, or with two tokenizers, only counts are there.
+
+    Raises:
+        ElsewhereError: a shard reads nothing.
+    """
+    # The same number of samples of each problem and model.
+    num = min(len(group) for side in work.samples for group in side.values())
+    right = [[sum(bool(sample.correct) for sample in group[:num]) for group in side.values()] for side in work.samples]
+    solved = [(before > 0, after > 0) for before, after in zip(*right, strict=True)]
+    never_solved = [
+        NeverSolvedRow(
+            model=side.label,
+            never_solved=counts.count(0),
+            newly_solved=newly_solved(counts, num, num),
+            at_most=newly_solved_at_most(counts, num, num),
+        )
+        for side, counts in zip(work.sides, right, strict=True)
+    ]
+
+    # What the base's own probabilities add.
+    notes, bounds, own = (), [], []
+    try:
+        bounds, own = right_mass(work)
+    except NotMeasuredError as error:
+        notes = (f"The bound without sampling {error}.",)
+    gained = [
+        GainedRow(problem=name, right_trained=after, bound=bound, samples_needed=1 / bound if bound else None)
+        for name, before, after, bound in zip(work.samples[0], *right, bounds, strict=False)
+        if after and not before
+    ]
+    return GainedPart(
+        verdicts=reached([row.bound for row in gained], num),
+        notes=notes,
+        both=solved.count((True, True)),
+        only_base=solved.count((True, False)),
+        only_trained=solved.count((False, True)),
+        neither=solved.count((False, False)),
+        num_samples=num,
+        never_solved=tuple(never_solved),
+        mean_bound=mean_interval(bounds, bounds=_CHANCES),
+        mean_own=mean_interval(own, bounds=_CHANCES),
+        sampled=mean_interval([count / num for count in right[0]], bounds=_CHANCES),
+        gained=tuple(gained),
+    )
+
+
+def right_mass(work: Work) -> list[list[float]]:
+    """Return both models' probability of the distinct right completions that the trained one wrote, by problem.
+
+    Raises:
+        NotMeasuredError: only samples are there, or the models have two tokenizers.
+        ElsewhereError: a shard does none of this.
+    """
+    from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
+
+    if len({tokenizer_fingerprint(load_tokenizer(model)) for model in work.models}) > 1:
+        raise NotMeasuredError("needs one tokenizer; these two models have different tokens")
+    texts = sorted(
+        {
+            (problem, sample.completion_ids)
+            for problem, group in work.samples[1].items()
+            for sample in group
+            if sample.correct and sample.finish_reason == "stop"
+        }
+    )
+    masses = []
+    for side, model, samples in zip(work.sides, work.models, work.samples, strict=True):
+        sequences = [(samples[problem][0].prompt_ids, ids) for problem, ids in texts]  # as this model is asked
+        mass = dict.fromkeys(samples, 0.0)
+        logprobs = work.logprobs(f"gained-{side.label}", model, sequences)
+        for (problem, _), values in zip(texts, logprobs, strict=True):
+            mass[problem] += float(np.exp(values.sum()))
+        masses.append([min(1.0, value) for value in mass.values()])  # rounding may lift it above
+    return masses
+
+
+def reached(bounds: Sequence[float], num_samples: int) -> tuple[Verdict, ...]:
+    """Return whether the base writes the answers to the problems that only the trained model solved.
+
+    Shown if the bound of at least half of them says that ten times the samples that were taken are expected to hold a
+    right one. As it is never above the base's chance, that cannot be shown by luck. Nothing without such a problem.
+
+    Args:
+        bounds: of these problems.
+        num_samples: that were taken of each problem.
+    """
+    most, num = _TIMES * num_samples, len(bounds)
+    within = sum(bound * most >= 1 for bound in bounds)
+    shown = 2 * within >= num
+    sentence = (
+        f"{'' if shown else 'Not shown: '}of {num} problems that only the trained model solved in {num_samples} samples, "
+        f"the base writes its answers to {within} once in {most:,} samples or more often (half are needed)."
+    )
+    verdict = Verdict(
+        claim="base_reaches_gained", shown=shown, sentence=sentence, estimate=within / max(1, num), num=num
+    )
+    return (verdict,) if bounds else ()
