@@ -122,22 +122,12 @@ class GainedRow(Row):
     """A problem that the trained model solved and the base never did."""
 
     problem: str
-    right_trained: Count
+    right: Count
+    """Samples of the trained model."""
     bound: Share
     """The base's probability of the right answers that the trained model wrote: no less than this."""
     samples_needed: Number
     """1 / bound: so many samples of the base are expected to hold one, at most."""
-
-
-class NeverSolvedRow(Row):
-    """Problems that a model never solved in its samples."""
-
-    model: str
-    never_solved: Count
-    newly_solved: Number
-    """How many as many samples again would solve, with its 90% interval."""
-    at_most: Number
-    """Upper end of the number expected."""
 
 
 class GainedPart(Part):
@@ -148,7 +138,10 @@ class GainedPart(Part):
     only_trained: Count = None
     neither: Count = None
     num_samples: Count = None
-    never_solved: tuple[NeverSolvedRow, ...] = ()
+    newly_solved: Number = None
+    """How many that the base never solved as many samples again would solve, with its 90% interval."""
+    newly_solved_at_most: Number = None
+    """Upper end of the number expected."""
     mean_bound: Share = None
     """Mean over problems of the base's probability of the right answers that the trained model wrote."""
     mean_own: Share = None

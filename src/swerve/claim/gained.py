@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from swerve.artifacts.claim import GainedPart, GainedRow, NeverSolvedRow, Verdict
+from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
 from swerve.statistics import mean_interval
@@ -38,43 +38,37 @@ def measure(work: Work) -> GainedPart:
     Raises:
         ElsewhereError: a shard reads nothing.
     """
-    # The same number of samples of each problem and model.
+    # As many samples of each problem by either model.
     num = min(len(group) for side in work.samples for group in side.values())
-    right = [[sum(bool(sample.correct) for sample in group[:num]) for group in side.values()] for side in work.samples]
-    solved = [(before > 0, after > 0) for before, after in zip(*right, strict=True)]
-    never_solved = [
-        NeverSolvedRow(
-            model=side.label,
-            never_solved=counts.count(0),
-            newly_solved=newly_solved(counts, num, num),
-            at_most=newly_solved_at_most(counts, num, num),
-        )
-        for side, counts in zip(work.sides, right, strict=True)
-    ]
+    base, trained = (
+        [sum(bool(each.correct) for each in group[:num]) for group in side.values()] for side in work.samples
+    )
+    solved = [(before > 0, after > 0) for before, after in zip(base, trained, strict=True)]
 
     # What the base's own probabilities add.
-    notes, bounds, own = (), [], []
+    note, bounds, own = "", [], []
     try:
         bounds, own = right_mass(work)
     except NotMeasuredError as error:
-        notes = (f"The bound without sampling {error}.",)
+        note = f"The bound without sampling {error}."
     gained = [
-        GainedRow(problem=name, right_trained=after, bound=bound, samples_needed=1 / bound if bound else None)
-        for name, before, after, bound in zip(work.samples[0], *right, bounds, strict=False)
-        if after and not before
+        GainedRow(problem=name, right=after, bound=bound, samples_needed=1 / bound if bound else None)
+        for name, kind, after, bound in zip(work.samples[0], solved, trained, bounds, strict=False)
+        if kind == (False, True)
     ]
     return GainedPart(
-        verdicts=reached([row.bound for row in gained], num),
-        notes=notes,
+        verdicts=reached(gained, num),
+        notes=(note,) if note else (),
         both=solved.count((True, True)),
         only_base=solved.count((True, False)),
         only_trained=solved.count((False, True)),
         neither=solved.count((False, False)),
         num_samples=num,
-        never_solved=tuple(never_solved),
+        newly_solved=newly_solved(base, num, num),
+        newly_solved_at_most=newly_solved_at_most(base, num, num),
         mean_bound=mean_interval(bounds, bounds=_CHANCES),
         mean_own=mean_interval(own, bounds=_CHANCES),
-        sampled=mean_interval([count / num for count in right[0]], bounds=_CHANCES),
+        sampled=mean_interval([count / num for count in base], bounds=_CHANCES),
         gained=tuple(gained),
     )
 
@@ -90,14 +84,9 @@ def right_mass(work: Work) -> list[list[float]]:
 
     if len({tokenizer_fingerprint(load_tokenizer(model)) for model in work.models}) > 1:
         raise NotMeasuredError("needs one tokenizer; these two models have different tokens")
-    texts = sorted(
-        {
-            (problem, sample.completion_ids)
-            for problem, group in work.samples[1].items()
-            for sample in group
-            if sample.correct and sample.finish_reason == "stop"
-        }
-    )
+    responses = [response for group in work.samples[1].values() for response in group]
+    right = [each for each in responses if each.correct and each.finish_reason == "stop"]
+    texts = sorted({(each.problem.id, each.completion_ids) for each in right})
     masses = []
     for side, model, samples in zip(work.sides, work.models, work.samples, strict=True):
         sequences = [(samples[problem][0].prompt_ids, ids) for problem, ids in texts]  # as this model is asked
@@ -109,24 +98,26 @@ def right_mass(work: Work) -> list[list[float]]:
     return masses
 
 
-def reached(bounds: Sequence[float], num_samples: int) -> tuple[Verdict, ...]:
+def reached(gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...]:
     """Return whether the base writes the answers to the problems that only the trained model solved.
 
     Shown if the bound of at least half of them says that ten times the samples that were taken are expected to hold a
     right one. As it is never above the base's chance, that cannot be shown by luck. Nothing without such a problem.
 
     Args:
-        bounds: of these problems.
+        gained: these problems.
         num_samples: that were taken of each problem.
     """
-    most, num = _TIMES * num_samples, len(bounds)
-    within = sum(bound * most >= 1 for bound in bounds)
-    shown = 2 * within >= num
+    if not gained:
+        return ()
+    most = _TIMES * num_samples
+    needed = [row.samples_needed for row in gained]
+    within = sum(isinstance(samples, float) and samples <= most for samples in needed)
+    shown = 2 * within >= len(gained)
     sentence = (
-        f"{'' if shown else 'Not shown: '}of {num} problems that only the trained model solved in {num_samples} samples, "
-        f"the base writes its answers to {within} once in {most:,} samples or more often (half are needed)."
+        f"{'' if shown else 'Not shown: '}the base writes the right answers of the trained model to {within} of the "
+        f"{len(gained)} problems that only that solved once in {most:,} samples or more often (half are needed)."
     )
-    verdict = Verdict(
-        claim="base_reaches_gained", shown=shown, sentence=sentence, estimate=within / max(1, num), num=num
-    )
-    return (verdict,) if bounds else ()
+    share = within / len(gained)
+    verdict = Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, estimate=share, num=len(gained))
+    return (verdict,)

@@ -30,31 +30,31 @@ class WeightChange:
         """Load them.
 
         Raises:
-            NotMeasuredError: their weights have other names or shapes.
+            NotMeasuredError: their weights are the same, or have other names or shapes.
             CheckpointError: there is no such model, or it is damaged.
         """
-        self._before, self._model = (load_base(path, device="cpu", dtype="float32") for path in (base, trained))
         self._tokenizer = load_tokenizer(trained)
-        before, after = (dict(model.named_parameters()) for model in (self._before, self._model))
-        odd = {(name, own.shape) for name, own in before.items()} ^ {(name, own.shape) for name, own in after.items()}
-        if odd:
+        models = [load_base(path, device="cpu", dtype="float32") for path in (base, trained)]
+        before, after = ({(name, own.shape): own for name, own in model.named_parameters()} for model in models)
+        if odd := before.keys() ^ after.keys():
             raise NotMeasuredError(f"needs two models of one shape; these differ in {min(odd)[0]}")
-        self.weights = {name: (own, after[name]) for name, own in before.items()}
+        self._model = models[1]
+        self.weights = {key[0]: (own, after[key]) for key, own in before.items()}
         self.changes = {name: new.double() - own.double() for name, (own, new) in self.weights.items()}
-        self.factors = {
-            name: torch.linalg.svd(change, full_matrices=False)
-            for name, change in self.changes.items()
-            if change.dim() > 1
-        }
+        self.energy_of_all = self.energy(lambda _, change: change)
+        if not self.energy_of_all:
+            raise NotMeasuredError("needs a change; the two models have the same weights")
+        matrices = {name: change for name, change in self.changes.items() if change.dim() > 1}
+        self.factors = {name: torch.linalg.svd(change, full_matrices=False) for name, change in matrices.items()}
 
     def rank(self, rank: int) -> Part:
         """Return the part of a rank that is nearest to each matrix's change; vectors are whole."""
 
         def part(name: str, change: Tensor) -> Tensor:
-            if name not in self.factors:
-                return change
-            left, sizes, right = self.factors[name]
-            return left[..., :rank] * sizes[..., None, :rank] @ right[..., :rank, :]
+            if name in self.factors:
+                left, sizes, right = self.factors[name]
+                change = left[..., :rank] * sizes[..., None, :rank] @ right[..., :rank, :]
+            return change
 
         return part
 
@@ -69,7 +69,7 @@ class WeightChange:
         return sum(float(part(name, change).square().sum()) for name, change in self.changes.items())
 
     @contextmanager
-    def folder(self, part: Part, place: Path) -> Iterator[Path]:
+    def folder(self, part: Part, place: Path | None) -> Iterator[Path]:
         """Write the base with a part, the same bytes each time, into a folder in `place` that lasts for the block."""
         weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes.items()}
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=place) as folder, quiet_transformers():
@@ -84,20 +84,24 @@ def random_part(seed: int, size_of: Part) -> Part:
     def part(name: str, change: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(derive_seed(seed, name))
         noise = torch.randn(change.shape, generator=generator, dtype=torch.float64)
-        return noise * (size_of(name, change).norm() / noise.norm())
+        return noise.mul(size_of(name, change).norm() / noise.norm())
 
     return part
 
 
-def layers_part(layers: Collection[int | None]) -> Part:
-    """Return the change of some layers; None among them is what is outside of all."""
-    return lambda name, change: change * (layer_of(name) in layers)
+def part_in(places: Collection[str]) -> Part:
+    """Return the change of the weights in some places, see `place_of`."""
+    return lambda name, change: change * (place_of(name) in places)
 
 
-def layer_of(name: str) -> int | None:
-    """Return the number of the layer that a weight belongs to.
+def place_of(name: str) -> str:
+    """Return where a weight is.
 
-    >>> layer_of("model.layers.12.mlp.up_proj.weight"), layer_of("lm_head.weight")
-    (12, None)
+    >>> place_of("model.layers.12.mlp.up_proj.weight"), place_of("lm_head.weight")
+    ('layer 12', 'outside the layers')
     """
-    return next((int(word) for word in name.split(".") if word.isdigit()), None)
+    return next((f"layer {word}" for word in name.split(".") if word.isdigit()), OUTSIDE)
+
+
+OUTSIDE = "outside the layers"
+"""Embeddings, the head and the last norm."""

@@ -1,0 +1,106 @@
+"""What was gained: the base's probability of right answers against all completions enumerated, and counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import swerve
+from swerve.artifacts.claim import GainedRow
+from swerve.artifacts.responses import Response
+from swerve.claim.gained import measure, reached
+from swerve.claim.work import NotMeasuredError
+from swerve.types import Problem
+from tests.claim.planted.models import RIGHT, WRONG, bigram_model, success, table_settings, write_problems
+
+ANSWERS = {"add": {RIGHT: 0.75, "well": 0.25}, "well": {RIGHT: 1.0}, "subtract": {WRONG: 1.0}}
+BASE = {
+    "often": {"add": 0.2, "subtract": 0.8},
+    "rare": {"add": 1 / 256, "subtract": 255 / 256},
+    "never": {"add": 0.0, "subtract": 1.0},
+    **ANSWERS,
+}
+TRAINED = {**BASE, **{word: {"add": 0.9, "subtract": 0.1} for word in ("often", "rare", "never")}}
+QUESTIONS = ["1 often", "2 rare", "3 never"]
+
+
+def card(folder, trained):
+    words = [*"123", *BASE]
+    models = [bigram_model(folder / name, chains, words=words) for name, chains in (("base", BASE), ("rl", trained))]
+    problems = write_problems(folder / "problems.jsonl", QUESTIONS)
+    settings = table_settings(problems, num_samples=32, parts=("gained",))
+    return swerve.claim(*models, settings, out=folder / "card", progress=False).gained
+
+
+def test_the_bound_is_the_chance_where_all_right_completions_were_written(tmp_path):
+    part = card(tmp_path, TRAINED)
+    chances = [success(BASE, question) for question in QUESTIONS]
+    assert chances == pytest.approx([0.2, 1 / 256, 0.0])
+    assert part.mean_bound.mean == pytest.approx(sum(chances) / 3, rel=1e-6)
+    assert part.mean_own.mean == pytest.approx(0.9, rel=1e-6)
+    assert (part.both, part.only_base, part.only_trained, part.neither, part.num_samples) == (1, 0, 2, 0, 32)
+    rare, never = part.gained
+    assert (rare.bound, rare.samples_needed) == (pytest.approx(1 / 256, rel=1e-6), pytest.approx(256, rel=1e-6))
+    assert never.bound < 1e-16
+    assert [verdict.shown for verdict in part.verdicts] == [True]
+    assert part.verdicts[0].sentence == (
+        "the base writes the right answers of the trained model to 1 of the 2 problems that only that solved once in "
+        "320 samples or more often (half are needed)."
+    )
+
+
+def test_the_bound_is_below_the_chance_where_some_were_not_written(tmp_path):
+    part = card(tmp_path, {**TRAINED, "add": {RIGHT: 1.0}})  # never by way of "well", which the base takes
+    assert part.mean_bound.mean == pytest.approx(0.75 * (0.2 + 1 / 256) / 3, rel=1e-6)
+    assert part.gained[0].samples_needed == pytest.approx(256 / 0.75, rel=1e-6)
+    assert [verdict.shown for verdict in part.verdicts] == [False]
+
+
+def responses(right: int, of: int, name: str) -> list[Response]:
+    problem = Problem(id=name, family="table", question=name, answer="7")
+    return [Response(problem=problem, correct=index < right, finish_reason="stop") for index in range(of)]
+
+
+class Counted:
+    """Samples without models, or with these."""
+
+    def __init__(self, base, trained, models=None):
+        self.sides = SimpleNamespace(label="base"), SimpleNamespace(label="rl")
+        self.samples = tuple(
+            {f"p{index}": responses(right, of, f"p{index}") for index, right in enumerate(counts)}
+            for counts, of in (base, trained)
+        )
+        self._models = models
+
+    @property
+    def models(self):
+        if self._models is None:
+            raise NotMeasuredError("needs the two models; files of samples were given")
+        return self._models
+
+
+def test_of_samples_alone_there_are_counts():
+    # Of each problem as many samples of either model count: the fourth of the base's does not.
+    part = measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 3)))
+    assert (part.both, part.only_base, part.only_trained, part.neither, part.num_samples) == (2, 1, 1, 1, 3)
+    assert part.sampled.mean == pytest.approx((1 + 2 + 3) / 15)
+    assert (part.mean_bound, part.gained, part.verdicts) == (None, (), ())
+    assert part.notes == ("The bound without sampling needs the two models; files of samples were given.",)
+    assert 0 < part.newly_solved.mean < 2 <= part.newly_solved_at_most
+
+
+def test_models_of_other_tokens_have_no_bound(tmp_path):
+    models = [bigram_model(tmp_path / word, {word: {RIGHT: 1.0}}) for word in ("one", "two")]
+    part = measure(Counted(([0], 2), ([1], 2), models))
+    assert part.mean_bound is None
+    assert part.notes == ("The bound without sampling needs one tokenizer; these two models have different tokens.",)
+
+
+@pytest.mark.parametrize(
+    ("needed", "shown"),
+    [([160.0], [True]), ([160.1], [False]), ([3.0, None], [True]), ([3.0, 200.0, None], [False]), ([], [])],
+)
+def test_half_of_the_gained_problems_are_needed(needed, shown):
+    rows = [GainedRow(problem="p", right=1, bound=0.0, samples_needed=samples) for samples in needed]
+    assert [verdict.shown for verdict in reached(rows, 16)] == shown
