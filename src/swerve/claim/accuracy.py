@@ -47,7 +47,7 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
     rows = pass_at_k_differences(base, trained, num)
     crossing = crossover(base, trained, num)
     return AccuracyPart(
-        verdicts=_verdicts(label, rows, crossing, len(base)),
+        verdicts=accuracy_verdicts(label, rows, crossing, len(base)),
         notes=(_KIND,),
         base=rows[0].base,
         trained=rows[0].trained,
@@ -62,7 +62,7 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
     )
 
 
-def _verdicts(
+def accuracy_verdicts(
     label: str, rows: list[PassAtK], crossing: tuple[int | None, int | None], num: int
 ) -> tuple[Verdict, ...]:
     differences: list[Any] = [row.difference for row in rows]
