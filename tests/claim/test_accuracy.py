@@ -23,7 +23,7 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
     )
     assert (crossing.claim, crossing.shown) == ("curves_cross", True)
     assert crossing.sentence == (
-        "rl is better up to k = 2 and worse from 4: if the curves cross once, it is in between."
+        "rl is better up to k = 2 and worse from 4: the curves cross, in between if only once."
     )
     assert (part.crossing_after, part.crossing_before) == (2, 4)
     # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK, Verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
-from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.estimates import hundredths, hundredths_interval
 from swerve.statistics.intervals import share
 from swerve.statistics.sample_counts import cover_at, crossover, pass_at_k_differences
 
@@ -65,41 +65,45 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
 def accuracy_verdicts(
     label: str, rows: list[PassAtK], crossing: tuple[int | None, int | None], num: int
 ) -> tuple[Verdict, ...]:
+    """Return the lines: of accuracy, and of the curves where there is more than one k.
+
+    Args:
+        label: of the trained model.
+        rows: of `pass_at_k_differences`.
+        crossing: of `crossover`.
+        num: of problems.
+    """
     differences: list[Any] = [row.difference for row in rows]
-    first, last, largest = differences[0], differences[-1], rows[-1].k
+    (first, *_), last, largest, (better, worse) = differences, differences[-1], rows[-1].k, crossing
+    at_first, at_last = (hundredths_interval(difference, " points", signed=True) for difference in (first, last))
 
     # One line of accuracy, in the direction that is shown.
-    levels = [hundredths(level.mean) for level in (rows[0].trained, rows[0].base) if isinstance(level, Estimate)]
-    said = f"of {label}'s samples are right, {'% against '.join(levels)}%: {_said(first)}."
-    claim, said = (
-        "accuracy_fell" if first.high < 0 else "accuracy_rose",
-        f"{'Fewer' if first.high < 0 else 'More'} {said}",
-    )
-    if not first.excludes(0):
-        said = f"Not shown that accuracy rose: {_said(first)}."
-    lines = [(claim, first.excludes(0), said, first)]
+    levels: list[Any] = [rows[0].trained, rows[0].base]
+    claim, which = ("accuracy_fell", "Fewer") if first.high < 0 else ("accuracy_rose", "More")
+    accuracy = f"Not shown that accuracy rose: {at_first}."
+    if first.excludes(0):
+        trained, base = (hundredths(level.mean) for level in levels)
+        accuracy = f"{which} of {label}'s samples are right, {trained}% against {base}%: {at_first}."
 
     # The largest k is fixed before, so that it is told by its own interval.
     every = all(difference.low > 0 for difference in differences)
-    said = f"{label} is better at every k tried, 1 to {largest}."
+    curves = f"{label} is better at every k tried, 1 to {largest}."
     if not every:
-        said = f"Not shown that {label} is better at every k: at 1 {_said(first)}, at {largest} {_said(last)}."
-    lines.append(("better_at_every_k", every, said, last))
+        curves = f"Not shown that {label} is better at every k: at 1 {at_first}, at {largest} {at_last}."
 
-    better, worse = crossing
-    said = f"Not shown that the curves cross: at {largest} {_said(last)}."
+    cross = f"Not shown that the curves cross: at {largest} {at_last}."
+    if better:
+        cross = f"{label} is better up to k = {better}; no crossing is shown to {largest}."
     if better and worse:
-        said = (
-            f"{label} is better up to k = {better} and worse from {worse}: if the curves cross once, it is in between."
+        cross = (
+            f"{label} is better up to k = {better} and worse from {worse}: the curves cross, in between if only once."
         )
-    elif better:
-        said = f"{label} is better up to k = {better}; no crossing is shown to {largest}."
-    lines.append(("curves_cross", bool(better and worse), said, last))
+    lines = [
+        (claim, first.excludes(0), accuracy, first),
+        ("better_at_every_k", every, curves, last),
+        ("curves_cross", bool(better and worse), cross, last),
+    ]
     return tuple(
         Verdict(claim=claim, shown=shown, sentence=said, estimate=at, unit="points", num=num, null="no difference")
         for claim, shown, said, at in lines[: 3 if len(rows) > 1 else 1]
     )
-
-
-def _said(difference: Estimate) -> str:
-    return hundredths_interval(difference, " points", signed=True)
