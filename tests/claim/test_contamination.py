@@ -5,9 +5,13 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim import contamination
-from swerve.claim.contamination import beginning, measure, other_numbers
+from swerve.claim.contamination import beginning, measure, with_controls, with_other_numbers
 from swerve.claim.paired import larger
 from swerve.claim.work import NotMeasuredError
+from swerve.config import AdditionTask
+from swerve.config.claim import ClaimSettings
+from swerve.problems import load_family
+from swerve.progress import SilentProgress
 from swerve.types import Problem
 
 QUESTIONS = [
@@ -23,7 +27,8 @@ def problem(question: str, **known: object) -> Problem:
 class Sampled:
     """A card's work of which one model continues every question of a list and the other none."""
 
-    settings = SimpleNamespace(some=10)
+    settings = SimpleNamespace(some=10, task=SimpleNamespace(train=("file",)))
+    models = ("base", "rl")
     sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
 
     def __init__(self, questions: list[str]) -> None:
@@ -61,19 +66,31 @@ def test_questions_of_the_task_are_continued_and_the_control_is_not() -> None:
 
 
 def test_other_numbers_are_numbers_of_the_questions_and_equal_ones_stay_equal() -> None:
-    problems = [problem("7 of 12 and 7 of 30"), problem("3 of 45")]
-    numbers = other_numbers(problems)
-    assert numbers == {"3": "7", "7": "12", "12": "30", "30": "45", "45": "3"}
-    assert beginning(0.4, numbers, problems[0])[0].question == "12 of"
-    assert beginning(0.4, numbers, problems[0])[1] == ["30", "and", "12", "of", "45"]
+    asked = [problem("7 of 12 and 7 of 30, in 5 ways"), problem("3 of 45, in 5 ways")]
+    # 3 -> 7 -> 12 -> 30 -> 45 -> 3; 5 is in all questions.
+    assert [each.question for each in with_other_numbers(asked)] == [
+        "12 of 30 and 12 of 45, in 5 ways",
+        "7 of 3, in 5 ways",
+    ]
+
+
+def test_a_task_that_generates_has_new_problems_beside_the_cards() -> None:
+    task = AdditionTask(digits=2, num_heldout=100)
+    settings = ClaimSettings(task=task, some=30)
+    problems = load_family(task).problems("heldout", seed=0)[:60]
+    work = SimpleNamespace(settings=settings, problems=problems, progress=SilentProgress())
+    pairs, control = with_controls(work)  # type: ignore[arg-type]
+    assert control == "freshly generated questions"
+    assert [own in problems for own, _ in pairs] == [True] * 30
+    assert not {other.question for _, other in pairs} & {each.question for each in problems}
 
 
 def test_a_beginning_keeps_white_space_and_leaves_the_prompt_out() -> None:
     whole = problem("Ann\n has  3 pens\n\nHow many?", messages=(("user", "Q: ...")), prefix="<think>")
-    begun, rest = beginning(0.6, {}, whole)
+    begun, rest = beginning(whole, 0.6)
     assert (begun.question, begun.messages, begun.prefix) == ("Ann\n has  3", (), "")
     assert rest == ["pens", "How", "many?"]
-    assert beginning(0.4, {}, problem("1 2"))[1] == ["2"]
+    assert beginning(problem("1 2"), 0.4)[1] == ["2"]
 
 
 def test_questions_without_numbers_have_no_control() -> None:

@@ -214,7 +214,7 @@ class ContaminationRow(Row):
     right: Share
     """Fraction whose continuation has the right answer."""
     right_control: Share
-    """The same answer, which is wrong with other numbers."""
+    """With other numbers it is still the question's own answer that is right."""
 
 
 class ContaminationPart(Part):

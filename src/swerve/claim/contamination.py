@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
@@ -13,15 +12,14 @@ from swerve.artifacts.claim import ContaminationPart, ContaminationRow
 from swerve.claim.paired import larger
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.eval.sampling import chosen_problems
 from swerve.statistics import mean_interval
 from swerve.types import Problem
 
 SHARES = (0.4, 0.6, 0.8)
 """Of a question's words that are given."""
-_NUMBER = re.compile(r"\b\d+\b")
-_CONTROL = "the same questions with other numbers"
-_NOTE = "Numbers that only make sense as they are, such as 24 hours, can be told without having been seen."
 _FIGURES = ("exact", "exact_control", "right", "right_control")
+_NUMBER = re.compile(r"\b\d+\b")
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
@@ -31,16 +29,18 @@ def cost(settings: ClaimSettings, num_problems: int) -> Cost:
 
 def measure(work: Work) -> ContaminationPart:
     """Return this part."""
-    problems = [problem for problem in work.problems if _NUMBER.search(problem.question)][: work.settings.some]
-    if not problems:
-        raise NotMeasuredError("needs the two models, and questions with numbers: in the control they are others")
-    versions: list[dict[str, str]] = [{}, other_numbers(problems)]
-    begun, rests = zip(*(beginning(*each) for each in product(SHARES, versions, problems)), strict=True)
+    work.models  # noqa: B018
+    pairs, control = with_controls(work)
+    if not pairs:
+        raise NotMeasuredError("needs a task that generates its problems, or questions with numbers")
+    begun, rests = zip(
+        *(beginning(pair[kind], share) for share in SHARES for kind in (0, 1) for pair in pairs), strict=True
+    )
     sampled = work.sample([work.wanted("begun", side, problems=begun, template="raw") for side in work.sides])
 
-    # Figures are [shares, questions and control, problems].
+    # Figures are [shares, questions and control, pairs].
     rows, verdicts = [], []
-    shape = (len(SHARES), 2, -1)
+    shape = (len(SHARES), 2, len(pairs))
     for side, responses in zip(work.sides, sampled, strict=True):
         written = [(each.text or "").split() for each in responses]
         exact = np.reshape([words[: len(rest)] == rest for words, rest in zip(written, rests, strict=True)], shape)
@@ -49,33 +49,58 @@ def measure(work: Work) -> ContaminationPart:
             rates = [mean_interval(each, bounds=(0.0, 1.0)) for each in values]
             rows.append(ContaminationRow(model=side.label, given=share, **dict(zip(_FIGURES, rates, strict=True))))
         own, others = exact.mean(0)
-        said = f"{side.label} continues the questions word for word more often than {_CONTROL}"
-        verdicts.append(larger("completes_questions", side.label, own, others, said, null=_CONTROL))
-    return ContaminationPart(control=_CONTROL, completions=tuple(rows), verdicts=tuple(verdicts), notes=(_NOTE,))
+        said = f"{side.label} continues the questions word for word more often than {control}"
+        verdicts.append(larger("completes_questions", side.label, own, others, said, null=control))
+    return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
 
 
-def other_numbers(problems: list[Problem]) -> dict[str, str]:
-    """Return for each number in the questions another that is in them: the next one, of as many digits but for a few.
+def with_controls(work: Work) -> tuple[list[tuple[Problem, Problem]], str]:
+    """Return problems, each with one that no model has seen, and what these are.
 
-    >>> other_numbers([Problem(id="p", family="table", question="Of 7 pens and 12 caps 5 are red.", answer="19")])
-    {'5': '7', '7': '12', '12': '5'}
+    Problems that are read get the next number that the questions have in place of each, but for numbers in all of them.
+    One that only makes sense as it is (24 hours) can then be told without having been seen.
     """
-    numbers = {number for problem in problems for number in _NUMBER.findall(problem.question)}
-    ordered = sorted(sorted(numbers), key=len)
-    return dict(zip(ordered, ordered[1:] + ordered[:1], strict=True))
+    settings, known = work.settings, {problem.question for problem in work.problems}
+    if getattr(settings.task, "train", ()) or getattr(settings.task, "parts", ()):
+        control = "the same questions with other numbers"
+        others = with_other_numbers(work.problems)
+    else:
+        control = "freshly generated questions"
+        changes = {"problem_seed": 2**31, "limit": None}  # a card's own seed is smaller
+        others = chosen_problems(settings.model_copy(update=changes), work.progress)
+    pairs = [pair for pair in zip(work.problems, others, strict=False) if pair[1].question not in known]
+    return pairs[: settings.some], control
 
 
-def beginning(share: float, numbers: Mapping[str, str], problem: Problem) -> tuple[Problem, list[str]]:
-    """Return the beginning of a problem's question as a problem, with other numbers, and the words of the rest.
+def with_other_numbers(problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems with each number replaced by the next one of the questions, of as many digits but for a few.
 
-    >>> problem = Problem(id="p", family="table", question="Ann has 3 pens now", answer="3")
-    >>> begun, rest = beginning(0.4, {"3": "4"}, problem)
+    >>> asked = [Problem(id=text, family="table", question=text, answer="") for text in ("7 of 12 in 1", "9 of 7 in 1")]
+    >>> [problem.question for problem in with_other_numbers(asked)]
+    ['9 of 7 in 1', '12 of 9 in 1']
+    """
+    numbers = [{*_NUMBER.findall(problem.question)} for problem in problems]
+    ordered = sorted(sorted(set.union(*numbers) - set.intersection(*numbers)), key=len)
+    others = dict(zip(ordered, ordered[1:] + ordered[:1], strict=True))
+    return [
+        replace(
+            problem,
+            id=f"{problem.id} changed",
+            question=_NUMBER.sub(lambda match: others.get(match[0], match[0]), problem.question),
+        )
+        for problem in problems
+    ]
+
+
+def beginning(problem: Problem, share: float) -> tuple[Problem, list[str]]:
+    """Return the beginning of a problem's question as a problem, and the words of the rest.
+
+    >>> begun, rest = beginning(Problem(id="p", family="table", question="Ann has 3 pens now", answer="3"), 0.4)
     >>> begun.question, rest
-    ('Ann has', ['4', 'pens', 'now'])
+    ('Ann has', ['3', 'pens', 'now'])
     """
-    question = _NUMBER.sub(lambda match: numbers.get(match[0], match[0]), problem.question)
+    question = problem.question
     words = question.split()
     num = max(1, int(share * len(words)))
     given = question.removesuffix(question.split(maxsplit=num)[-1]).rstrip()
-    named = f"{problem.id} {share} {len(numbers)}"
-    return replace(problem, id=named, question=given, messages=(), prefix=""), words[num:]
+    return replace(problem, id=f"{problem.id} {share}", question=given, messages=(), prefix=""), words[num:]

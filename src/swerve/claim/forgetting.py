@@ -18,7 +18,7 @@ from swerve.models.model_folder import resolve_device
 from swerve.probe import probe
 from swerve.statistics import mean_interval
 
-_CHARS = 1000
+_CHARS = 500
 """Of a text that are read together."""
 _NOTE = "The divergences are exact for each token, an estimate over sampled texts, and of two models, not of a path."
 
