@@ -75,9 +75,9 @@ def with_controls(work: Work) -> tuple[list[tuple[Problem, Problem]], str]:
 def with_other_numbers(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems with each number replaced by the next one of the questions, of as many digits but for a few.
 
-    >>> asked = [Problem(id=text, family="table", question=text, answer="") for text in ("7 of 12 in 1", "9 of 7 in 1")]
+    >>> asked = [Problem(id=text, family="table", question=text, answer="") for text in ("7 of 12 in 1", "9 of 5 in 1")]
     >>> [problem.question for problem in with_other_numbers(asked)]
-    ['9 of 7 in 1', '12 of 9 in 1']
+    ['9 of 5 in 1', '12 of 7 in 1']
     """
     numbers = [{*_NUMBER.findall(problem.question)} for problem in problems]
     ordered = sorted(sorted(set.union(*numbers) - set.intersection(*numbers)), key=len)

@@ -40,12 +40,12 @@ def measure(work: Work) -> ForgettingPart:
     # Each task's accuracies are paired over its problems.
     rows, verdicts = [], []
     for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
-        fell = larger(
-            "forgot", task.kind, base, trained, f"{task.kind} was answered right more often before", null="no change"
-        )
+        changed = [f"{key}={value}" for key, value in task.model_dump(exclude_defaults=True).items()]
+        name = " ".join([task.kind, *changed])
+        fell = larger("forgot", name, base, trained, f"{name} was answered right more often before", null="no change")
         rates = [mean_interval(right, bounds=(0.0, 1.0)) for right in (base, trained)]
         rows.append(
-            ForgettingRow(task=task.kind, base=rates[0], trained=rates[1], difference=fell.estimate, problems=fell.num)
+            ForgettingRow(task=name, base=rates[0], trained=rates[1], difference=fell.estimate, problems=fell.num)
         )
         verdicts.append(fell)
 
