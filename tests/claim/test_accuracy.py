@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from swerve.claim.accuracy import accuracy_part
+from swerve.artifacts.responses import Response
+from swerve.claim.accuracy import accuracy_part, measure
+from swerve.claim.work import NotMeasuredError, Side, Work
+from swerve.config.claim import ClaimSettings
+from swerve.progress import SilentProgress
+from swerve.statistics.intervals import share
+from swerve.types import Problem
 
 
 def _part(base, trained, num=16):
@@ -62,3 +70,55 @@ def test_few_samples_have_no_curve():
     part = _part([1] * 50, [3] * 50, num=3)
     assert [verdict.claim for verdict in part.verdicts] == ["accuracy_rose"]
     assert [row.k for row in part.pass_at_k] == [1]
+
+
+@pytest.fixture
+def work(tmp_path):
+    """Two files of samples, with unequal numbers of them; three problems, of which both have two."""
+    work = Work(
+        Side(label="base", model=None, samples=tmp_path / "base.parquet"),
+        Side(label="rl", model=None, samples=tmp_path / "rl.parquet"),
+        ClaimSettings(task={"kind": "addition"}),
+        [],
+        out=tmp_path,
+        parts=None,
+        shard=None,
+        progress=SilentProgress(),
+    )
+
+    def responses(**right):
+        return {
+            name: [Response(problem=Problem(id=name, family="", question="", answer=""), correct=one) for one in values]
+            for name, values in right.items()
+        }
+
+    work.samples = (
+        responses(a=[True, False, True, True], b=[False] * 5),
+        responses(a=[True, True, False], b=[None, True, True, True]),
+    )
+    return work
+
+
+def test_as_many_samples_count_as_the_problem_with_the_fewest_has(work):
+    num, right = work.counts
+    assert num == 3
+    assert right.tolist() == [[2, 0], [2, 2]]
+    part = measure(work)
+    assert (part.base.mean, part.trained.mean) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert part.greedy_base is None
+
+
+def test_greedy_stands_beside_where_models_are_there(work):
+    work.base, work.trained = (replace(side, model="folder") for side in work.sides)
+    work.greedy = (
+        [Response(problem=None, correct=right) for right in (True, False)],
+        [Response(problem=None, correct=True)] * 2,
+    )
+    part = measure(work)
+    assert (part.greedy_base, part.greedy_trained) == (share(1, 2), share(2, 2))
+
+
+def test_no_common_problem_is_nothing_to_measure(work):
+    work.samples = ({}, {})
+    with pytest.raises(NotMeasuredError, match="a problem that both models answered"):
+        measure(work)
