@@ -83,12 +83,8 @@ def with_other_numbers(problems: Sequence[Problem]) -> list[Problem]:
     ordered = sorted(sorted(set.union(*numbers) - set.intersection(*numbers)), key=len)
     others = dict(zip(ordered, ordered[1:] + ordered[:1], strict=True))
     return [
-        replace(
-            problem,
-            id=f"{problem.id} changed",
-            question=_NUMBER.sub(lambda match: others.get(match[0], match[0]), problem.question),
-        )
-        for problem in problems
+        replace(each, question=_NUMBER.sub(lambda match: others.get(match[0], match[0]), each.question))
+        for each in problems
     ]
 
 
@@ -103,4 +99,4 @@ def beginning(problem: Problem, share: float) -> tuple[Problem, list[str]]:
     words = question.split()
     num = max(1, int(share * len(words)))
     given = question.removesuffix(question.split(maxsplit=num)[-1]).rstrip()
-    return replace(problem, id=f"{problem.id} {share}", question=given, messages=(), prefix=""), words[num:]
+    return replace(problem, id=f"{share} {question}", question=given, messages=(), prefix=""), words[num:]
