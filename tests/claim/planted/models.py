@@ -40,7 +40,7 @@ _IMPOSSIBLE = -40.0
 
 Chains = Mapping[str, Mapping[str, float]]
 """Probability of the next word by the last one; words without a row are followed by the end."""
-Kind = Literal["sharpening", "skill", "format", "length", "memorised", "rank1", "forgetting", "nothing"]
+Kind = Literal["sharpening", "skill", "format", "length", "memorised", "rank1", "forgetting", "reworded", "nothing"]
 
 
 def bigram_model(folder: Path, chains: Chains, *, words: Sequence[str] = (), noise: float = 0.0, seed: int = 0) -> Path:
@@ -184,7 +184,8 @@ def planted_pair(folder: Path, kind: Kind, *, size: float, num_problems: int = 8
             the base never solves, so many that a chance of .6 makes this mean), of format (answers become readable) and
             of length (completions that went on until the limit end); of forgetting the mean loss on the other problems;
             of memorised the fraction of questions that the trained model continues word by word; of nothing the
-            standard deviation of the noise of each logit.
+            standard deviation of the noise of each logit. Reworded is as right as before in other words, whatever the
+            size: samples of the two are not the same draws.
         num_problems: how many.
         seed: of the problems' digits and of the noise.
     """
@@ -200,6 +201,7 @@ def planted_pair(folder: Path, kind: Kind, *, size: float, num_problems: int = 8
             "length": partial(_unfinished, following="well"),
             "memorised": partial(_memorised, seed=seed),
             "forgetting": _forgetful,
+            "reworded": _reworded,
         }[kind](truth, size)
     before, after = truth.chains, {**truth.chains, **truth.changes}
     proportions = {**after, **(_one_product(after) if kind == "rank1" else {})}
@@ -271,6 +273,11 @@ def _forgetful(truth: _Truth, size: float) -> _Truth:
     others = [question.replace("ask", "recall") for question in truth.questions]
     chains = {**truth.chains, **_answering(recalled)}
     return _Truth(chains, _answering(_sharpened(recalled, -size)), truth.questions, others)
+
+
+def _reworded(truth: _Truth, size: float) -> _Truth:
+    changes = {kind: {"plus": chance, "minus": 1 - chance} for kind, chance in ASKED.items()}
+    return replace(truth, changes={**changes, "plus": {RIGHT: 1.0}, "minus": {WRONG: 1.0}})
 
 
 def _answering(chances: Mapping[str, float]) -> dict[str, Mapping[str, float]]:

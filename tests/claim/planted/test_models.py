@@ -52,6 +52,7 @@ def test_completions_are_enumerated():
         ("length", 0.12, 0.12),
         ("forgetting", 0.1, 0.0),
         ("memorised", 0.5, 0.0),
+        ("reworded", 0.0, 0.0),
         ("nothing", 0.01, 0.0),
     ],
 )
