@@ -166,3 +166,50 @@ def test_a_profile_is_the_studys_where_it_has_it_and_the_recipes_otherwise(folde
     assert (len(both.jobs), both.jobs[0].config.stages[-1].steps) == (2, 3)
     with pytest.raises(ConfigError, match="no profile 'shrt'; did you mean 'short'"):
         plan("profile=shrt")
+
+
+def test_controls_are_the_baseline_with_another_reward(folder):
+    found = plan("controls=[random, inverted]", "seeds=1", "baseline=reverse")
+    assert {job.variant: (job.config.stages[-1].reward, job.config.stages[-1].kl.kind) for job in found.jobs} == {
+        "none": ("real", "none"),
+        "reverse": ("real", "reward"),
+        "control-random": ("random", "reward"),
+        "control-inverted": ("inverted", "reward"),
+    }
+    found.write()
+    assert plan(source="kl") == found  # its file names them as variants
+
+
+def test_a_recipe_with_controls_is_a_study_of_its_reward(folder):
+    found = plan("controls=all", "seeds=[3]", "max_new_tokens=7", source="studies/small.yaml")
+    assert (found.study.name, found.study.compared_with) == ("small-controls", "real")
+    assert [(job.variant, job.config.stages[-1].reward, job.seed, job.config.max_new_tokens) for job in found.jobs] == [
+        (name if name == "real" else f"control-{name}", name, 3, 7)
+        for name in ("real", "random", "inverted", "format_only", "majority", "shuffled_gold", "same")
+    ]
+    extended = folder / "mine.yaml"
+    extended.write_text("extends: studies/small.yaml\nname: mine\n")
+    assert [job.variant for job in plan("controls=[same]", "seeds=1", source=str(extended)).jobs] == [
+        "real", "control-same",
+    ]  # fmt: skip
+    assert plan("controls=[same]", "seeds=1", source="demo_addition").study.name == "demo_addition-controls"
+    assert "control-same" in plan("controls=[same]", "seeds=1", source="demo_study").study.variants
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "message"),
+    [
+        ("demo_addition", ["controls=[randon]"], r"'controls.0' must be one of 'random', .*did you mean 'random'\?"),
+        ("demo_addition", ["controls=some"], "'controls' must be a list"),
+        ("demo_addition", ["seeds=2"], "`swerve train demo_addition` runs it"),
+        ("word_problems_sft", ["controls=all"], "variant 'control-random': .*'stages' has no item 'rl'"),
+        (
+            "demo_study",
+            ["controls=all", "verdict={measure: accuracy}", "tuning={seeds: [9]}"],
+            "controls have the baseline's settings",
+        ),
+    ],
+)
+def test_controls_that_there_are_not_are_named(folder, source, given, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(*given, source=source)

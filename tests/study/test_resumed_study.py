@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from swerve.artifacts.files import read_sealed
-from swerve.artifacts.study import Study
+from swerve.artifacts.study import Study, read_study
+from swerve.claim.controls import controls_part
 from swerve.recipes import load_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -52,13 +53,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "swerve", "study", "pair.yaml", "--jobs", "2", *arguments]
+def begin(folder: Path, *arguments: str, source: str = "pair.yaml") -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "swerve", "study", source, "--jobs", "2", *arguments]
     return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(folder: Path, *arguments: str) -> str:
-    process = begin(folder, *arguments)
+def finish(folder: Path, *arguments: str, **source: str) -> str:
+    process = begin(folder, *arguments, **source)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     return out
@@ -99,3 +100,15 @@ def test_a_study_killed_at_random_and_continued_gives_the_same_table(folder):
             config = load_config(whole / "runs" / trial.variant / "seed-0" / "config.yaml")
             assert config.stages[0].optimizer.lr == trial.changes["stages.rl.optimizer.lr"]
     assert [verdict.variant for verdict in study.verdicts] == ["reverse"]
+
+
+def test_a_recipe_with_controls_is_trained_and_compared(folder):
+    given = ("controls=[random, inverted]", "seeds=2", "start={recipe: sft.yaml}", "stages.rl.steps=16")
+    finish(folder, *given, source="rl.yaml")
+    study = read_study(folder / "runs" / "studies" / "rl-controls")
+    assert [run.state for run in study.runs] == ["trained"] * 6
+    # The real reward teaches what the grader wants, its inverse the opposite.
+    real, inverted = (study.mean_of("training_accuracy", name) for name in ("real", "control-inverted"))
+    assert real.mean > inverted.mean
+    assert [run.values["training_accuracy"] for run in study.runs][:2] != [0, 0]
+    assert [row.arm for row in controls_part(study).arms] == ["real", "control-random", "control-inverted"]

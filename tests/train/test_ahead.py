@@ -212,6 +212,18 @@ def test_killed_and_resumed_it_ends_byte_for_byte_as_uninterrupted(start, wholes
     assert differences(contents(run.path), wholes["stateful"]) == []
 
 
+def test_a_resumed_run_tosses_the_coins_of_a_control_again_and_records_the_graders_verdict(start, monkeypatch):
+    stage = {**RL, "steps": 2, "reward": "random", "save_every": 1}
+    whole = start("whole", stage)
+    with monkeypatch.context() as killing, pytest.raises(_Killed):
+        _kill_after(killing, 2)
+        start("parts", stage)
+    assert differences(contents(start("parts", stage, resume=True).path), contents(whole.path)) == []
+    # Of 16 rollouts each: what was right, and what the coins gave.
+    assert _metric(whole, "accuracy") == [sum(_rows(whole, step, "correct")) / 16 for step in (1, 2)]
+    assert _metric(whole, "reward") == [10 / 16, 11 / 16]
+
+
 class OwnWeights(TorchEngine):
     """Samples with a copy of the policy; in another thread it waits until an update has begun."""
 

@@ -98,11 +98,12 @@ def rollouts() -> StepRollouts:
                 ids = [*rollouts[0].completion.token_ids[:same], *ids[same:]]
             logprobs = (-2.4 + 0.3 * torch.randn(length, generator=generator)).tolist()
             completion = Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop")
-            value = float((index + number) % 2) if number else 1.0
-            reward = Reward(value=value, status="graded", parts={})
+            reward = Reward(value=0.25, status="graded", parts={})  # the grader's, as under a control
             rollouts.append(Rollout(completion=completion, text="", reward=reward, version=0))
         groups.append(RolloutGroup(prompt=prompt, rollouts=tuple(rollouts)))
-    rewards = [[float(rollout.reward.value or 0.0) for rollout in group.rollouts] for group in groups]
+    rewards = [
+        [float((index + number) % 2) if number else 1.0 for index in range(GROUP)] for number in range(len(SIZES))
+    ]
     drawn = [group.prompt.problem for group in groups]
     return StepRollouts(groups=groups, numbers=list(range(len(groups))), rewards=rewards, drawn=drawn)
 
@@ -179,7 +180,7 @@ class Update:
         self.context = context = context_of(models, stage, world or World(), **runtime)
         frozen = None if stage.kl.kind == "none" else models[1]
         kl = kl_term(stage.kl, coef=stage.kl.coef, reference=frozen, temperature=stage.temperature)
-        self.step = prepare_step(deal_rollouts(found, stage, context), stage, context, kl)
+        self.step = prepare_step(deal_rollouts(found, context), stage, context, kl)
         update = update_policy(self.step, stage, context, 0, kl, stage.entropy.coef)
         self.figures, self.signals = update.figures, update.signals
         self.parameters = context.learner.named_parameters()

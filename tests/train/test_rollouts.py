@@ -166,7 +166,7 @@ def test_the_table_of_several_processes_is_the_one_of_a_single_process(tmp_path,
         for rank in reversed(range(size)):  # the first process comes last: all have given it their parts
             world = World(rank=rank, size=size)
             mine = world.shard(range(len(groups)))
-            share = StepRollouts(groups=[groups[one] for one in mine], numbers=mine, rewards=[])
+            share = StepRollouts(groups=[groups[one] for one in mine], numbers=mine, rewards=[[1.0, 0.0]] * len(mine))
             signals = TokenSignals(
                 members=[Member(one, place) for one in mine for place in range(2)],
                 mask=torch.ones(2 * len(mine), 2, dtype=torch.bool),

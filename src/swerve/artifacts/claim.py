@@ -333,9 +333,11 @@ class ControlRow(Row):
     """Training with another reward."""
 
     arm: str
+    """Variant of the study."""
     accuracy: Share
+    """Sampled, over seeds."""
     difference: Points
-    """The real reward's accuracy minus this one's, paired over seeds."""
+    """From the real reward's, paired over seeds."""
     runs: Count
 
 

@@ -1,10 +1,18 @@
-"""Would any reward have done it: the arms of a study with control rewards."""
+"""What control rewards do in place of the real one, by a finished study."""
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import ControlsPart
+from pathlib import Path
+
+from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
+from swerve.artifacts.study import Study, read_study
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.errors import ArtifactError
+from swerve.estimates import Estimate, hundredths_interval
+from swerve.notebook import counted
+
+_MEASURE = "sampled_accuracy"
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
@@ -13,5 +21,58 @@ def cost(settings: ClaimSettings, num_problems: int) -> Cost:
 
 
 def measure(work: Work) -> ControlsPart:
-    """Return this part."""
-    raise NotMeasuredError("is not written yet")
+    """Return this part, from the study that the settings name.
+
+    Raises:
+        NotMeasuredError: they name none, or one without controls.
+    """
+    name = work.settings.study
+    if name is None:
+        raise NotMeasuredError("needs a study: swerve study RECIPE controls=all, then --study DIR")
+    try:
+        return controls_part(read_study(Path(name)))
+    except ArtifactError as error:
+        raise NotMeasuredError(str(error)) from None
+
+
+def controls_part(study: Study) -> ControlsPart:
+    """Return what the variants of a study came to, beside its baseline, the real reward.
+
+    Raises:
+        NotMeasuredError: it compares no control over seeds.
+    """
+    rows, verdicts = [], []
+    for mean in study.means:
+        if mean.measure == _MEASURE:
+            arm, less = mean.variant, study.difference_of(_MEASURE, mean.variant)
+            change = less.over_seeds if less else None
+            rows.append(ControlRow(arm=arm, accuracy=mean.mean, difference=change, runs=mean.num_seeds))
+            # The real reward with other samples is no control: it shows what the noise of training does.
+            if less and change and arm.startswith("control-") and arm != "control-same":
+                verdicts.append(reward_verdict(arm, change, less.num_seeds))
+    if not verdicts:
+        raise NotMeasuredError(f"study {study.name} compares no control over seeds; it needs controls=all and seeds=3")
+    return ControlsPart(arms=tuple(rows), verdicts=tuple(verdicts), study=study.name)
+
+
+def reward_verdict(arm: str, difference: Estimate, num_seeds: int) -> Verdict:
+    """Return whether training with a control is shown to end below training with the real reward.
+
+    Args:
+        arm: the control's variant.
+        difference: of its accuracy from the real reward's, with Student's t interval over paired seeds.
+        num_seeds: that both have.
+    """
+    shown = difference.high < 0
+    said = "lower" if shown else "not shown to be lower"
+    change = f"{hundredths_interval(difference, ' points', signed=True)} over {counted(num_seeds, 'seed')}"
+    return Verdict(
+        claim="reward_matters",
+        of=arm,
+        shown=shown,
+        sentence=f"Accuracy is {said} with {arm} than with the real reward: {change}.",
+        estimate=difference,
+        unit="points",
+        num=num_seeds,
+        null="the real reward, same seeds",
+    )

@@ -26,7 +26,11 @@ _PROCESS_BYTES = 600_000_000
 
 def study(
     source: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A shipped study, a YAML file, or the directory of a study.")
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A shipped study, a YAML file, or the directory of a study; a recipe with controls=all.",
+        ),
     ],
     overrides: Annotated[
         list[str] | None,
@@ -70,6 +74,7 @@ def study(
 
     Examples:
       swerve study demo_study --jobs 2
+      swerve study demo_addition controls=all seeds=3
       swerve study mine.yaml seeds=3 --slurm jobs.sh
       swerve study runs/studies/mine --gather
     """

@@ -304,6 +304,8 @@ def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return defaults
 
 
+Control = Literal["random", "inverted", "format_only", "majority", "shuffled_gold", "same"]
+"""A reward in place of the grader's, to be compared with it."""
 Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"]
 ZeroVariance = Literal["keep", "drop", "refill"]
 
@@ -403,6 +405,11 @@ class RlStage(_Sampling):
     keep_reference: bool = True
     """Whether a phase keeps the KL reference of the phase before; false: the policy that the phase begins with. Without
     effect where `kl.reference` names a model."""
+    reward: Literal["real", Control] = "real"
+    """What is learned from: `real`, the grader's reward; or, for comparison with it, a control: `random`, 0 or 1 by a
+    coin; `inverted`, 1 less the real one; `format_only`, 1 for any answer; `majority`, 1 for the group's most frequent
+    answer; `shuffled_gold`, as an answer to another problem; `same`, the real one of other samples. Rollouts, accuracy
+    and curricula keep the grader's verdict."""
     preset: Preset | None = None
     """Library whose conventions the keys below follow where they are not given."""
     advantages: AdvantageConfig = ADVANTAGES["dr_grpo"]()

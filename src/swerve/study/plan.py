@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
@@ -28,11 +28,12 @@ from swerve.artifacts.study import (
     Trend,
 )
 from swerve.config import Config
+from swerve.config.stages import Control
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
-from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
+from swerve.recipes.loader import RecipeSource, differing_keys, dump_yaml, load_config, load_document
 from swerve.recipes.yaml_lines import emit_yaml
 from swerve.settings import InnerShare, Model, Words
 from swerve.study.measure import measure_run
@@ -102,6 +103,12 @@ class StudyFile(Model):
     """Trends that were found elsewhere, each answered with yes or no."""
     confidence: InnerShare = 0.95
     """Coverage of the intervals."""
+    controls: Annotated[
+        tuple[Control, ...],
+        Field(strict=False),
+        BeforeValidator(lambda given: get_args(Control) if given == "all" else given),
+    ] = ()
+    """Further variants `control-NAME`: the baseline with another reward (`stages.rl.reward`); a list, or `all`."""
     verdict: VerdictRule | None = None
     """The measure and the rule by which variants are judged, named before they run; null: nothing is judged."""
     tuning: Tuning | None = None
@@ -150,6 +157,8 @@ class StudyFile(Model):
         if tuning is not None and info.data.keys() >= {"variants", "seeds", "verdict"}:
             if info.data["verdict"] is None:
                 raise ValueError("settings are chosen by the verdict's measure; give verdict: {measure: accuracy}")
+            if info.data.get("controls"):
+                raise ValueError("controls have the baseline's settings; give it those that were chosen, and no tuning")
             tuning.check(tuple(info.data["variants"]), info.data["seeds"])
         return tuning
 
@@ -319,7 +328,8 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     """Return the runs that a study asks for; nothing is written.
 
     Args:
-        source: name of a shipped study, a YAML file, or the directory of a study.
+        source: name of a shipped study, a YAML file, or the directory of a study; with `controls` also a recipe, whose
+            only other variant is `real`.
         overrides: `KEY=VALUE` of the study's file; those of other keys are changes to the recipe for all variants.
         out: directory of the study; None: the one given as `source`, or, where it is no directory or the overrides
             give a name, this name under `studies` in `runs`.
@@ -335,8 +345,11 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
 
     # The file, with the overrides of its own keys; the others change the recipe.
     file_name = source if folder is None else str(folder / "study.yaml")
-    own, changes = _split(file_name, overrides)
-    study = load_document(StudyFile, file_name, own, use="study")
+    document: RecipeSource = file_name
+    if _is_recipe(file_name, overrides):
+        document = {"name": f"{Path(source).stem}-controls", "recipe": source, "variants": {"real": {}}}
+    own, changes = _split(document, overrides)
+    study = load_document(StudyFile, document, own, use="study")
 
     # Recipes are sought from the study's folder first.
     file, start = Path(file_name), study.start
@@ -346,8 +359,10 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         name: {**own, **({"recipe": _recipe(str(own["recipe"]), file)} if "recipe" in own else {})}
         for name, own in study.variants.items()
     }
+    baseline = variants[study.compared_with]
+    variants |= {f"control-{name}": {**baseline, "stages.rl.reward": name} for name in study.controls}
     update = {"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}}
-    study = study.model_copy(update={**update, "start": start, "variants": variants})
+    study = study.model_copy(update={**update, "start": start, "variants": variants, "controls": ()})
     if not _NAME.fullmatch(study.name):
         raise ConfigError(f"{file_name}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
 
@@ -383,14 +398,25 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     return plan
 
 
-def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
+def _is_recipe(source: str, overrides: Sequence[str]) -> bool:
+    """Return whether controls are asked for of a recipe of training; a name that a study has too means the study."""
+    if source in shipped_recipes("study") or ("controls",) not in [parse_override(text).keys for text in overrides]:
+        return False
+    try:
+        data = read_layers(source, "train").data
+    except ConfigError:
+        return False
+    return "stages" in data and "variants" not in data
+
+
+def _split(source: RecipeSource, overrides: Sequence[str]) -> tuple[list[str], Changes]:
     """Return the overrides of the study's own keys, and the changes to its recipe.
 
     A profile is the study's, where it has one of that name, and the recipe's otherwise.
     """
     parsed = [(text, parse_override(text)) for text in overrides]
     own = [text for text, override in parsed if override.keys[0] in StudyFile.model_fields]
-    profiles = read_layers(source, "study").profiles
+    profiles = read_layers(source, "study").profiles if isinstance(source, str) else ()
     own += [text for text, override in parsed if override.keys == ("profile",) and override.value in profiles]
     changes = {".".join(override.keys): override.value for text, override in parsed if text not in own}
     if "seed" in changes:

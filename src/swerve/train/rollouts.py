@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +25,8 @@ from swerve.train.balance import deal
 from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.health.ungraded import outcome_figures
-from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
+from swerve.train.rewards import training_rewards
+from swerve.types import Completion, Problem, Prompt, Rollout, RolloutGroup
 from swerve.world import World
 
 SamplingStage = RlStage | DistillStage
@@ -33,7 +34,7 @@ PENDING = "rollouts"
 """The trainer's state that holds rollouts which were sampled ahead."""
 _ORDER = ("group", "sample")
 """Of the rows of the rollouts table."""
-_MOVED = ROLLOUTS_SCHEMA.append(pa.field("entropy", pa.float64()))
+_MOVED = pa.schema([*ROLLOUTS_SCHEMA, pa.field("entropy", pa.float64()), pa.field("training_reward", pa.float64())])
 """Of rollouts on their way to another process, or in a checkpoint."""
 _SYNC = ("seconds", "mean_difference", "max_difference")
 
@@ -138,7 +139,6 @@ def sample_step(
 
 def deal_rollouts(
     sampled: StepRollouts,
-    stage: SamplingStage,
     context: StageContext,
     *,
     parts: Callable[[set[int]], list[set[int]]] = lambda numbers: [numbers],
@@ -147,7 +147,6 @@ def deal_rollouts(
 
     Args:
         sampled: the whole groups that this process sampled; completions move from there to other processes.
-        stage: with the reward of failures.
         context: the stage's.
         parts: divides the numbers of the groups into those whose work is dealt out by itself.
     """
@@ -156,30 +155,37 @@ def deal_rollouts(
         return sampled
     # What stays here and what comes from other processes, group by group.
     own = sorted(_moved(sampled, _targets(sampled, context, parts), world), key=itemgetter(0))
-    groups, numbers, places = [], [], []
+    groups, numbers, rewards, places = [], [], [], []
     for number, part in groupby(own, key=lambda moved: moved[0].group):
-        members, prompts, rollouts = zip(*part, strict=True)
+        members, prompts, rollouts, values = zip(*part, strict=True)
         groups.append(RolloutGroup(prompt=prompts[0], rollouts=rollouts))
         numbers.append(number)
+        rewards.append(values)
         places.append([member.place for member in members])
-    return replace(sampled, groups=groups, numbers=numbers, rewards=_rewards(groups, stage), places=places)
+    return replace(sampled, groups=groups, numbers=numbers, rewards=rewards, places=places)
 
 
 def _moved(
     sampled: StepRollouts, targets: Mapping[Member, int], world: World
-) -> Iterator[tuple[Member, Prompt, Rollout]]:
-    """Send completions to the processes that learn from them; yield those of this one."""
+) -> Iterator[tuple[Member, Prompt, Rollout, float]]:
+    """Send completions to the processes that learn from them; yield those of this one, with their rewards."""
     sent: list[list[dict[str, Any]]] = [[] for _ in range(world.size)]
-    rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
-    for member, (prompt, rollout) in zip(sampled.members(), rollouts, strict=True):
+    for member, prompt, rollout, reward in _completions(sampled):
         if targets[member] == world.rank:
-            yield member, prompt, rollout
+            yield member, prompt, rollout, reward
         else:
-            sent[targets[member]].append(_row(member, prompt, rollout))
+            sent[targets[member]].append(_row(member, prompt, rollout, reward))
     problems = {problem.id: problem for problem in sampled.drawn}
     for row in _exchanged(sent, world):
         prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
-        yield Member(row["group"], row["sample"]), prompt, _rollout(row, prompt.problem)
+        yield Member(row["group"], row["sample"]), prompt, _rollout(row, prompt.problem), row["training_reward"]
+
+
+def _completions(sampled: StepRollouts) -> Iterator[tuple[Member, Prompt, Rollout, float]]:
+    """Yield each completion with its place, its prompt and the reward that training uses, one group after the other."""
+    rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
+    for member, (prompt, rollout), reward in zip(sampled.members(), rollouts, chain(*sampled.rewards), strict=True):
+        yield member, prompt, rollout, reward
 
 
 def _targets(
@@ -253,7 +259,7 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
     context.pending[index] = StepRollouts(
         groups=groups,
         numbers=mine,
-        rewards=_rewards(groups, stage),
+        rewards=[[row["training_reward"] for row in by_group[number]] for number in mine],
         num_refills=len(rounds) - 1,
         drawn=list(drawn.values()),
         draw_metrics=context.draw_metrics(list(drawn.values()), step=index),
@@ -269,10 +275,6 @@ def _group(problem: Problem, rows: Sequence[Mapping[str, Any]]) -> RolloutGroup:
 def _rollout(row: Mapping[str, Any], problem: Problem) -> Rollout:
     rollout = response_from_row(row, problem=problem).rollout
     return replace(rollout, completion=replace(rollout.completion, entropy=row.get("entropy")))
-
-
-def _rewards(groups: Sequence[RolloutGroup], stage: SamplingStage) -> list[list[float]]:
-    return [[reward_value(rollout.reward, stage) for rollout in group.rollouts] for group in groups]
 
 
 def _solved(sampled: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
@@ -296,14 +298,13 @@ def _sample(
     problems = context.draw(numbers, step=index)
     mine = context.world.shard(numbers)
     own = [problems[number - numbers.start] for number in mine]
-    seeds = [context.seed(stage.label, "rollout", index, number) for number in mine]
+    stream = "rollout again" if isinstance(stage, RlStage) and stage.reward == "same" else "rollout"
+    seeds = [context.seed(stage.label, stream, index, number) for number in mine]
     groups = context.sample_groups(engine, own, params, seeds=seeds)
-    return StepRollouts(groups=groups, numbers=mine, rewards=_rewards(groups, stage), drawn=problems)
-
-
-def reward_value(reward: Reward, stage: SamplingStage) -> float:
-    """Return the reward training uses: the graded value, or the stage's `failure_reward`."""
-    return stage.failure_reward if reward.value is None else reward.value
+    rewards = [
+        training_rewards(group, stage, context, index, number) for number, group in zip(mine, groups, strict=True)
+    ]
+    return StepRollouts(groups=groups, numbers=mine, rewards=rewards, drawn=problems)
 
 
 def write_rollouts(
@@ -346,17 +347,14 @@ def write_together(
 
 def _rows(sampled: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
     recorded = {} if signals is None else signals.by_member()
-    rollouts = ((group.prompt, rollout) for group in sampled.groups for rollout in group.rollouts)
-    return [
-        {**_row(member, prompt, rollout), **recorded.get(member, {})}
-        for member, (prompt, rollout) in zip(sampled.members(), rollouts, strict=True)
-    ]
+    return [{**_row(*completion), **recorded.get(completion[0], {})} for completion in _completions(sampled)]
 
 
-def _row(member: Member, prompt: Prompt, rollout: Rollout) -> dict[str, Any]:
-    """Return a row of the rollouts table, with the completion's entropy, which the table does not have."""
+def _row(member: Member, prompt: Prompt, rollout: Rollout, reward: float) -> dict[str, Any]:
+    """Return a row of the rollouts table, with what it does not have: entropy, and the reward that training uses."""
     row = response_row(Response.of(prompt, rollout, group=member.group, sample=member.place))
-    return {**{name: row[name] for name in ROLLOUTS_SCHEMA.names}, "entropy": rollout.completion.entropy}
+    row |= {"entropy": rollout.completion.entropy, "training_reward": reward}
+    return {name: row[name] for name in _MOVED.names}
 
 
 def rollout_metrics(sampled: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:

@@ -33,7 +33,7 @@ class DistillRunner:
         stage, context = self._stage, self._context
         if stage.keep_rollouts:
             write_rollouts([rollouts], context, index)
-        sequences = deal_rollouts(rollouts, stage, context).sequences()
+        sequences = deal_rollouts(rollouts, context).sequences()
         num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
         teacher = self._teacher
 

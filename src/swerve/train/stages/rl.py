@@ -74,7 +74,7 @@ class RlRunner:
             dealt = minibatches(numbers, self._stage, self._context, index, epoch=0)
             return [half for part in dealt for half in (part - agree, part & agree)]
 
-        return deal_rollouts(used, self._stage, self._context, parts=parts)
+        return deal_rollouts(used, self._context, parts=parts)
 
     def _write(self, rollouts: Sequence[StepRollouts], index: int, signals: TokenSignals | None) -> None:
         if self._stage.keep_rollouts:
