@@ -12,7 +12,10 @@ from swerve.cli.completion import completed
 from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
 
 
-@with_settings("swerve.config.claim:ClaimSettings", {**sample.SAMPLING, "some": "--some N", "margin": "--margin SHARE"})
+@with_settings(
+    "swerve.config.claim:ClaimSettings",
+    {**sample.SAMPLING, "some": "--some N", "margin": "--margin SHARE", "study": "--study DIR"},
+)
 def claim(
     context: typer.Context,
     arguments: Annotated[
