@@ -10,7 +10,7 @@ import pytest
 from swerve.artifacts.claim import FailureRow, GainRow
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim.answers import judged, measure
-from swerve.claim.work import Work
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
 
@@ -73,6 +73,7 @@ def test_parts_of_the_gain_sum_to_it():
     assert gains["correctness"] == pytest.approx(correctness / 2)
     assert sum(gains.values()) == pytest.approx(7 / 8, abs=1e-12)
     assert part.filled == 0
+    assert [verdict.num for verdict in part.verdicts] == [2, 2, 2]
     assert all("Not determined" in verdict.sentence for verdict in part.verdicts)  # of 4 samples
 
 
@@ -125,5 +126,10 @@ def test_other_tasks_have_no_second_grader():
     ],
 )
 def test_verdicts_on_the_parts(gain, at_zero, shown, sentence):
-    verdict = judged("gain_by_format", GainRow(part="format", gain=gain, at_zero=at_zero, problems=9))
+    verdict = judged("gain_by_format", GainRow(part="format", gain=gain, at_zero=at_zero, problems=5), 9)
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, sentence, 9)
+
+
+def test_without_a_shared_problem_nothing_is_measured():
+    with pytest.raises(NotMeasuredError, match="both models answered"):
+        part_of([], [])

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
-from swerve.claim.work import Cost, Work
+from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
 from swerve.estimates import Estimate, hundredths, hundredths_interval
 from swerve.grading.answers import readings
@@ -32,6 +32,10 @@ CLAIMED = {
     "gain_by_correctness": "more of the answers read are right",
 }
 """What each part of the gain is."""
+_NOTES = (
+    "An answer can be wrong for several reasons. The second grader, math-verify, is asked of mathematics alone.",
+    "What was cut off counts as ended if it is right or marks its answer, as a box does.",
+)
 
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
@@ -43,8 +47,13 @@ def measure(work: Work) -> AnswersPart:
     """Return this part; of each problem as many samples count as the one with the fewest has.
 
     What was cut off ended all the same if it is right or marks the answer that was read.
+
+    Raises:
+        NotMeasuredError: the models answered no problem both.
     """
     num, _ = work.counts
+    if num == 0:
+        raise NotMeasuredError("needs a problem that both models answered")
     samples = [response for side in work.samples for group in side.values() for response in group[:num]]
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
     flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
@@ -53,7 +62,7 @@ def measure(work: Work) -> AnswersPart:
 
     # A lenient reading takes answers in any form; of mathematics math-verify is asked as well.
     lenient = trl_reward("math", thinking="whole")(texts, texts, answer=golds)
-    second, first = np.full(len(samples), np.nan), samples[0].problem
+    second, first = np.nan * right, samples[0].problem
     if GRADERS.get(first.grader or first.family) == MATHS:
         second = trl_reward("math_verify")(texts, texts, answer=golds) != right
     abstains = [bool(_ABSTAINS.search(text)) for text in texts]
@@ -89,7 +98,8 @@ def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
             LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
         )
     return AnswersPart(
-        verdicts=tuple(map(judged, CLAIMED, gains)),
+        verdicts=tuple(judged(claim, row, tables.shape[2]) for claim, row in zip(CLAIMED, gains, strict=True)),
+        notes=_NOTES,
         failures=tuple(failures),
         gains=tuple(gains),
         filled=filled,
@@ -101,11 +111,11 @@ def _mean(values: Array) -> float | None:
     return None if not values.size or np.isnan(values).any() else float(values.mean())
 
 
-def judged(claim: str, row: GainRow) -> Verdict:
-    """Return whether a part of the gain is shown."""
+def judged(claim: str, row: GainRow, num: int) -> Verdict:
+    """Return whether a part of the gain is shown; `num` problems gave it."""
     gain, is_determined = row.gain, row.at_zero is None
     shown = is_determined and isinstance(gain, Estimate) and gain.low > 0
     start = "Not shown: " if is_determined else "Not determined, too few answers are read or samples there: "
     size = hundredths_interval(gain, signed=True) if isinstance(gain, Estimate) else hundredths(gain or 0, signed=True)
     sentence = f"{'' if shown else start}{size} points of the gain because {CLAIMED[claim]}."
-    return Verdict(claim=claim, shown=shown, sentence=sentence, estimate=gain, unit="points", num=row.problems)
+    return Verdict(claim=claim, shown=shown, sentence=sentence, estimate=gain, unit="points", num=num, null="no part")
