@@ -115,9 +115,9 @@ def test_a_model_that_knows_only_its_last_word(tmp_path, marker, matters):
     assert [verdict.shown for verdict in part.verdicts] == [matters, matters]
     assert part.notes[1] == "rl: 40 of 40 greedy responses reason before an answer."
     last = part.curve[4]
-    assert (last.kept, last.own) == (1.0, pytest.approx(0.85 if matters else 0.75, abs=1e-6))
+    assert (last.kept, last.base) == (1.0, pytest.approx(0.85 if matters else 0.75, abs=1e-6))
     # After the other one's word =1 has .2 and =2 has .1; the first has the second for its own.
-    assert last.other == pytest.approx(0.15 if matters else 0.75, abs=1e-6)
+    assert last.base_other == pytest.approx(0.15 if matters else 0.75, abs=1e-6)
 
     work.greedy = (responses[:9], responses[:9])
     with pytest.raises(NotMeasuredError, match="needs 10 greedy responses of base"):

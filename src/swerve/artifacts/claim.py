@@ -20,6 +20,18 @@ Number = Annotated[Estimate | float | None, "number"]
 Count = Annotated[int | None, "count"]
 Unit = Literal["share", "points", "number", "count"]
 
+QUESTIONS: dict[PartName, str] = {
+    "accuracy": "Did accuracy rise?",
+    "gained": "What was gained and lost?",
+    "answers": "Is it format or length?",
+    "contamination": "Is it contamination?",
+    "forgetting": "What was forgotten?",
+    "behaviour": "Where did behaviour change?",
+    "weights": "What changed in the weights?",
+    "reasoning": "Does the reasoning matter?",
+    "controls": "Would any reward have done it?",
+}
+"""What each part of a card answers."""
 CLAIMS = {
     "accuracy_rose": "More of the trained model's samples are right.",
     "accuracy_fell": "Fewer of the trained model's samples are right.",
@@ -72,6 +84,11 @@ class Part(Record):
     """What limits it, a sentence each."""
     missing: str = ""
     """Why it was not measured, or what more would need; empty: it was."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is anything in it: it was asked for, and could be measured."""
+        return not self.missing and self != type(self)()
 
     @property
     def tables(self) -> Iterator[tuple[str, tuple[Row, ...]]]:
@@ -312,15 +329,16 @@ class WeightsPart(Part):
 
 
 class ReasoningRow(Row):
-    """How probable an answer is after part of the reasoning."""
+    """How probable the answers are after part of the reasoning, mean over problems."""
 
-    model: str
     kept: Share
     """Of the reasoning's tokens."""
-    own: Share
-    """Probability of the answer after its own reasoning, cut."""
-    other: Share
-    """After that of another problem, cut as far."""
+    base: Share
+    """Probability of the answer after the base's own reasoning, cut."""
+    trained: Share
+    base_other: Share
+    """After the reasoning on another problem, cut as far."""
+    trained_other: Share
 
 
 class ReasoningPart(Part):
@@ -370,11 +388,10 @@ class ClaimCard(Record):
     controls: ControlsPart = ControlsPart()
 
     @property
-    def parts(self) -> Iterator[tuple[str, Part]]:
+    def parts(self) -> Iterator[tuple[PartName, Part]]:
         """Its parts by name, in the order of the page."""
-        for name in type(self).model_fields:
-            if isinstance(part := getattr(self, name), Part):
-                yield name, part
+        for name in QUESTIONS:
+            yield name, getattr(self, name)
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -27,7 +27,8 @@ def claim(
     """Measure what training changed from one model to another, and write the card to a folder.
 
     Args:
-        base: the model before: a folder, `RUN:LABEL` or `owner/name#revision`; or a `.parquet` file of its samples.
+        base: the model before: a folder, `RUN:LABEL` or `owner/name#revision`; or a file of its samples.
+            Files of other programs, with a verdict for each response, are read too.
         trained: the model after, or its samples.
         settings: task, sampling, and which parts; needed where models are given.
         labels: what the two are called.
@@ -48,12 +49,12 @@ def claim(
         card.to_pandas("accuracy.pass_at_k")
     """
     from swerve.claim.card import write_card
-    from swerve.claim.sides import given_side, settings_of_files
+    from swerve.claim.sides import given_sides, settings_of_files
 
-    before, after = given_side(labels[0], str(base)), given_side(labels[1], str(trained))
+    before, after = given_sides([str(base), str(trained)], labels)
     if settings is None:
-        if before.samples is None or after.samples is None:
-            raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two .parquet files of samples")
+        if before.samples is None:
+            raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two files of samples")
         settings = settings_of_files([before, after])
     return write_card(before, after, settings, out=Path(out), shard=shard, progress=shown_progress(progress))
 

@@ -13,6 +13,7 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
+from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import Cost, ElsewhereError, NotMeasuredError, Side, Work
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ConfigError
@@ -42,6 +43,8 @@ def write_card(
         SwerveError: see `swerve.eval.sampling.sample`.
     """
     has_models = base.model is not None and trained.model is not None
+    if has_models:
+        check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if has_models else []
     inputs = {
         "models": [[side.label, _content(side)] for side in (base, trained)],
@@ -53,6 +56,10 @@ def write_card(
     begun = parts.begun()
     if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
         raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
+    wanted = [name for name in PARTS if name in settings.parts and not (known and getattr(known, name).is_measured)]
+    if known and not wanted:
+        progress.note(f"{path} has these parts already: nothing to do")
+        return known
     parts.begin()
 
     # A shard takes its share of the samples; what rests on them is measured once all are there.
@@ -63,7 +70,7 @@ def write_card(
             with suppress(ElsewhereError, NotMeasuredError):
                 getattr(work, sampled)
         measured: dict[str, Part] = dict(known.parts) if known else {}
-        for name in (name for name in PARTS if name in settings.parts):
+        for name in wanted:
             part = _measured(name, work)
             if part is not None:
                 measured[name] = part
@@ -79,19 +86,17 @@ def write_card(
     return card
 
 
-def costs(settings: ClaimSettings, num_problems: int) -> dict[PartName, Cost]:
-    """Return what each part that is asked for costs, before anything is sampled."""
-    return {name: _module(name).cost(settings, num_problems) for name in settings.parts}
-
-
-def costs_said(settings: ClaimSettings, num_problems: int) -> str:
-    """Return these costs in a line."""
-    lines = []
-    for name, cost in costs(settings, num_problems).items():
+def costs_said(settings: ClaimSettings, num_problems: int) -> list[str]:
+    """Return what a card costs, a line for its own samples and for each part, before anything is sampled."""
+    num = 2 * num_problems
+    most = f" of at most {counted(settings.max_new_tokens, 'token')}" if settings.max_new_tokens else ""
+    lines = [f"both models: {counted(num * settings.num_samples, 'sample')}{most}, and {num:,} greedy"]
+    for name in settings.parts:
+        cost: Cost = _module(name).cost(settings, num_problems)
         amounts = [(cost.samples, "sample"), (cost.passes, "sequence")]
         said = " and ".join(counted(number, noun) for number, noun in amounts if number)
-        lines.append(f"{name} {said}" if said else "")
-    return "; ".join(filter(None, lines))
+        lines.append(f"{name}: {f'{said} more' if said else 'nothing more'}")
+    return lines
 
 
 def _module(name: PartName) -> Any:

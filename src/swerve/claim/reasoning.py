@@ -28,7 +28,7 @@ Reasoned = tuple[Ids, Ids, Ids, Ids]
 
 def cost(settings: ClaimSettings, num_problems: int) -> Cost:
     """Return what this part costs beside the card's own samples."""
-    return Cost(samples=2 * num_problems, passes=20 * num_problems)
+    return Cost(passes=20 * num_problems)
 
 
 def measure(work: Work) -> ReasoningPart:
@@ -37,7 +37,7 @@ def measure(work: Work) -> ReasoningPart:
     Raises:
         NotMeasuredError: only samples are there, or a model hardly reasons before its answers.
     """
-    curve, verdicts, notes = [], [], []
+    means, verdicts, notes = [], [], []
     for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
         tokenizer = work.load(model).tokenizer
         reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
@@ -48,10 +48,12 @@ def measure(work: Work) -> ReasoningPart:
         # The answer's probability is the product of its tokens'.
         logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
         chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
-        for kept, own, other in zip(KEPT, *chances.mean(axis=0).tolist(), strict=True):
-            curve.append(ReasoningRow(model=side.label, kept=kept, own=own, other=other))
+        means.append(chances.mean(axis=0))
         verdicts.append(judged(side.label, chances))
-    return ReasoningPart(curve=tuple(curve), verdicts=tuple(verdicts), notes=tuple(notes))
+    names = ("base", "base_other", "trained", "trained_other")
+    rows = zip(KEPT, *np.concatenate(means).tolist(), strict=True)
+    curve = tuple(ReasoningRow(kept=kept, **dict(zip(names, row, strict=True))) for kept, *row in rows)
+    return ReasoningPart(curve=curve, verdicts=tuple(verdicts), notes=tuple(notes))
 
 
 def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:

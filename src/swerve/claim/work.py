@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import Response, by_problem
-from swerve.artifacts.samples import StoredSamples
+from swerve.artifacts.samples import StoredSamples, is_samples_file
 from swerve.artifacts.shards import Shard
 from swerve.config.claim import ClaimSettings
 from swerve.config.sampling import SampleJob
+from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
+from swerve.formats.imported_responses import read_responses
 from swerve.problems import TaskConfig
 from swerve.progress import Progress
 from swerve.types import Problem
@@ -80,6 +82,22 @@ class Wanted:
     """Where it is another than the card's."""
 
 
+def file_responses(path: Path) -> list[Response]:
+    """Return the responses in a file of samples, or in one of another program, each with its verdict.
+
+    Raises:
+        ArtifactError: the file is missing or damaged, or has a response without a verdict.
+    """
+    if is_samples_file(path):
+        return list(StoredSamples(path).samples)
+    responses = [replace(each, correct=each.verdict) for each in read_responses(path)]
+    if unknown := sum(each.correct is None for each in responses):
+        raise ArtifactError(
+            f"{path}: {unknown} of {len(responses)} responses have no verdict; grade it with swerve grade"
+        )
+    return responses
+
+
 class Work:
     """The models and problems of a card, and what is known of them so far."""
 
@@ -132,13 +150,15 @@ class Work:
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
         if self.base.samples and self.trained.samples:
-            both = [list(StoredSamples(path).samples) for path in (self.base.samples, self.trained.samples)]
+            both = [file_responses(path) for path in (self.base.samples, self.trained.samples)]
         else:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperature=1.0, num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         base, trained = map(by_problem, both)
         shared = [problem for problem in base if problem in trained]
+        if not shared:
+            raise ConfigError(f"{self.base.samples} and {self.trained.samples} have no problem in common")
         return {name: base[name] for name in shared}, {name: trained[name] for name in shared}
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,51 +11,93 @@ import typer
 from swerve.cli import sample
 from swerve.cli.completion import completed
 from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.text import wrapped
+from swerve.errors import ConfigError
+
+_OPTIONS = {
+    **sample.SAMPLING,
+    "parts": "--parts PART[,PART]... all",
+    "some": "--some N",
+    "texts": "--text FILE",
+    "ranks": "--ranks R[,R]... 1,2,4,8,16",
+    "directions": "--directions N",
+    "margin": "--margin SHARE",
+    "study": "--study DIR",
+}
 
 
-@with_settings(
-    "swerve.config.claim:ClaimSettings",
-    {**sample.SAMPLING, "some": "--some N", "margin": "--margin SHARE", "study": "--study DIR"},
-)
+@with_settings("swerve.config.claim:ClaimSettings", _OPTIONS)
 def claim(
     context: typer.Context,
     arguments: Annotated[
         list[str],
         typer.Argument(
             metavar="[NAME=]BASE [NAME=]RL [KEY=VALUE]...",
-            help="The model before and the model after (a folder, RUN:LABEL, owner/name#revision), or a .parquet file "
-            "of samples of each; keys of the task, such as 'levels=[3, 4]'.",
+            help="The model before and the model after (a folder, RUN:LABEL, owner/name#revision), or a file of "
+            "graded responses of each; keys of the task, such as 'levels=[3, 4]'.",
             **completed("models"),
         ),
     ],
     task: sample.TaskOption = None,
     data: sample.Data = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--other", metavar="TASK", help="Another task, before and after, with its keys; repeatable."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Card, page and samples.")] = Path("claim"),
     share: ShardOption = None,
+    costs: Annotated[bool, typer.Option("--costs", help="Say what it would cost, and stop.")] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write plots and tables for papers to DIR/figures.")
+    ] = False,
 ) -> Result | None:
     """Measure what RL changed from one model to another: accuracy, what the base could do, format, weights and more.
 
+    Every claim stands with its interval, and with how often it is shown where nothing is there. The page is
+    DIR/index.html. After an interruption the same command continues; with other --parts it adds to the card.
+
     Examples:
-      swerve claim models/base mine:rl-80 --task gsm8k
+      swerve claim models/base mine:rl-80 --task gsm8k --num-samples 64
       swerve claim base.parquet rl.parquet
+      swerve claim models/base mine:rl-80 --task gsm8k --parts accuracy,weights --costs
     """
     from swerve.claim.card import costs_said, write_card
-    from swerve.claim.sides import given_side, settings_of_files
+    from swerve.claim.sides import given_sides, settings_of_files
+    from swerve.cli.data import load_task
     from swerve.cli.runs import main_progress
     from swerve.config.claim import ClaimSettings
+    from swerve.eval.sampling import chosen_problems
+    from swerve.recipes.layers import parse_override
 
-    shard = given_shard(context, share)
+    shard, progress = given_shard(context, share), main_progress()
     named, changes = sample.split_arguments(arguments, task)
-    base, trained = (given_side(label, text) for label, text in zip(("base", "rl"), named, strict=True))
-    if base.samples and trained.samples:
-        settings = settings_of_files([base, trained])
+    sides, given = given_sides(named), given_settings(context)
+    for key in given.keys() & {"parts", "ranks"}:
+        words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
+        given[key] = replace(given[key], value=words)
+
+    # Files have their problems and samples; models are sampled from.
+    if sides[0].samples:
+        if task or data or others or shard or changes or given.keys() - {"parts"}:
+            raise ConfigError(
+                "two files have their task and their samples: beside them give --parts, --out and --figures"
+            )
+        settings = settings_of_files(sides, **{key: override.value for key, override in given.items()})
     else:
-        settings = sample.sample_settings(ClaimSettings, task, data, changes, given_settings(context))
-    progress = main_progress()
-    if said := costs_said(settings, settings.limit or 0):
-        progress.note(said)
-    card = write_card(base, trained, settings, out=out, shard=shard, progress=progress)
+        tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others or ())]
+        settings = sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
+        lines = costs_said(settings, len(chosen_problems(settings, progress)))
+        if costs:
+            return Result(lines, "\n".join(lines))
+        progress.note("; ".join(lines))
+
+    card = write_card(*sides, settings, out=out, shard=shard, progress=progress)
     if card is None:
         return None
-    lines = [verdict.sentence for verdict in card.verdicts]
-    return Result(card, "\n".join([*lines, f"Card: {out / 'index.html'}"]))
+    from swerve.report.claim import claim_page, write_claim_figures
+
+    lines = []
+    for question in claim_page(card).verdicts:
+        lines += [question.title, *(wrapped(line.replace("**", ""), indent="  ") for line, _ in question.lines)]
+    paths = write_claim_figures(card, out / "figures") if figures else ()
+    return Result(card, "\n".join([*lines, *map(str, paths), f"Card: {out / 'index.html'}"]))

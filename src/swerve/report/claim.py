@@ -1,12 +1,22 @@
-"""The page of a claim card."""
+"""The page of a claim card: each question with its verdicts and its tables, which are written from their fields."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from swerve.artifacts.claim import ClaimCard
+from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict
+from swerve.artifacts.claim_rates import claim_rates
 from swerve.artifacts.files import write_text
-from swerve.report.page import Page, render
+from swerve.artifacts.record import Record
+from swerve.report import page as pages
+from swerve.report.draw.figures import Look, rows_drawing, write_figures
+from swerve.report.format import sentence_case
+from swerve.report.page import Fold, Page, render
+from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
+from swerve.version import __version__
+
+_UNITS = {"share": SHARE, "points": POINTS, "number": NUMBER, "count": COUNT}
 
 
 def write_claim_page(path: Path, card: ClaimCard) -> Path:
@@ -21,4 +31,96 @@ def write_claim_page(path: Path, card: ClaimCard) -> Path:
 
 def claim_page(card: ClaimCard) -> Page:
     """Return what the page of a card says."""
-    return Page(title=f"What RL changed: {card.base} to {card.trained}", sentence=f"Task {card.task}.")
+    questions = [_question(name, part) for name, part in card.parts if part.is_measured]
+    missing = {name: part.missing or "not asked for" for name, part in card.parts if not part.is_measured}
+    lines = tuple((f"{QUESTIONS[name]} {sentence_case(why).removesuffix('.')}.", "") for name, why in missing.items())
+    shown, accuracy = [verdict.shown for verdict in card.verdicts], card.accuracy
+    return Page(
+        title=f"What RL changed: {card.base} to {card.trained}",
+        sentence=f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
+        f"{POINTS.text(accuracy.difference)} points",
+        lead=f"Task {card.task}, problems {card.num_problems}, samples of each {card.num_samples} by `{card.base}` and "
+        f"as many by `{card.trained}`. Claims shown: {sum(shown)} of {len(shown)}, in **bold**. What is not shown may "
+        "still be so.",
+        heading="What changed",
+        verdicts=(*questions, pages.Verdict(title="What was not measured", lines=lines)),
+        provenance=f"Made by swerve {__version__} from inputs {card.inputs[:12]}",
+    )
+
+
+def write_claim_figures(card: ClaimCard, folder: Path) -> tuple[Path, ...]:
+    """Write the plots of a card as figures for papers, and every table as CSV; return their paths.
+
+    Raises:
+        DiskFullError: no room.
+    """
+    drawings = [rows_drawing(rows) for name, part in card.parts for rows in claim_rows(name, part)]
+    return write_figures(drawings, folder, Look(formats=("pdf", "svg")))
+
+
+def claim_rows(name: PartName, part: Part) -> list[Rows]:
+    """Return the tables of a part, and how they are drawn."""
+    return [_rows(f"{name}_{table}", records) for table, records in part.tables]
+
+
+def _question(name: PartName, part: Part) -> pages.Verdict:
+    """Return a question with what is said to it, its first plot, and its tables on demand."""
+    tables = [rows.kept for rows in claim_rows(name, part)]
+    figures = [
+        f"{_heading(field)}: {_unit(part, field).text(value)}"
+        for field, value in part
+        if field not in Part.model_fields and value and not isinstance(value, tuple)
+    ]
+    return pages.Verdict(
+        title=QUESTIONS[name],
+        lines=tuple(map(_line, part.verdicts)),
+        rows=next((rows for rows in tables if rows.plots), None),
+        fold=Fold(id=name, title="Tables", sentences=(*part.notes, *figures), parts=tuple(tables)) if tables else None,
+    )
+
+
+def _line(verdict: Verdict) -> tuple[str, str]:
+    """Return what a verdict says, in bold where it is shown, and what it rests on."""
+    basis = f"n = {verdict.num}" + f", against {verdict.null}" * bool(verdict.null)
+    if rates := claim_rates().get(verdict.claim):
+        basis += f"; shown in {100 * rates.false:.2g} of 100 where nothing is there"
+    mark = "**" * verdict.shown
+    return f"{mark}{verdict.sentence}{mark}", basis
+
+
+def _rows(id: str, records: Sequence[Record]) -> Rows:
+    """Return a table by its fields: their names are headings, their types units, their docstrings notes.
+
+    Shares along a first column of numbers are drawn as curves, differences of what has names as dots.
+    """
+    fields = type(records[0]).model_fields
+    (first, unit), *columns = ((name, _unit(records[0], name)) for name in fields)
+    places, *cells = zip(*(record.__dict__.values() for record in records), strict=True)
+    plot: Curves | Dots = Dots(column="Difference", at=0.0)
+    if unit is not TEXT:
+        shares = tuple(_heading(name) for name, each in columns if each is SHARE)
+        x = tuple(unit.scale * mean_of(place) for place in places)
+        plot = Curves(
+            x=x,
+            x_title=first,
+            is_log=unit is COUNT,
+            columns=shares[::-1],
+            greys=("Base", "Base other", "Trained other"),
+        )
+    return Rows(
+        id=id,
+        title=_heading(id.partition("_")[2]),
+        first=_heading(first),
+        columns={_heading(name): each for name, each in columns},
+        rows=tuple(zip(map(unit.text, places), *cells, strict=True)),
+        note=" ".join(f"{_heading(name)}: {field.description}" for name, field in fields.items() if field.description),
+        plots=(plot,),
+    )
+
+
+def _unit(record: Record, field: str) -> Unit:
+    return _UNITS.get(next(iter(type(record).model_fields[field].metadata), ""), TEXT)
+
+
+def _heading(field: str) -> str:
+    return sentence_case(field.replace("_", " "))

@@ -26,8 +26,12 @@ class Verdict:
     """What a page says at first sight: a sentence, what it rests on, and the numbers as a plot."""
 
     title: str
-    text: str
+    text: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+    """What is said one by one, each with what it rests on."""
     rows: Rows | None = None
+    fold: Fold | None = None
+    """Its tables, shown on demand below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page says. In `sentence`, `lead` and texts of verdicts `**` makes bold and a backtick makes code."""
+    """What a page says. In sentences, texts and lines `**` makes bold and a backtick makes code."""
 
     title: str
     date: str = ""
@@ -86,7 +90,8 @@ def measured_folds(*folds: Fold) -> tuple[Fold, ...]:
 def render(page: Page) -> str:
     """Return a page as text. It needs no network and runs no script or style but its own."""
     shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
-    shown += [part for fold in page.folds for part in fold.parts if isinstance(part, Rows)]
+    folds = [*page.folds, *(verdict.fold for verdict in page.verdicts if verdict.fold is not None)]
+    shown += [part for fold in folds for part in fold.parts if isinstance(part, Rows)]
     data = {
         "csv": {rows.id: csv_text(rows.records) for rows in shown},
         "rollouts": None if page.rollouts is None else page.rollouts.index,

@@ -223,7 +223,7 @@ def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
 
 
 def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEFAULT_LOOK) -> tuple[Path, ...]:
-    """Write every figure, and its numbers as `.csv`; the same bytes every time.
+    """Write every figure, and its numbers as `.csv`, of one without panels these alone; the same bytes every time.
 
     Raises:
         DiskFullError: no room.
@@ -232,13 +232,15 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEF
 
     paths = []
     for drawing in drawings:
+        paths.append(directory / f"{drawing.name}.csv")
+        write_text(paths[-1], csv_text(drawing.records))
+        if not drawing.panels:
+            continue
         figure = lay_out(drawing, look)
         for suffix in look.formats:
             paths.append(directory / f"{drawing.name}.{suffix}")
             with atomic_path(paths[-1]) as temporary, rc_context(_STYLE):
                 figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
-        paths.append(directory / f"{drawing.name}.csv")
-        write_text(paths[-1], csv_text(drawing.records))
     return tuple(paths)
 
 

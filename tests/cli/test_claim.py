@@ -1,0 +1,155 @@
+"""`swerve claim`: the cheap card from two files, what is said before it costs, and one line for every wrong input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swerve.artifacts.responses import Response
+from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.types import Completion, Problem, Prompt, Reward, Rollout
+from tests.chat_models import TURNS, byte_level, save_model
+
+Swerve = Callable[..., tuple[int, str, str]]
+PROBLEMS = [
+    Problem(id=f"p{index}", family="math", question=f"{index} + 1?", answer=str(index + 1)) for index in range(40)
+]
+CHEAP = ("claim", "base.parquet", "rl.parquet")
+
+
+def write_planted(path: Path, label: str, num_right: int, *, problems: list[Problem] = PROBLEMS) -> None:
+    """Write 8 samples of each problem, of which the first `num_right` are right."""
+    info = SamplesInfo(
+        model=SampledModel(label=label, source=f"owner/{label}", fingerprint="ab" * 32, dtype="float32", device="cpu"),
+        tokenizer=SamplesTokenizer(name=label, sha256="cd"),
+        task={"kind": "math"},
+        split="heldout",
+        num_problems=len(problems),
+        problems_sha256=f"{len(problems):064}",
+        num_samples=8,
+        temperatures=(1.0,),
+        max_new_tokens=8,
+        seed=3,
+        swerve_version="0",
+    )
+    completion = Completion(token_ids=(5, 6), logprobs=(-0.1, -0.2), finish_reason="stop")
+    samples = [
+        Response.of(
+            Prompt(problem=problem, token_ids=(1,)),
+            Rollout(
+                completion=completion,
+                text=f"\\boxed{{{problem.answer}}}" if number < num_right else "\\boxed{-1}",
+                reward=Reward(value=float(number < num_right), status="graded"),
+                version=0,
+            ),
+            sample=number,
+            label=label,
+            temperature=1.0,
+            seed=number,
+            prompt=problem.question,
+        )
+        for problem in problems
+        for number in range(8)
+    ]
+    write_samples(path, info, samples)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    write_planted(tmp_path / "base.parquet", "base", 3)
+    write_planted(tmp_path / "rl.parquet", "rl", 6)
+    return tmp_path
+
+
+def test_two_files_make_a_card_and_once_more_says_so(swerve: Swerve, files: Path) -> None:
+    asked = (*CHEAP, "--parts", "accuracy,answers", "--out", "card")
+    status, out, err = swerve(*asked)
+    assert status == 0, err
+    assert out.splitlines()[0] == "Did accuracy rise?"
+    assert "  Where did behaviour change? Not asked for." in out.splitlines()
+    assert out.splitlines()[-1] == "Card: card/index.html"
+    page = (files / "card" / "index.html").read_text(encoding="utf-8")
+    assert "<b>Accuracy: 37.5% " in page
+    card = json.loads((files / "card" / "claim.json").read_text())
+    assert (card["num_problems"], card["num_samples"], card["accuracy"]["trained"]["mean"]) == (40, 8, 0.75)
+    status, again, err = swerve(*asked)
+    assert (status, again) == (0, out)
+    assert "card/claim.json has these parts already: nothing to do" in err
+
+
+def test_parts_are_added_later(swerve: Swerve, files: Path) -> None:
+    assert swerve(*CHEAP, "--parts", "accuracy")[0] == 0
+    status, out, err = swerve(*CHEAP, "--parts", "answers", "--json")
+    assert status == 0, err
+    card = json.loads(out)
+    assert (card["accuracy"]["base"]["mean"], card["answers"]["failures"][1]["accuracy"]) == (0.375, 0.75)
+
+
+def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> None:
+    for name, num_right in (("a", 3), ("b", 6)):
+        rows = [
+            {
+                "id": problem.id,
+                "question": problem.question,
+                "response": "4",
+                "gold": "4",
+                "correct": number < num_right,
+            }
+            for problem in PROBLEMS
+            for number in range(8)
+        ]
+        (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--parts", "accuracy", "--json")
+    assert status == 0, err
+    assert json.loads(out)["accuracy"]["difference"]["mean"] == 0.375
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["base.parquet"], 2, "a card is of the model before and the model after; 1 given: base.parquet"),
+        (["a", "b", "c"], 2, "a card is of the model before and the model after; 3 given: a b c"),
+        (
+            ["base.parquet", "none.parquet"],
+            1,
+            "none.parquet does not exist; write it with swerve sample, or give a model",
+        ),
+        (["base.parquet", "other.parquet"], 2, "base.parquet and other.parquet differ in their problems"),
+        (["base.parquet", "owner/model"], 2, "base.parquet and owner/model are a model and a file; give two models"),
+        (["x=base.parquet", "x=rl.parquet"], 2, "both models are called 'x'; give them names"),
+        (["base.parquet", "rl.parquet", "--parts", "acuracy"], 2, "did you mean 'accuracy'?"),
+        (
+            ["base.parquet", "rl.parquet", "--parts", "weights"],
+            2,
+            "--parts weights: of two files there are accuracy, gained, answers; other",
+        ),
+        (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "two files have their task and their samples"),
+        (["owner/a", "owner/b"], 2, "give either --task TASK"),
+        (["owner/a", "owner/b", "--task", "addition", "--ranks", "x"], 2, "--ranks: 'ranks.0' must be"),
+        (["owner/a", "owner/b", "--task", "addition", "--parts", "wieghts"], 2, "--parts: 'parts.0' must be one of"),
+        (["owner/a", "owner/b", "--task", "addition", "--other", "adition"], 2, "did you mean 'addition'?"),
+    ],
+)
+def test_wrong_input_gets_one_line(swerve: Swerve, files: Path, arguments: list[str], status: int, said: str) -> None:
+    write_planted(files / "other.parquet", "other", 4, problems=PROBLEMS[:20])
+    found, _, err = swerve("claim", *arguments)
+    assert (found, said in err, len(err.strip().splitlines())) == (status, True, 1), err
+
+
+def test_costs_are_said_before_they_are_paid(swerve: Swerve, files: Path) -> None:
+    asked = ("owner/a", "owner/b", "--task", "addition", "num_heldout=30", "--num-samples", "4", "--parts", "accuracy")
+    status, out, err = swerve("claim", *asked, "--max-new-tokens", "9", "--costs")
+    assert status == 0, err
+    assert out.splitlines() == ["both models: 240 samples of at most 9 tokens, and 60 greedy", "accuracy: nothing more"]
+
+
+def test_a_model_of_another_vocabulary_is_refused(
+    swerve: Swerve, save_addition_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    save_addition_model(tmp_path / "a", seed=1)
+    save_model(tmp_path / "b", byte_level(TURNS), eos=1)
+    status, _, err = swerve("claim", "a", "b", "--task", "addition", "digits=2", "--parts", "accuracy")
+    assert (status, "a and b have different tokenizers, so neither is trained from the other" in err) == (1, True), err

@@ -1,0 +1,275 @@
+"""The page of a claim card: what it says of a card written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swerve.artifacts.claim import (
+    QUESTIONS,
+    AccuracyPart,
+    AnswersPart,
+    BehaviourPart,
+    ClaimCard,
+    ContaminationPart,
+    ContaminationRow,
+    ControlsPart,
+    CoverRow,
+    DivergenceRow,
+    FailureRow,
+    ForgettingPart,
+    ForgettingRow,
+    GainedPart,
+    GainedRow,
+    GainRow,
+    GraftRow,
+    MatrixRow,
+    PassAtK,
+    ReasoningPart,
+    ReasoningRow,
+    TextRow,
+    Verdict,
+    WeightsPart,
+)
+from swerve.artifacts.claim_rates import ClaimRates
+from swerve.estimates import Estimate
+from swerve.report.claim import claim_page, write_claim_figures
+from swerve.report.page import Verdict as PageVerdict
+from swerve.report.page import render
+from swerve.report.rows import Rows
+
+
+def about(mean: float, half: float = 0.03) -> Estimate:
+    return Estimate(mean=mean, low=mean - half, high=mean + half)
+
+
+def verdict(claim: str, sentence: str, *, shown: bool = True, num: int = 200, null: str = "") -> Verdict:
+    return Verdict(claim=claim, shown=shown, sentence=sentence, num=num, null=null)
+
+
+def full_card() -> ClaimCard:
+    """Return a card on which everything was measured but the controls."""
+    curve = [
+        (1, 0.525, 0.917),
+        (2, 0.72, 0.96),
+        (4, 0.87, 0.98),
+        (8, 0.95, 0.99),
+        (16, 0.97, 0.995),
+        (32, 0.983, 0.996),
+    ]
+    kept = (0.0, 0.25, 0.5, 0.75, 1.0)
+    own, other = (0.02, 0.1, 0.3, 0.6, 0.97), (0.02, 0.03, 0.03, 0.02, 0.02)
+    return ClaimCard(
+        base="base",
+        trained="rl",
+        task="addition",
+        num_problems=200,
+        num_samples=64,
+        inputs="0123456789abcdef",
+        accuracy=AccuracyPart(
+            verdicts=(
+                verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points [36.2, 42.2]."),
+                verdict("better_at_every_k", "Rl is better at every k tried, 1 to 32."),
+                verdict(
+                    "curves_cross",
+                    "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
+                    shown=False,
+                    null="no difference",
+                ),
+            ),
+            greedy_base=about(0.6),
+            greedy_trained=about(0.93),
+            base=about(0.525),
+            trained=about(0.917),
+            difference=about(0.392),
+            pass_at_k=tuple(
+                PassAtK(
+                    k=k,
+                    base=about(low, 0.01),
+                    trained=about(high, 0.004),
+                    difference=about(high - low),
+                    band=about(high - low),
+                )
+                for k, low, high in curve
+            ),
+            crossing_after=32,
+            cover=tuple(CoverRow(probability=tau, base=about(0.5), trained=about(0.9)) for tau in (0.25, 0.5, 0.75)),
+        ),
+        gained=GainedPart(
+            verdicts=(
+                verdict(
+                    "base_reaches_gained", "The base writes the answers to the 3 problems that only rl solved.", num=3
+                ),
+            ),
+            both=190,
+            only_base=1,
+            only_trained=3,
+            neither=6,
+            num_samples=64,
+            mean_bound=about(0.514),
+            mean_own=about(0.9),
+            sampled=about(0.525),
+            gained=(GainedRow(problem="addition-17", right=60, bound=0.0216, samples_needed=46.3),),
+        ),
+        answers=AnswersPart(
+            verdicts=(
+                verdict("gain_by_finishing", "No part of the gain is that more samples end.", shown=False),
+                verdict(
+                    "gain_by_correctness", "38.9 [36, 42] of the 39.2 points are answers that are right more often."
+                ),
+            ),
+            failures=(
+                FailureRow(
+                    model="base",
+                    accuracy=about(0.525),
+                    truncated=0.0,
+                    unparsed=0.02,
+                    lenient=None,
+                    abstained=0.0,
+                    right_if_parsed=about(0.53),
+                    tokens=about(58, 1),
+                    second_grader=None,
+                ),
+            ),
+            gains=(GainRow(part="correctness", gain=about(0.389), problems=160),),
+        ),
+        contamination=ContaminationPart(
+            verdicts=(
+                verdict("completes_questions", "Rl does not continue the questions.", shown=False, null="200 new"),
+            ),
+            control="200 new problems",
+            completions=(
+                ContaminationRow(
+                    model="rl",
+                    given=0.4,
+                    exact=about(0.03),
+                    exact_control=about(0.03),
+                    right=about(0.1),
+                    right_control=about(0.1),
+                ),
+            ),
+        ),
+        forgetting=ForgettingPart(
+            verdicts=(
+                verdict("forgot", "Accuracy on palindrome fell by 12.0 points [8.0, 16.0].", null="no difference"),
+            ),
+            tasks=(
+                ForgettingRow(
+                    task="palindrome", base=about(0.5), trained=about(0.38), difference=about(-0.12), problems=200
+                ),
+            ),
+            texts=(TextRow(text="wiki.txt", base=2.5, trained=2.6, difference=0.1, tokens=10000),),
+            forward_kl=about(3.1, 0.2),
+        ),
+        behaviour=BehaviourPart(
+            verdicts=(
+                verdict("differs_beyond_noise", "The spikes lie on first wrong tokens more than noise.", num=100),
+            ),
+            figures=(
+                DivergenceRow(
+                    figure="top spike on the first wrong token", value=about(0.84), null=0.02, null_name="noise"
+                ),
+            ),
+        ),
+        weights=WeightsPart(
+            verdicts=(
+                verdict("part_suffices", "Rank 1 and every larger rank tried lose less than 5 points."),
+                verdict("part_beyond_its_size", "Rank 1 is above all 39 random changes of its size.", num=39),
+            ),
+            matrices=(MatrixRow(weights="mlp", unchanged=0.1, unchanged_bf16=0.7, relative_norm=0.01, rank90=5.5),),
+            grafts=tuple(
+                GraftRow(graft=f"rank {rank}", energy=0.2 * rank**0.4, accuracy=about(0.9), difference=about(-0.02))
+                for rank in (1, 2, 4, 8, 16)
+            ),
+            margin=0.05,
+        ),
+        reasoning=ReasoningPart(
+            verdicts=(verdict("reasoning_matters", "Rl's answer rests on the reasoning before it.", null="another's"),),
+            curve=tuple(
+                ReasoningRow(
+                    kept=place, base=about(high / 2), trained=about(high), base_other=about(low), trained_other=low
+                )
+                for place, high, low in zip(kept, own, other, strict=True)
+            ),
+        ),
+        controls=ControlsPart(missing="needs --study DIR, a finished study with controls=all."),
+    )
+
+
+PAGE = claim_page(full_card())
+
+
+def question(title: str) -> PageVerdict:
+    return next(each for each in PAGE.verdicts if each.title == title)
+
+
+def rows(title: str, id: str) -> Rows:
+    fold = question(title).fold
+    assert fold is not None
+    return next(each for each in fold.parts if isinstance(each, Rows) and each.id == id)
+
+
+def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> None:
+    assert PAGE.sentence == (
+        "**Accuracy: 52.5% (49.5 to 55.5) before and 91.7% (88.7 to 94.7) after**, +39.2 (+36.2 to +42.2) points"
+    )
+    assert "Claims shown: 9 of 12, in **bold**." in PAGE.lead
+    assert [each.title for each in PAGE.verdicts] == [*list(QUESTIONS.values())[:-1], "What was not measured"]
+    assert PAGE.verdicts[-1].lines == (
+        ("Would any reward have done it? Needs --study DIR, a finished study with controls=all.", ""),
+    )
+
+
+def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = ClaimRates(size="8 points", right=0.9, right_more=1.0, false=0.021, draws=400)
+    monkeypatch.setattr("swerve.report.claim.claim_rates", lambda: {"forgot": rates})
+    lines = {each.title: each.lines for each in claim_page(full_card()).verdicts}
+    assert lines["What was forgotten?"] == (
+        (
+            "**Accuracy on palindrome fell by 12.0 points [8.0, 16.0].**",
+            "n = 200, against no difference; shown in 2.1 of 100 where nothing is there",
+        ),
+    )
+    assert lines["Did accuracy rise?"][2] == (
+        "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
+        "n = 200, against no difference",
+    )
+
+
+def test_tables_write_themselves_from_their_fields() -> None:
+    table = rows("Did accuracy rise?", "accuracy_pass_at_k")
+    assert (table.title, table.first, [*table.columns]) == ("Pass at k", "K", ["Base", "Trained", "Difference", "Band"])
+    assert table.texts[0] == ("1", "52.5% (51.5 to 53.5)", "91.7% (91.3 to 92.1)", *2 * ("+39.2 (+36.2 to +42.2)",))
+    assert "Band: The same with the interval that holds for all k together." in table.note
+    grafts = rows("What changed in the weights?", "weights_grafts")
+    assert grafts.texts[0] == ("rank 1", "20.0%", "90.0% (87.0 to 93.0)", "\u22122.0 (\u22125.0 to +1.0)")
+    fold = question("What was gained and lost?").fold
+    assert fold is not None
+    assert fold.sentences[:4] == ("Both: 190", "Only base: 1", "Only trained: 3", "Neither: 6")
+
+
+def test_what_is_drawn() -> None:
+    [curves] = rows("Did accuracy rise?", "accuracy_pass_at_k").plots
+    assert (curves.x, curves.columns, curves.is_log, curves.greys[0]) == (
+        (1, 2, 4, 8, 16, 32),
+        ("Trained", "Base"),
+        True,
+        "Base",
+    )
+    [kept] = rows("Does the reasoning matter?", "reasoning_curve").plots
+    assert kept.x == (0, 25, 50, 75, 100)
+    assert question("What changed in the weights?").rows.plots[0].column == "Difference"
+    assert question("Is it format or length?").rows is None
+
+
+def test_the_page_is_one_offline_file_and_figures_are_files(tmp_path: Path) -> None:
+    page = render(PAGE)
+    assert page.count('<p class="line"><b>') == 9
+    assert "This file works offline" in page
+    names = {path.name for path in write_claim_figures(full_card(), tmp_path)}
+    assert {"accuracy_pass_at_k.pdf", "weights_grafts.svg", "gained_gained.csv"} <= names
+    assert "gained_gained.svg" not in names  # nothing to draw
+    first, row, *_ = (tmp_path / "gained_gained.csv").read_text().splitlines()
+    assert first.split(",") == ["problem", "right", "bound", "samples_needed"]
+    assert row == "addition-17,60,0.0216,46.3"
