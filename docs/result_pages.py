@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from swerve.artifacts import responses, tables
+from swerve.artifacts.claim import ClaimCard
 from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import OTHER_METRICS, StepMetrics
@@ -34,6 +35,7 @@ _FILES: tuple[tuple[str, str, type, str], ...] = (
     ("summary", "probe/summary.json", ProbeSummary, "[Probe](../probe.md) defines the terms."),
     ("evaluation", "eval/step_NNNNNN.json", Evaluation, ""),
     ("comparison", "comparison.json", Comparison, "Of `swerve eval --model`."),
+    ("claim", "claim.json", ClaimCard, "[What is claimed](../claims.md) defines the terms."),
     ("study", "study.json", Study, "[Studies](../studies.md) defines the terms."),
 )
 _PARTS = {

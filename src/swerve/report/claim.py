@@ -69,11 +69,11 @@ def _question(name: PartName, part: Part) -> pages.Verdict:
     figures = [
         f"{_heading(field)}: {_unit(part, field).text(value)}"
         for field, value in part
-        if field not in Part.model_fields and value and not isinstance(value, tuple)
+        if field not in Part.model_fields and value not in (None, "") and not isinstance(value, tuple)
     ]
     return pages.Verdict(
         title=QUESTIONS[name],
-        lines=tuple(map(_line, part.verdicts)),
+        lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
         fold=Fold(id=name, title="Tables", sentences=(*part.notes, *figures), parts=tuple(tables)) if tables else None,
     )
