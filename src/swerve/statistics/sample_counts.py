@@ -32,9 +32,9 @@ def pass_at_k_differences(right_before: ArrayLike, right_after: ArrayLike, num: 
         interval of one k:  m_k +- t(N + 1) sqrt(S_kk / (N + 2))
         band:               the same at the confidence 2 Phi(w) - 1,  w the .95 quantile of max_k |Z_k|
 
-    with Z the sums of the standardised differences, each times a normal draw (the Gaussian multiplier bootstrap).
-    Simulated coverage of the band: .94 to .98 at 30 to 500 problems. "Better at every k" needs no band: the interval of
-    each k alone suffices (intersection-union). A k that is picked from the curve needs it.
+    with Z normal and of the correlations in S (the Gaussian multiplier bootstrap). Simulated coverage of the band: .95
+    and more at 30 to 500 problems. "Better at every k" needs no band: the interval of each k alone suffices
+    (intersection-union). A k that is picked from the curve needs it.
 
     Args:
         right_before: number of right samples of each problem.
@@ -49,9 +49,9 @@ def pass_at_k_differences(right_before: ArrayLike, right_after: ArrayLike, num: 
     ks = sorted({top, *(2**power for power in range(top.bit_length()))})
 
     # The confidence of each k alone at which all hold together.
-    deviations = scipy.stats.zscore(_with_two(after - before)[:, np.array(ks) - 1])
-    sums = np.random.default_rng(0).standard_normal((_DRAWS, len(deviations))) @ deviations / len(deviations) ** 0.5
-    each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(sums).max(axis=1), 0.95))) - 1
+    correlations = np.atleast_2d(np.corrcoef(_with_two(after - before)[:, np.array(ks) - 1].T))
+    normal = np.random.default_rng(0).multivariate_normal(np.zeros(len(ks)), correlations, size=_DRAWS)
+    each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(normal).max(axis=1), 0.95))) - 1
     return [
         PassAtK(
             k=k,
