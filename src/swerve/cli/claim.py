@@ -89,7 +89,8 @@ def claim(
         lines = costs_said(settings, len(chosen_problems(settings, progress)))
         if costs:
             return Result(lines, "\n".join(lines))
-        progress.note("; ".join(lines))
+        if not (out / "claim.json").exists():
+            progress.note("; ".join(lines))
 
     card = write_card(*sides, settings, out=out, shard=shard, progress=progress)
     if card is None:

@@ -32,8 +32,11 @@ def write_claim_page(path: Path, card: ClaimCard) -> Path:
 def claim_page(card: ClaimCard) -> Page:
     """Return what the page of a card says."""
     questions = [_question(name, part) for name, part in card.parts if part.is_measured]
-    missing = {name: part.missing or "not asked for" for name, part in card.parts if not part.is_measured}
-    lines = tuple((f"{QUESTIONS[name]} {sentence_case(why).removesuffix('.')}.", "") for name, why in missing.items())
+    lines = [
+        (f"{QUESTIONS[name]} {sentence_case(part.missing or 'not asked for').removesuffix('.')}.", "")
+        for name, part in card.parts
+        if not part.is_measured
+    ]
     shown, accuracy = [verdict.shown for verdict in card.verdicts], card.accuracy
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
@@ -43,7 +46,7 @@ def claim_page(card: ClaimCard) -> Page:
         f"as many by `{card.trained}`. Claims shown: {sum(shown)} of {len(shown)}, in **bold**. What is not shown may "
         "still be so.",
         heading="What changed",
-        verdicts=(*questions, pages.Verdict(title="What was not measured", lines=lines)),
+        verdicts=(*questions, pages.Verdict(title="What was not measured", lines=tuple(lines))),
         provenance=f"Made by swerve {__version__} from inputs {card.inputs[:12]}",
     )
 
@@ -75,7 +78,7 @@ def _question(name: PartName, part: Part) -> pages.Verdict:
         title=QUESTIONS[name],
         lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
-        fold=Fold(id=name, title="Tables", sentences=(*part.notes, *figures), parts=tuple(tables)) if tables else None,
+        fold=Fold(id=name, title="Details", sentences=(*part.notes, *figures), parts=tuple(tables)),
     )
 
 
@@ -98,13 +101,13 @@ def _rows(id: str, records: Sequence[Record]) -> Rows:
     places, *cells = zip(*(record.__dict__.values() for record in records), strict=True)
     plot: Curves | Dots = Dots(column="Difference", at=0.0)
     if unit is not TEXT:
-        shares = tuple(_heading(name) for name, each in columns if each is SHARE)
+        shares = tuple(sorted((_heading(name) for name, each in columns if each is SHARE), key="Trained".__ne__))
         x = tuple(unit.scale * mean_of(place) for place in places)
         plot = Curves(
             x=x,
             x_title=first,
             is_log=unit is COUNT,
-            columns=shares[::-1],
+            columns=shares,
             greys=("Base", "Base other", "Trained other"),
         )
     return Rows(
