@@ -98,9 +98,15 @@ def test_models_of_other_tokens_have_no_bound(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("needed", "shown"),
-    [([160.0], [True]), ([160.1], [False]), ([3.0, None], [True]), ([3.0, 200.0, None], [False]), ([], [])],
+    ("bounds", "shown"),
+    [
+        ([1 / 160], [True]),
+        ([1 / 160.1], [False]),
+        ([0.3, 0.0], [True]),
+        ([0.3, 1 / 200, 0.0], [False]),
+        ([], []),
+    ],
 )
-def test_half_of_the_gained_problems_are_needed(needed, shown):
-    rows = [GainedRow(problem="p", right=1, bound=0.0, samples_needed=samples) for samples in needed]
+def test_half_of_the_gained_problems_are_needed(bounds, shown):
+    rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in bounds]
     assert [verdict.shown for verdict in reached(rows, 16)] == shown

@@ -141,7 +141,7 @@ class GainedRow(Row):
     problem: str
     right: Count
     """Samples of the trained model."""
-    bound: Share
+    bound: Annotated[float, "share"]
     """The base's probability of the right answers that the trained model wrote: no less than this."""
     samples_needed: Number
     """1 / bound: so many samples of the base are expected to hold one, at most."""

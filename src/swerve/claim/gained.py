@@ -84,9 +84,14 @@ def right_mass(work: Work) -> list[list[float]]:
 
     if len({tokenizer_fingerprint(load_tokenizer(model)) for model in work.models}) > 1:
         raise NotMeasuredError("needs one tokenizer; these two models have different tokens")
-    responses = [response for group in work.samples[1].values() for response in group]
-    right = [each for each in responses if each.correct and each.finish_reason == "stop"]
-    texts = sorted({(each.problem.id, each.completion_ids) for each in right})
+    texts = sorted(
+        {
+            (problem, each.completion_ids)
+            for problem, group in work.samples[1].items()
+            for each in group
+            if each.correct and each.finish_reason == "stop"
+        }
+    )
     masses = []
     for side, model, samples in zip(work.sides, work.models, work.samples, strict=True):
         sequences = [(samples[problem][0].prompt_ids, ids) for problem, ids in texts]  # as this model is asked
@@ -111,13 +116,10 @@ def reached(gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...
     if not gained:
         return ()
     most = _TIMES * num_samples
-    needed = [row.samples_needed for row in gained]
-    within = sum(isinstance(samples, float) and samples <= most for samples in needed)
+    within = sum(row.bound * most >= 1 for row in gained)
     shown = 2 * within >= len(gained)
     sentence = (
         f"{'' if shown else 'Not shown: '}the base writes the right answers of the trained model to {within} of the "
         f"{len(gained)} problems that only that solved once in {most:,} samples or more often (half are needed)."
     )
-    share = within / len(gained)
-    verdict = Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, estimate=share, num=len(gained))
-    return (verdict,)
+    return (Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

@@ -78,11 +78,11 @@ class WeightChange:
             yield Path(folder)
 
 
-def random_part(seed: int, size_of: Part) -> Part:
-    """Return a random change with, weight by weight, the norm of a part."""
+def random_part(seed: int, number: int, size_of: Part) -> Part:
+    """Return one of many random changes with, weight by weight, the norm of a part."""
 
     def part(name: str, change: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed(derive_seed(seed, name))
+        generator = torch.Generator().manual_seed(derive_seed(seed, "direction", number, name))
         noise = torch.randn(change.shape, generator=generator, dtype=torch.float64)
         return noise.mul(size_of(name, change).norm() / noise.norm())
 

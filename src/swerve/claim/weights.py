@@ -13,7 +13,6 @@ from swerve.claim.grafts import OUTSIDE, Part, WeightChange, part_in, place_of, 
 from swerve.claim.work import Cost, Wanted, Work
 from swerve.config.claim import ClaimSettings
 from swerve.estimates import hundredths, hundredths_interval
-from swerve.seeds import derive_seed
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
 
@@ -40,7 +39,7 @@ def measure(work: Work) -> WeightsPart:
     smallest, problems = f"rank {min(settings.ranks)}", work.problems[: settings.some]
     parts = _parts(change, settings.ranks)
     randoms = {
-        f"direction {number}": random_part(derive_seed(settings.seed, "direction", number), parts[smallest])
+        f"direction {number}": random_part(settings.seed, number, parts[smallest])
         for number in range(settings.directions)
     }
     wanted = [
