@@ -16,7 +16,7 @@ from swerve.artifacts.shards import Shard
 from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import Cost, ElsewhereError, NotMeasuredError, Side, Work
 from swerve.config.claim import PARTS, ClaimSettings
-from swerve.errors import ConfigError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import chosen_problems
 from swerve.notebook import counted
 from swerve.progress import Progress
@@ -40,8 +40,11 @@ def write_card(
 
     Raises:
         ConfigError: `out` has a card of other models, problems or settings.
+        ArtifactError: a text is missing.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
+    if lost := [path for path in settings.texts if not Path(path).is_file()]:
+        raise ArtifactError(f"{lost[0]} does not exist; --text is a text file whose loss is measured")
     has_models = base.model is not None and trained.model is not None
     if has_models:
         check_vocabularies([base, trained])
