@@ -11,8 +11,12 @@ from swerve.artifacts.claim_rates import claim_rates
 from tests.claim.planted import rates
 
 
-def test_rates_are_of_claims():
-    assert set(claim_rates()) <= set(CLAIMS)
+def test_every_claim_has_rates_that_meet_the_bars():
+    assert set(claim_rates()) == set(CLAIMS)
+    for claim, known in claim_rates().items():
+        assert (known.right >= 0.8, known.right_more >= 0.95, known.false <= 0.09, known.draws >= 100) == (True,) * 4, (
+            claim
+        )
 
 
 MEASURED = {"size": "8 points", "right": 0.85, "right_more": 0.97, "false": 0.04, "draws": 200}

@@ -21,7 +21,9 @@ NUM_NOTHING = 100
 def card_of(pair: Planted, out: Path, draw: int, parts: tuple[str, ...], **changes: object) -> ClaimCard:
     """Return a card of a draw: its own samples of the same models."""
     others = (table_task(pair.others),) if pair.others else ()
-    settings = table_settings(pair.problems, seed=draw, parts=parts, others=others, **changes)
+    settings = table_settings(
+        pair.problems, seed=draw, parts=parts, others=others, ranks=(1, 2), directions=19, **changes
+    )
     card = swerve.claim(pair.base, pair.rl, settings, out=out / f"card-{draw}", progress=False)
     assert card is not None
     assert not [name for name, part in card.parts if part.missing and name in parts]
@@ -86,6 +88,7 @@ def shown(
             {"forgot table"},
             {"accuracy_rose", "accuracy_fell", "curves_cross", "better_at_every_k"},
         ),
+        ("rank1", 0.2, ("weights",), {"part_suffices rank 1", "part_beyond_its_size rank 1"}, set()),
     ],
 )
 def test_each_line_of_a_card_is_as_planted(
