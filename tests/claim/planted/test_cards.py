@@ -16,6 +16,8 @@ GAINS = {"gain_by_finishing", "gain_by_format", "gain_by_correctness"}
 NUM_DRAWS = 20
 """Of each pair; with 20, 80% are 16, and 9% are 1."""
 NUM_NOTHING = 100
+GREEDY = ("memorised", "forgetting")
+"""Pairs whose lines are of greedy responses, which are the same in all draws."""
 
 
 def card_of(pair: Planted, out: Path, draw: int, parts: tuple[str, ...], **changes: object) -> ClaimCard:
@@ -37,8 +39,9 @@ def shown(
     was_shown, was_there = Counter(), Counter()
     for draw in range(num_draws):
         for verdict in card_of(pair, out, draw, parts, **changes).verdicts:
-            was_there[f"{verdict.claim} {verdict.of}".strip()] += 1
-            was_shown[f"{verdict.claim} {verdict.of}".strip()] += verdict.shown
+            line = f"{verdict.claim} {verdict.of.split(' train=')[0]}".strip()  # of a task without its files
+            was_there[line] += 1
+            was_shown[line] += verdict.shown
     return was_shown, was_there
 
 
@@ -95,13 +98,14 @@ def test_each_line_of_a_card_is_as_planted(
     tmp_path: Path, kind: Kind, size: float, parts: tuple[str, ...], true: set[str], false: set[str]
 ) -> None:
     pair = planted_pair(tmp_path, kind, size=size)
-    was_shown, was_there = shown(pair, tmp_path, parts, NUM_DRAWS, num_samples=16)
+    num_draws = 2 if kind in GREEDY else NUM_DRAWS
+    was_shown, was_there = shown(pair, tmp_path, parts, num_draws, num_samples=16)
     said = f"{kind}: shown {dict(was_shown)} of {dict(was_there)}"
     for line in true:
-        assert was_there[line] >= 0.8 * NUM_DRAWS, f"{line} is not on the card; {said}"
+        assert was_there[line] >= 0.8 * num_draws, f"{line} is not on the card; {said}"
         assert was_shown[line] >= 0.8 * was_there[line], f"{line}; {said}"
     for line in false:
-        assert was_shown[line] <= 0.09 * NUM_DRAWS, f"{line}; {said}"
+        assert was_shown[line] <= 0.09 * num_draws, f"{line}; {said}"
 
 
 @pytest.mark.planted
