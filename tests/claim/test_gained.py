@@ -45,8 +45,8 @@ def test_the_bound_is_the_chance_where_all_right_completions_were_written(tmp_pa
     assert never.bound < 1e-16
     assert [verdict.shown for verdict in part.verdicts] == [True]
     assert part.verdicts[0].sentence == (
-        "the base writes the right answers of the trained model to 1 of the 2 problems that only that solved once in "
-        "320 samples or more often (half are needed)."
+        "The base writes the trained model's right answers to 1 of 2 gained problems once in 320 samples or more often "
+        "(half are needed)."
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
+from swerve.notebook import counted
 from swerve.statistics import mean_interval
 from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
 
@@ -119,7 +120,7 @@ def reached(gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...
     within = sum(row.bound * most >= 1 for row in gained)
     shown = 2 * within >= len(gained)
     sentence = (
-        f"{'' if shown else 'Not shown: '}the base writes the right answers of the trained model to {within} of the "
-        f"{len(gained)} problems that only that solved once in {most:,} samples or more often (half are needed)."
+        f"{'The' if shown else 'Not shown: the'} base writes the trained model's right answers to {within} of "
+        f"{counted(len(gained), 'gained problem')} once in {most:,} samples or more often (half are needed)."
     )
     return (Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

@@ -104,8 +104,8 @@ def suffices(
         claim="part_suffices",
         of=of,
         shown=rank is not None,
-        sentence=f"{'' if rank else 'Not shown: '}{of} of the change and every larger rank tried lose less than "
-        f"{hundredths(margin)} points ({points}).",
+        sentence=f"{of.capitalize() if rank else f'Not shown: {of}'} of the change and every larger rank tried lose "
+        f"less than {hundredths(margin)} points ({points}).",
         estimate=lost,
         unit="points",
         num=len(whole),
@@ -118,7 +118,8 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
         return ()
     shown = above_random(accuracy, directions) is not None
     null = f"{len(directions)} random changes of its size"
-    said = f"{part} alone has {hundredths(accuracy)}% right, the best of {null} {hundredths(max(directions))}%"
+    best = hundredths(max(directions))
+    said = f"{part.capitalize()} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
     sentence = f"{'' if shown else 'Not above random directions: '}{said}."
     verdict = Verdict(
         claim="part_beyond_its_size", of=part, shown=shown, sentence=sentence, estimate=accuracy, null=null
