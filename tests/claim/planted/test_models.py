@@ -73,13 +73,13 @@ def test_a_rank_one_change_is_one(tmp_path):
 
 def test_the_engine_samples_them(tmp_path):
     from swerve.artifacts.parts import Parts
-    from swerve.claim import sides, work
+    from swerve.claim import work
     from swerve.eval.sampling import chosen_problems
     from swerve.progress import SilentProgress
 
     pair = planted_pair(tmp_path, "sharpening", size=0.2, num_problems=16)
     settings = table_settings(pair.problems, num_samples=64)
-    of = [sides.given_side(name, str(path)) for name, path in (("base", pair.base), ("rl", pair.rl))]
+    of = [work.Side(label=name, model=path) for name, path in (("base", pair.base), ("rl", pair.rl))]
     progress = SilentProgress()
     out = tmp_path / "card"
     parts = Parts(out / "claim.partial", {})
