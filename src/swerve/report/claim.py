@@ -84,11 +84,11 @@ def _question(name: PartName, part: Part) -> pages.Verdict:
 
 def _line(verdict: Verdict) -> tuple[str, str]:
     """Return what a verdict says, in bold where it is shown, and what it rests on."""
-    basis = f"n = {verdict.num}" + f", against {verdict.null}" * bool(verdict.null)
+    basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
     if rates := claim_rates().get(verdict.claim):
         basis += f"; shown in {100 * rates.false:.2g} of 100 where nothing is there"
     mark = "**" * verdict.shown
-    return f"{mark}{verdict.sentence}{mark}", basis
+    return f"{mark}{verdict.sentence}{mark}", basis.lstrip(",; ")
 
 
 def _rows(id: str, records: Sequence[Record]) -> Rows:
