@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import cycle, groupby
+from itertools import cycle, groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -232,15 +232,13 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEF
 
     paths = []
     for drawing in drawings:
-        paths.append(directory / f"{drawing.name}.csv")
-        write_text(paths[-1], csv_text(drawing.records))
-        if not drawing.panels:
-            continue
-        figure = lay_out(drawing, look)
-        for suffix in look.formats:
+        figures = [lay_out(drawing, look)] if drawing.panels else []
+        for figure, suffix in product(figures, look.formats):
             paths.append(directory / f"{drawing.name}.{suffix}")
             with atomic_path(paths[-1]) as temporary, rc_context(_STYLE):
                 figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
+        paths.append(directory / f"{drawing.name}.csv")
+        write_text(paths[-1], csv_text(drawing.records))
     return tuple(paths)
 
 
