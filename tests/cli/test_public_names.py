@@ -7,11 +7,13 @@ import swerve
 
 def test_public_names() -> None:
     assert swerve.__all__ == [
+        "ClaimSettings",
         "Config",
         "Run",
         "RunDirectory",
         "SampleSettings",
         "__version__",
+        "claim",
         "equivalent",
         "evaluate",
         "evaluate_models",
