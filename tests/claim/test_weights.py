@@ -84,7 +84,7 @@ def by_hand(kind, name, before, after, everything):
 
 @pytest.mark.parametrize("kind", ["rank 2", "rank 99", "layers 1 to 2", OUTSIDE, "largest tenth"])
 def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
-    change = WeightChange(*pair)
+    change = WeightChange(*pair, largest_rank=99)
     part = {
         "rank 2": change.rank(2),
         "rank 99": change.rank(99),
@@ -109,9 +109,9 @@ def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
 
 
 def test_random_changes_have_the_norm_of_the_part_weight_by_weight(pair):
-    change = WeightChange(*pair)
+    change = WeightChange(*pair, largest_rank=99)
     first, again, other = (random_part(0, number, change.rank(1)) for number in (3, 3, 4))
-    for name, own in change.changes.items():
+    for name, own in change.changes():
         size = torch.linalg.svdvals(own)[0] if own.dim() > 1 else own.norm()
         assert float(first(name, own).norm()) == pytest.approx(float(size), rel=1e-9)
         assert torch.equal(first(name, own), again(name, own))
@@ -119,7 +119,7 @@ def test_random_changes_have_the_norm_of_the_part_weight_by_weight(pair):
 
 
 def test_energies_of_ranks_are_their_singular_values(pair):
-    change = WeightChange(*pair)
+    change = WeightChange(*pair, largest_rank=99)
     base, trained = (load_file(folder / "model.safetensors") for folder in pair)
     expected = 0.0
     for name, before in base.items():
@@ -135,7 +135,7 @@ def test_figures_of_a_change_of_one_matrix(tmp_path):
     def moved(name, weight):
         return weight + torch.outer(column, row) if name == OF_LAYER.format(1) else weight
 
-    change = WeightChange(base, changed(tmp_path / "rl", base, moved))
+    change = WeightChange(base, changed(tmp_path / "rl", base, moved), largest_rank=99)
     rows = {row.weights: row for row in measure_matrices(change)}
     assert list(rows)[:3] == ["all", "embed_tokens", "q_proj"]
     assert list(rows)[-4:] == [OUTSIDE, "layer 0", "layer 1", "layer 2"]
@@ -154,16 +154,16 @@ def test_rounding_hides_small_changes(tmp_path):
     base = llama(tmp_path / "base")
     one = changed(tmp_path / "one", base, lambda _, weight: torch.ones_like(weight))
     near = changed(tmp_path / "near", base, lambda _, weight: torch.full_like(weight, 1 + 2**-9))
-    whole = next(iter(measure_matrices(WeightChange(one, near))))
+    whole = next(iter(measure_matrices(WeightChange(one, near, largest_rank=99))))
     assert (whole.unchanged, whole.unchanged_bf16) == (0.0, 1.0)
     assert whole.relative_norm == pytest.approx(2**-9)
 
 
 def test_models_of_other_shapes_are_told_apart(tmp_path):
     with pytest.raises(NotMeasuredError, match=r"one shape; these differ in model.layers.1.input_layernorm.weight"):
-        WeightChange(llama(tmp_path / "one", layers=1), llama(tmp_path / "two", layers=2))
+        WeightChange(llama(tmp_path / "one", layers=1), llama(tmp_path / "two", layers=2), largest_rank=1)
     with pytest.raises(NotMeasuredError, match="the two models have the same weights"):
-        WeightChange(tmp_path / "one", tmp_path / "one")
+        WeightChange(tmp_path / "one", tmp_path / "one", largest_rank=1)
 
 
 BASE, WHOLE = [False] * 60 + [True] * 60, [True] * 120

@@ -26,8 +26,13 @@ Part = Callable[[str, Tensor], Tensor]
 class WeightChange:
     """Two models of one shape in memory, in float32, adapters merged; of tied weights one."""
 
-    def __init__(self, base: Path | str, trained: Path | str) -> None:
+    def __init__(self, base: Path | str, trained: Path | str, *, largest_rank: int) -> None:
         """Load them.
+
+        Args:
+            base: the model before.
+            trained: the model after.
+            largest_rank: of the parts that are asked for.
 
         Raises:
             NotMeasuredError: their weights are the same, or have other names or shapes.
@@ -40,12 +45,19 @@ class WeightChange:
             raise NotMeasuredError(f"needs two models of one shape; these differ in {min(odd)[0]}")
         self._model = models[1]
         self.weights = {key[0]: (own, after[key]) for key, own in before.items()}
-        self.changes = {name: new.double() - own.double() for name, (own, new) in self.weights.items()}
         self.energy_of_all = self.energy(lambda _, change: change)
         if not self.energy_of_all:
             raise NotMeasuredError("needs a change; the two models have the same weights")
-        matrices = {name: change for name, change in self.changes.items() if change.dim() > 1}
-        self.factors = {name: torch.linalg.svd(change, full_matrices=False) for name, change in matrices.items()}
+        self.factors = {}
+        for name, change in self.changes():
+            if change.dim() > 1:
+                left, sizes, right = torch.linalg.svd(change, full_matrices=False)
+                self.factors[name] = left[..., :largest_rank].clone(), sizes, right[..., :largest_rank, :].clone()
+
+    def changes(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the change of each weight (float64), one in memory at a time."""
+        for name, (before, after) in self.weights.items():
+            yield name, after.double() - before.double()
 
     def rank(self, rank: int) -> Part:
         """Return the part of a rank that is nearest to each matrix's change; vectors are whole."""
@@ -60,18 +72,18 @@ class WeightChange:
 
     def largest(self, share: float) -> Part:
         """Return the part that is the entries with the largest magnitudes, a share of all."""
-        sizes = torch.cat([change.abs().flatten() for change in self.changes.values()])
+        sizes = torch.cat([change.abs().flatten().float() for _, change in self.changes()])
         least = sizes.kthvalue(round((1 - share) * len(sizes))).values
-        return lambda _, change: change * (change.abs() > least)
+        return lambda _, change: change * (change.abs().float() > least)
 
     def energy(self, part: Part) -> float:
         """Return the squared norm of a part."""
-        return sum(float(part(name, change).square().sum()) for name, change in self.changes.items())
+        return sum(float(part(name, change).square().sum()) for name, change in self.changes())
 
     @contextmanager
     def folder(self, part: Part, place: Path | None) -> Iterator[Path]:
         """Write the base with a part, the same bytes each time, into a folder in `place` that lasts for the block."""
-        weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes.items()}
+        weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes()}
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=place) as folder, quiet_transformers():
             self._model.save_pretrained(folder, state_dict=weights)
             self._tokenizer.save_pretrained(folder)

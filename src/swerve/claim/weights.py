@@ -35,7 +35,8 @@ def measure(work: Work) -> WeightsPart:
         NotMeasuredError: there are no models, or their weights have other names or shapes.
         ElsewhereError: other shards have the rest of the samples.
     """
-    settings, change = work.settings, WeightChange(*work.models)
+    settings = work.settings
+    change = WeightChange(*work.models, largest_rank=max(settings.ranks))
     smallest, problems = f"rank {min(settings.ranks)}", work.problems[: settings.some]
     parts = _parts(change, settings.ranks)
     randoms = {

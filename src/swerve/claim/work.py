@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import read_responses
 from swerve.problems import TaskConfig
-from swerve.progress import Progress
+from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.types import Problem
 
 if TYPE_CHECKING:
@@ -96,6 +96,17 @@ def file_responses(path: Path) -> list[Response]:
             f"{path}: {unknown} of {len(responses)} responses have no verdict; grade it with swerve grade"
         )
     return responses
+
+
+class _WithoutNotes(SilentProgress):
+    """Shows how far work is, and no notes, which are the same for every folder made on demand."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
+        """Show the task."""
+        return self.progress.task(name, total, done=done)
 
 
 class Work:
@@ -213,13 +224,12 @@ class Work:
             if (value := getattr(wanted, name)) is not None:
                 changes[name] = value
         settings = self.settings.sampling.model_copy(update=changes)
-        if isinstance(wanted.model, (Path, str)):
-            job = SampleJob(wanted.label, wanted.model, settings, path)
-            run_jobs([job], self.progress, problems=wanted.problems, shard=self._shard)
-            return
-        with wanted.model() as folder:
-            job = SampleJob(wanted.label, folder, settings, path)
-            run_jobs([job], self.progress, problems=wanted.problems, shard=self._shard)
+        progress, made = self.progress, wanted.model
+        if not isinstance(made, (Path, str)):
+            progress = _WithoutNotes(progress)
+        with nullcontext(made) if isinstance(made, (Path, str)) else made() as model:
+            job = SampleJob(wanted.label, model, settings, path)
+            run_jobs([job], progress, problems=wanted.problems, shard=self._shard)
 
     def logprobs(
         self, name: str, model: Path | str, sequences: Sequence[TokenSequence], *, temperature: float = 1.0
