@@ -22,7 +22,7 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import read_responses
 from swerve.problems import TaskConfig
-from swerve.progress import Progress, ProgressTask, SilentProgress
+from swerve.progress import Progress, ProgressTask
 from swerve.types import Problem
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def file_responses(path: Path) -> list[Response]:
     return responses
 
 
-class _WithoutNotes(SilentProgress):
+class _WithoutNotes(Progress):
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
     def __init__(self, progress: Progress) -> None:
@@ -107,6 +107,9 @@ class _WithoutNotes(SilentProgress):
     def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
         """Show the task."""
         return self.progress.task(name, total, done=done)
+
+    def note(self, message: str) -> None:
+        """Show nothing."""
 
 
 class Work:
