@@ -6,7 +6,7 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.claim import contamination
 from swerve.claim.contamination import beginning, measure, with_controls, with_other_numbers
-from swerve.claim.paired import larger
+from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
 from swerve.config import AdditionTask
 from swerve.config.claim import ClaimSettings
@@ -104,9 +104,9 @@ def test_the_cost_counts_three_beginnings_of_question_and_control_by_two_models(
 
 
 def test_a_verdict_is_of_the_paired_difference() -> None:
-    line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell", null="no change")
+    line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell")
     # Bonett and Price: 20 / 42 -+ 1.96 sqrt(22 - 400 / 42) / 42.
     assert line.sentence == "it fell: +50.0 points [+31.1, +64.1]."
     assert (line.shown, line.num) == (True, 40)
-    line = larger("forgot", "addition", [1, 0], [0, 1], "it fell", null="no change")
+    line = larger("forgot", "addition", [1, 0], [0, 1], "it fell")
     assert line.sentence.startswith("Not shown: it fell: +0.0 points")

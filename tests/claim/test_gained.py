@@ -10,7 +10,7 @@ import swerve
 from swerve.artifacts.claim import GainedRow
 from swerve.artifacts.responses import Response
 from swerve.claim.gained import measure, reached
-from swerve.claim.work import NotMeasuredError
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.types import Problem
 from tests.claim.planted.models import RIGHT, WRONG, bigram_model, success, table_settings, write_problems
 
@@ -39,13 +39,13 @@ def test_the_bound_is_the_chance_where_all_right_completions_were_written(tmp_pa
     assert chances == pytest.approx([0.2, 1 / 256, 0.0])
     assert part.mean_bound.mean == pytest.approx(sum(chances) / 3, rel=1e-6)
     assert part.mean_own.mean == pytest.approx(0.9, rel=1e-6)
-    assert (part.both, part.only_base, part.only_trained, part.neither, part.num_samples) == (1, 0, 2, 0, 32)
+    assert (part.both, part.only_base, part.only_trained, part.neither) == (1, 0, 2, 0)
     rare, never = part.gained
     assert (rare.bound, rare.samples_needed) == (pytest.approx(1 / 256, rel=1e-6), pytest.approx(256, rel=1e-6))
     assert never.bound < 1e-16
     assert [verdict.shown for verdict in part.verdicts] == [True]
     assert part.verdicts[0].sentence == (
-        "The base writes the trained model's right answers to 1 of 2 gained problems once in 320 samples or more often "
+        "base is expected to write a right answer of the trained model's to 1 of 2 gained problems within 320 samples "
         "(half are needed)."
     )
 
@@ -66,12 +66,13 @@ class Counted:
     """Samples without models, or with these."""
 
     def __init__(self, base, trained, models=None):
-        self.sides = SimpleNamespace(label="base"), SimpleNamespace(label="rl")
+        self.base, _ = self.sides = SimpleNamespace(label="base"), SimpleNamespace(label="rl")
         self.samples = tuple(
             {f"p{index}": responses(right, of, f"p{index}") for index, right in enumerate(counts)}
             for counts, of in (base, trained)
         )
         self._models = models
+        self.counts = Work.counts.func(self)
 
     @property
     def models(self):
@@ -83,18 +84,11 @@ class Counted:
 def test_of_samples_alone_there_are_counts():
     # Of each problem as many samples of either model count: the fourth of the base's does not.
     part = measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 3)))
-    assert (part.both, part.only_base, part.only_trained, part.neither, part.num_samples) == (2, 1, 1, 1, 3)
+    assert (part.both, part.only_base, part.only_trained, part.neither) == (2, 1, 1, 1)
     assert part.sampled.mean == pytest.approx((1 + 2 + 3) / 15)
     assert (part.mean_bound, part.gained, part.verdicts) == (None, (), ())
     assert part.notes == ("The bound without sampling needs the two models; files of samples were given.",)
     assert 0 < part.newly_solved.mean < 2 <= part.newly_solved_at_most
-
-
-def test_models_of_other_tokens_have_no_bound(tmp_path):
-    models = [bigram_model(tmp_path / word, {word: {RIGHT: 1.0}}) for word in ("one", "two")]
-    part = measure(Counted(([0], 2), ([1], 2), models))
-    assert part.mean_bound is None
-    assert part.notes == ("The bound without sampling needs one tokenizer; these two models have different tokens.",)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +103,4 @@ def test_models_of_other_tokens_have_no_bound(tmp_path):
 )
 def test_half_of_the_gained_problems_are_needed(bounds, shown):
     rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in bounds]
-    assert [verdict.shown for verdict in reached(rows, 16)] == shown
+    assert [verdict.shown for verdict in reached("base", rows, 16)] == shown

@@ -72,8 +72,8 @@ def test_the_step_down_stops_at_the_first_that_fails():
 
 
 def test_above_every_random_direction():
-    assert above_random(0.9, [0.5] * 19) == 0.05
-    assert above_random(0.9, [0.5] * 39) == 0.025
-    assert above_random(0.9, [0.5] * 18) is None
-    assert above_random(0.9, [0.5] * 38 + [0.9]) is None
-    assert above_random(0.9, []) is None
+    assert above_random(0.9, [0.5] * 19) is True
+    assert above_random(0.9, [0.5] * 39) is True
+    assert above_random(0.9, [0.5] * 18) is False
+    assert above_random(0.9, [0.5] * 38 + [0.9]) is False
+    assert above_random(0.9, []) is False

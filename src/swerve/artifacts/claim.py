@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from swerve.artifacts.record import Record
+from swerve.artifacts.tables import import_pandas
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 
@@ -14,11 +15,11 @@ PartName = Literal[
 ]
 
 # The second argument says how a number is written: in percent, in points, as it is, or as a whole number.
-Share = Annotated[Estimate | float | None, "share"]
-Points = Annotated[Estimate | float | None, "points"]
-Number = Annotated[Estimate | float | None, "number"]
+_Figure = Estimate | float | None
+Share = Annotated[_Figure, "share"]
+Points = Annotated[_Figure, "points"]
+Number = Annotated[_Figure, "number"]
 Count = Annotated[int | None, "count"]
-Unit = Literal["share", "points", "number", "count"]
 
 QUESTIONS: dict[PartName, str] = {
     "accuracy": "Did accuracy rise?",
@@ -32,24 +33,6 @@ QUESTIONS: dict[PartName, str] = {
     "controls": "Would any reward have done it?",
 }
 """What each part of a card answers."""
-CLAIMS = {
-    "accuracy_rose": "More of the trained model's samples are right.",
-    "accuracy_fell": "Fewer of the trained model's samples are right.",
-    "better_at_every_k": "The trained model is better at every k tried.",
-    "curves_cross": "The trained model is better at 1 and worse at the largest k: the curves cross.",
-    "base_reaches_gained": "The base writes the answers to the problems that only the trained model solved.",
-    "gain_by_finishing": "Part of the gain is that more samples end within the limit.",
-    "gain_by_format": "Part of the gain is that more answers can be read.",
-    "gain_by_correctness": "Part of the gain is that more of the answers read are right.",
-    "completes_questions": "The model continues the task's questions as it does not continue unseen ones.",
-    "forgot": "Accuracy on another task fell.",
-    "differs_beyond_noise": "Where the models differ lies beyond what noise of the weights makes.",
-    "part_suffices": "A part of the weights' change does nearly all that the whole change does.",
-    "part_beyond_its_size": "A part of the weights' change does more than any random change of its size.",
-    "reasoning_matters": "The answer rests on the reasoning before it.",
-    "reward_matters": "The real reward does more than a control reward.",
-}
-"""What a card can claim. Each is judged on planted models before it is printed; see `claim_rates`."""
 
 
 class Row(Record):
@@ -60,7 +43,7 @@ class Verdict(Record):
     """A line of the card: a claim that is shown, or is not."""
 
     claim: str
-    """A key of `CLAIMS`."""
+    """A key of `claim_rates`: each is judged on planted models before it is printed."""
     of: str = ""
     """What it is about, where a card makes it several times: a model, a task, a rank."""
     shown: bool
@@ -68,8 +51,7 @@ class Verdict(Record):
     sentence: str
     """In words, with the numbers."""
     estimate: Estimate | float | None = None
-    unit: Unit = "share"
-    """How the estimate is written."""
+    """A fraction, or a difference of fractions."""
     num: int | None = None
     """Problems (or directions, or runs) that it is over."""
     null: str = ""
@@ -154,7 +136,6 @@ class GainedPart(Part):
     only_base: Count = None
     only_trained: Count = None
     neither: Count = None
-    num_samples: Count = None
     newly_solved: Number = None
     """How many that the base never solved as many samples again would solve, with its 90% interval."""
     newly_solved_at_most: Number = None
@@ -193,10 +174,6 @@ class GainRow(Row):
 
     part: str
     gain: Points
-    at_zero: Points = None
-    """Where much is unknown: the same with 0 for unknown rates."""
-    problems: Count
-    """On which it is not 0."""
 
 
 class LengthRow(Row):
@@ -215,7 +192,8 @@ class AnswersPart(Part):
     failures: tuple[FailureRow, ...] = ()
     gains: tuple[GainRow, ...] = ()
     filled: Share = None
-    """Fraction of problems for which a rate was unknown and the other model's was taken."""
+    """Fraction of problems for which a rate was unknown and the other model's was taken; more than a tenth leaves the
+    gains without intervals, as fewer than 16 samples do."""
     by_length: tuple[LengthRow, ...] = ()
 
 
@@ -403,19 +381,19 @@ class ClaimCard(Record):
 
         Raises:
             ConfigError: there is no such table.
+            MissingExtraError: pandas is not installed.
         """
         tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts}
         tables |= {f"{name}.{table}": rows for name, part in self.parts for table, rows in part.tables}
         if table not in tables:
             raise ConfigError(f"the card has no table '{table}'{nearest(table, tables)}; it has {', '.join(tables)}")
-        import pandas as pd
-
         rows = []
         for record in tables[table]:
             cells: dict[str, Any] = {}
             for name, value in record:
-                cells[name] = value.mean if isinstance(value, Estimate) else value
                 if isinstance(value, Estimate):
-                    cells |= {f"{name}_low": value.low, f"{name}_high": value.high}
+                    cells |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
+                else:
+                    cells[name] = value
             rows.append(cells)
-        return pd.DataFrame(rows)
+        return import_pandas().DataFrame(rows)

@@ -27,6 +27,6 @@ class ClaimRates(Record):
 
 @cache
 def claim_rates() -> Mapping[str, ClaimRates]:
-    """Return the rates of every claim that a card can make, by its key in `CLAIMS`."""
+    """Return the rates of every claim that a card can make, by its key, the `claim` of a verdict."""
     text = files("swerve").joinpath("claim", "rates.json").read_text(encoding="utf-8")
     return {claim: ClaimRates.model_validate(rates) for claim, rates in json.loads(text).items()}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
+from swerve.claim.verdicts import verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
-from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.estimates import Estimate
 from swerve.grading.answers import readings
 from swerve.problems.reading import MATHS
 from swerve.rewards import trl_reward
@@ -98,7 +100,9 @@ def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
             LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
         )
     return AnswersPart(
-        verdicts=tuple(judged(claim, row, tables.shape[2]) for claim, row in zip(CLAIMED, gains, strict=True)),
+        verdicts=tuple(
+            judged(labels[1], claim, row.gain, tables.shape[2]) for claim, row in zip(CLAIMED, gains, strict=True)
+        ),
         notes=_NOTES,
         failures=tuple(failures),
         gains=tuple(gains),
@@ -111,11 +115,7 @@ def _mean(values: Array) -> float | None:
     return None if not values.size or np.isnan(values).any() else float(values.mean())
 
 
-def judged(claim: str, row: GainRow, num: int) -> Verdict:
-    """Return whether a part of the gain is shown; `num` problems gave it."""
-    gain, is_determined = row.gain, row.at_zero is None
-    shown = is_determined and isinstance(gain, Estimate) and gain.low > 0
-    start = "Not shown: " if is_determined else "Not determined, too few answers are read or samples there: "
-    size = hundredths_interval(gain, signed=True) if isinstance(gain, Estimate) else hundredths(gain or 0, signed=True)
-    sentence = f"{'' if shown else start}{size} points of the gain because {CLAIMED[claim]}."
-    return Verdict(claim=claim, shown=shown, sentence=sentence, estimate=gain, unit="points", num=num, null="no part")
+def judged(label: str, claim: str, gain: Any, num: int) -> Verdict:
+    """Return whether a part of the gain of the model with this label is shown; `num` problems gave it."""
+    shown = isinstance(gain, Estimate) and gain.low > 0
+    return verdict(claim, f"{label} gains because {CLAIMED[claim]}", gain, shown=shown, num=num, null="no such part")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import BehaviourPart, DivergenceRow, Verdict
+from swerve.artifacts.claim import BehaviourPart, DivergenceRow
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.claim.verdicts import verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config import CausalConfig, ProbeConfig
 from swerve.config.claim import ClaimSettings
-from swerve.estimates import hundredths, hundredths_interval
+from swerve.estimates import hundredths
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
 
 PROBE = ProbeConfig(noise_models=9, causal=CausalConfig(max_rollouts=40, num_continuations=8))
@@ -54,22 +55,16 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
     noise = claim.null("noise") if claim else None
     if not claim or not noise or not noise.difference:
         raise NotMeasuredError("needs responses of the base in which the models differ somewhere")
-    shown = noise.side != 0 and summary.reliable
-    verdict = Verdict(
-        claim="differs_beyond_noise",
-        shown=shown,
-        sentence=f"{'' if shown else 'Not shown: '}{hundredths(claim.estimate.mean)}% of the divergence is on the "
-        f"fifth of the tokens at which {summary.reference} is least certain, and {hundredths(noise.value)}% with noise "
-        f"of the weights as far away: {hundredths_interval(noise.difference, ' points', signed=True)}.",
-        estimate=noise.difference,
-        unit="points",
-        num=summary.num_rollout_problems,
-        null="noise of the weights",
+    said = (
+        f"{hundredths(claim.estimate.mean)}% of the divergence is on the fifth of the tokens at which "
+        f"{summary.reference} is least certain, and {hundredths(noise.value)}% with noise of the weights as far away"
     )
+    shown, num = noise.side != 0 and summary.reliable, summary.num_rollout_problems
+    line = verdict("differs_beyond_noise", said, noise.difference, shown=shown, num=num, null="noise of the weights")
     rows = [
         DivergenceRow(figure=claim.name, value=claim.estimate, **{null.null: null.value for null in claim.nulls})
         for claim in summary.claims
         if claim.figure != "auc"
     ]
     swaps = summary.spike_swaps
-    return BehaviourPart(verdicts=(verdict,), figures=tuple(rows), swap_effect=swaps.effect if swaps else None)
+    return BehaviourPart(verdicts=(line,), figures=tuple(rows), swap_effect=swaps.effect if swaps else None)

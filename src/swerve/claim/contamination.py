@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from swerve.artifacts.claim import ContaminationPart, ContaminationRow
-from swerve.claim.paired import larger
+from swerve.claim.verdicts import larger
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
 from swerve.eval.sampling import chosen_problems

@@ -72,7 +72,6 @@ def reward_verdict(arm: str, difference: Estimate, num_seeds: int) -> Verdict:
         shown=shown,
         sentence=f"Accuracy is {said} with {arm} than with the real reward: {change}.",
         estimate=difference,
-        unit="points",
         num=num_seeds,
         null="the real reward, same seeds",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.claim import ForgettingPart, ForgettingRow, TextRow
-from swerve.claim.paired import larger
+from swerve.claim.verdicts import larger
 from swerve.claim.work import Cost, Work
 from swerve.config.claim import ClaimSettings
 from swerve.eval.sampling import chosen_problems
@@ -42,7 +42,7 @@ def measure(work: Work) -> ForgettingPart:
     for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
         changed = [f"{key}={value}" for key, value in task.model_dump(exclude_defaults=True).items()]
         name = " ".join([task.kind, *changed])
-        fell = larger("forgot", name, base, trained, f"{name} was answered right more often before", null="no change")
+        fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
         rates = [mean_interval(right, bounds=(0.0, 1.0)) for right in (base, trained)]
         rows.append(
             ForgettingRow(task=name, base=rates[0], trained=rates[1], difference=fell.estimate, problems=fell.num)

@@ -34,42 +34,39 @@ def cost(settings: ClaimSettings, num_problems: int) -> Cost:
 def measure(work: Work) -> GainedPart:
     """Return which problems were gained, how many more samples would solve, and the base's probability of the answers.
 
-    Without models, or with two tokenizers, only counts are there.
+    Without models only counts are there.
 
     Raises:
         ElsewhereError: a shard reads nothing.
     """
-    # As many samples of each problem by either model.
-    num = min(len(group) for side in work.samples for group in side.values())
-    base, trained = (
-        [sum(bool(each.correct) for each in group[:num]) for group in side.values()] for side in work.samples
-    )
-    solved = [(before > 0, after > 0) for before, after in zip(base, trained, strict=True)]
+    num, right = work.counts
+    base, trained = right > 0
 
     # What the base's own probabilities add.
-    note, bounds, own = "", [], []
+    notes: tuple[str, ...] = ()
+    bounds: list[float] = []
+    own: list[float] = []
     try:
         bounds, own = right_mass(work)
     except NotMeasuredError as error:
-        note = f"The bound without sampling {error}."
+        notes = (f"The bound without sampling {error}.",)
     gained = [
-        GainedRow(problem=name, right=after, bound=bound, samples_needed=1 / bound if bound else None)
-        for name, kind, after, bound in zip(work.samples[0], solved, trained, bounds, strict=False)
-        if kind == (False, True)
+        GainedRow(problem=name, right=count, bound=bound, samples_needed=1 / bound if bound else None)
+        for name, before, count, bound in zip(work.samples[0], base, right[1].tolist(), bounds, strict=False)
+        if count and not before
     ]
     return GainedPart(
-        verdicts=reached(gained, num),
-        notes=(note,) if note else (),
-        both=solved.count((True, True)),
-        only_base=solved.count((True, False)),
-        only_trained=solved.count((False, True)),
-        neither=solved.count((False, False)),
-        num_samples=num,
-        newly_solved=newly_solved(base, num, num),
-        newly_solved_at_most=newly_solved_at_most(base, num, num),
+        verdicts=reached(work.base.label, gained, num),
+        notes=notes,
+        both=(base & trained).sum(),
+        only_base=(base & ~trained).sum(),
+        only_trained=(trained & ~base).sum(),
+        neither=(~base & ~trained).sum(),
+        newly_solved=newly_solved(right[0], num),
+        newly_solved_at_most=newly_solved_at_most(right[0], num),
         mean_bound=mean_interval(bounds, bounds=_CHANCES),
         mean_own=mean_interval(own, bounds=_CHANCES),
-        sampled=mean_interval([count / num for count in base], bounds=_CHANCES),
+        sampled=mean_interval(right[0] / num, bounds=_CHANCES),
         gained=tuple(gained),
     )
 
@@ -78,13 +75,9 @@ def right_mass(work: Work) -> list[list[float]]:
     """Return both models' probability of the distinct right completions that the trained one wrote, by problem.
 
     Raises:
-        NotMeasuredError: only samples are there, or the models have two tokenizers.
+        NotMeasuredError: only samples are there.
         ElsewhereError: a shard does none of this.
     """
-    from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
-
-    if len({tokenizer_fingerprint(load_tokenizer(model)) for model in work.models}) > 1:
-        raise NotMeasuredError("needs one tokenizer; these two models have different tokens")
     texts = sorted(
         {
             (problem, each.completion_ids)
@@ -104,13 +97,14 @@ def right_mass(work: Work) -> list[list[float]]:
     return masses
 
 
-def reached(gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...]:
+def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...]:
     """Return whether the base writes the answers to the problems that only the trained model solved.
 
     Shown if the bound of at least half of them says that ten times the samples that were taken are expected to hold a
     right one. As it is never above the base's chance, that cannot be shown by luck. Nothing without such a problem.
 
     Args:
+        label: of the base.
         gained: these problems.
         num_samples: that were taken of each problem.
     """
@@ -120,7 +114,7 @@ def reached(gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...
     within = sum(row.bound * most >= 1 for row in gained)
     shown = 2 * within >= len(gained)
     sentence = (
-        f"{'The' if shown else 'Not shown: the'} base writes the trained model's right answers to {within} of "
-        f"{counted(len(gained), 'gained problem')} once in {most:,} samples or more often (half are needed)."
+        f"{'' if shown else 'Not shown: '}{label} is expected to write a right answer of the trained model's to "
+        f"{within} of {counted(len(gained), 'gained problem')} within {most:,} samples (half are needed)."
     )
     return (Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

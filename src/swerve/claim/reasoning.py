@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.claim import ReasoningPart, ReasoningRow, Verdict
 from swerve.artifacts.responses import Ids, Response
-from swerve.claim.paired import larger
+from swerve.claim.verdicts import larger
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
 from swerve.probe.rollouts.tokenise import token_spans

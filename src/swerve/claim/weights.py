@@ -108,7 +108,6 @@ def suffices(
         sentence=f"{of.capitalize() if rank else f'Not shown: {of}'} of the change and every larger rank tried lose "
         f"less than {hundredths(margin)} points ({points}).",
         estimate=lost,
-        unit="points",
         num=len(whole),
     )
 
@@ -117,7 +116,7 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     """Return whether a part does more than each random change of its size: the unit is the direction."""
     if not directions:
         return ()
-    shown = above_random(accuracy, directions) is not None
+    shown = above_random(accuracy, directions)
     null = f"{len(directions)} random changes of its size"
     best = hundredths(max(directions))
     said = f"{part.capitalize()} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"

@@ -22,8 +22,9 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
         truncation = (t1 - t0) ((f0 c0 + f1 c1) / 3 + (f0 c1 + f1 c0) / 6)
 
     and the others alike: they sum to the gain exactly, in no order. A rate of no samples takes the other model's; of
-    neither, 0. Intervals are t over problems; with fewer than five that have such a part there is none. Simulated
-    coverage: .93 to .97 with 16 samples. Rates pooled over problems are biased by up to .09.
+    neither, 0. Intervals are t over problems. There is none with fewer than 16 samples, where more than a tenth of the
+    problems has an unknown rate, or where fewer than five have such a part. Simulated coverage: .93 to .97 with 16
+    samples. Rates pooled over problems are biased by up to .09.
 
     Args:
         num_samples: of each problem by each model.
@@ -31,8 +32,7 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
         after: the same after.
 
     Returns:
-        The parts, and the fraction of problems of which a rate is unknown. With fewer than 16 samples or more than a
-        tenth unknown the parts also say what they are `at_zero`, with 0 for unknown rates.
+        The parts, and the fraction of problems of which a rate is unknown.
 
     >>> [row.gain for row in accuracy_parts(2, ([2], [1], [0]), ([2], [2], [2]))[0]]
     [0.0, 0.25, 0.75]
@@ -41,14 +41,12 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
     with np.errstate(invalid="ignore"):
         first, second = (side / np.vstack([np.full_like(side[0], num_samples), side[:2]]) for side in sides)
     gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
-    at_zero = _shapley(first, second).mean(axis=1)
     filled = float(np.isnan(first + second).any(axis=0).mean())
     is_determined = num_samples >= _LEAST_SAMPLES and filled <= _MOST_FILLED
-    rows: list[GainRow] = []
-    for part, values, zero in zip(_PARTS, gains, at_zero, strict=True):
-        num = int(np.count_nonzero(values))
-        gain = mean_interval(values) if num >= _LEAST_PROBLEMS else float(values.mean())
-        rows.append(GainRow(part=part, gain=gain, at_zero=None if is_determined else float(zero), problems=num))
+    rows = []
+    for part, values in zip(_PARTS, gains, strict=True):
+        has_interval = is_determined and np.count_nonzero(values) >= _LEAST_PROBLEMS
+        rows.append(GainRow(part=part, gain=mean_interval(values) if has_interval else float(values.mean())))
     return rows, filled
 
 

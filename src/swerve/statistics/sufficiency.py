@@ -59,13 +59,13 @@ def smallest_sufficient(whole: ArrayLike, parts: Mapping[int, ArrayLike], margin
     return min(takewhile(lambda size: loses_less(whole, parts[size], margin), sizes), default=None)
 
 
-def above_random(value: float, random: Sequence[float]) -> float | None:
-    """Return the level at which a part does more than random ones of its size; None where that is not shown.
+def above_random(value: float, random: Sequence[float]) -> bool:
+    """Return whether a part is shown to do more than random ones of its size.
 
     The unit is the random direction: above all n of them, at 1 / (n + 1), one-sided: 2.5% of 39, 5% of 19. Fewer than
     19 are a description. A test against a single one is false in .02 to .42 of cases.
 
     >>> above_random(0.5, [0.4] * 39), above_random(0.5, [0.4] * 38 + [0.5]), above_random(0.5, [0.4] * 18)
-    (0.025, None, None)
+    (True, False, False)
     """
-    return 1 / (len(random) + 1) if len(random) >= _LEAST_DIRECTIONS and value > max(random) else None
+    return len(random) >= _LEAST_DIRECTIONS and value > max(random)

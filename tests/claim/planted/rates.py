@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import swerve
-from swerve.artifacts.claim import CLAIMS
 from swerve.artifacts.claim_rates import ClaimRates
 
 RATES = Path(swerve.__file__).parent / "claim" / "rates.json"
@@ -20,14 +19,13 @@ def check_rates(claim: str, *, size: str, right: float, right_more: float, false
     """Check a claim's rates against the bars and against those that the card prints; or record them.
 
     Args:
-        claim: a key of `CLAIMS`.
+        claim: a key of `claim_rates`.
         size: the planted effect, such as "a gain of 8 points on 200 problems".
         right: fraction of draws in which the claim is shown where this is planted.
         right_more: the same where 1.3 times as much is.
         false: fraction of draws in which it is shown where nothing is there; of several such truths the largest.
         draws: of each, at least.
     """
-    assert claim in CLAIMS, f"{claim} is no key of CLAIMS"
     rates = ClaimRates(size=size, right=right, right_more=right_more, false=false, draws=draws)
     said = f"{claim}: {rates!r}"
     assert right >= 0.80, said

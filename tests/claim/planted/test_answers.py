@@ -24,7 +24,7 @@ def shown(part: int, size: float, seed: int, *, readable: float) -> list[bool]:
     after[part] = before[part] + (1 - before[part]) * min(1.0, size / rise.mean())
     counts = [counted(rng, rates) for rates in (before, after)]
     gains, _ = accuracy_parts(NUM_SAMPLES, *counts)
-    return [judged(claim, row, NUM_PROBLEMS).shown for claim, row in zip(CLAIMED, gains, strict=True)]
+    return [judged("rl", claim, row.gain, NUM_PROBLEMS).shown for claim, row in zip(CLAIMED, gains, strict=True)]
 
 
 def counted(rng: np.random.Generator, rates: list[np.ndarray]) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import swerve
-from swerve.claim.paired import larger
+from swerve.claim.verdicts import larger
 from tests.claim.planted.models import planted_pair, table_settings, table_task
 from tests.claim.planted.rates import check_rates
 

@@ -29,7 +29,7 @@ def shown(rng: np.random.Generator, chances: np.ndarray) -> bool:
         rows.append(
             GainedRow(problem="p", right=len(written), bound=bound, samples_needed=1 / bound if bound else None)
         )
-    return any(verdict.shown for verdict in reached(rows, NUM_SAMPLES))
+    return any(verdict.shown for verdict in reached("base", rows, NUM_SAMPLES))
 
 
 def rate(draws: int, chances) -> float:

@@ -1,0 +1,56 @@
+"""Lines of the card: what is claimed, or that it is not shown, and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from swerve.artifacts.claim import Verdict
+from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.statistics import paired_difference
+
+
+def verdict(
+    claim: str,
+    said: str,
+    size: Estimate | float,
+    *,
+    shown: bool,
+    num: int | None,
+    null: str = "no difference",
+    of: str = "",
+) -> Verdict:
+    """Return a line of the card.
+
+    Args:
+        claim: a key of `claim_rates`.
+        said: the claim in words, without its end.
+        size: the difference that decides it, as a fraction; a float where it has no interval.
+        shown: whether it is.
+        num: problems (or runs) that it is over.
+        null: what it is compared with.
+        of: what it is about, where a card makes the claim several times.
+    """
+    if isinstance(size, Estimate):
+        points = hundredths_interval(size, " points", signed=True)
+    else:
+        points = f"{hundredths(size, signed=True)} points"
+    sentence = f"{'' if shown else 'Not shown: '}{said}: {points}."
+    return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
+
+
+def larger(
+    claim: str, of: str, rates: Sequence[float], others: Sequence[float], said: str, *, null: str = "no difference"
+) -> Verdict:
+    """Return the verdict that one rate is larger than another: the interval of the paired difference is above 0.
+
+    Args:
+        claim: a key of `claim_rates`.
+        of: what it is about.
+        rates: of each problem, from 0 to 1.
+        others: the other rate of the same problems.
+        said: the claim in words, without its end.
+        null: what the rate is compared with.
+    """
+    difference, _ = paired_difference(others, rates, bounds=(-1.0, 1.0))
+    assert difference is not None, "there are problems"
+    return verdict(claim, said, difference, shown=difference.low > 0, num=len(rates), null=null, of=of)
