@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
+from swerve.artifacts.claim import AnswersPart, FailureRow, LengthRow, Verdict
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import Cost, NotMeasuredError, Work
 from swerve.config.claim import ClaimSettings
