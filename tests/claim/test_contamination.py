@@ -4,7 +4,6 @@ from types import SimpleNamespace
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.claim import contamination
 from swerve.claim.contamination import beginning, measure, with_controls, with_other_numbers
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
@@ -96,11 +95,6 @@ def test_a_beginning_keeps_white_space_and_leaves_the_prompt_out() -> None:
 def test_questions_without_numbers_have_no_control() -> None:
     with pytest.raises(NotMeasuredError, match="numbers"):
         measure(Sampled(["Is Ann a knight?"]))  # type: ignore[arg-type]
-
-
-def test_the_cost_counts_three_beginnings_of_question_and_control_by_two_models() -> None:
-    settings = SimpleNamespace(some=200)
-    assert contamination.cost(settings, 50).samples == 600  # type: ignore[arg-type]
 
 
 def test_a_verdict_is_of_the_paired_difference() -> None:

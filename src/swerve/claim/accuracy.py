@@ -10,19 +10,13 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.claim import AccuracyPart, CoverRow
 from swerve.claim.verdicts import verdict
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.estimates import hundredths
 from swerve.statistics.intervals import share
 from swerve.statistics.sample_counts import cover_at, pass_at_k_differences
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _KIND = "The intervals are of new problems of this kind; problems made from one template are fewer than they seem."
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
 
 
 def measure(work: Work) -> AccuracyPart:

@@ -11,8 +11,7 @@ import numpy as np
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, LengthRow, Verdict
 from swerve.claim.verdicts import verdict
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import readings
 from swerve.problems.reading import MATHS
@@ -38,11 +37,6 @@ _NOTES = (
     "An answer can be wrong for several reasons. The second grader, math-verify, is asked of mathematics alone.",
     "What was cut off counts as ended if it is right or marks its answer, as a box does.",
 )
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
 
 
 def measure(work: Work) -> AnswersPart:

@@ -5,20 +5,13 @@ from __future__ import annotations
 from swerve.artifacts.claim import BehaviourPart, DivergenceRow
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.claim.verdicts import verdict
-from swerve.claim.work import Cost, NotMeasuredError, Work
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.config import CausalConfig, ProbeConfig
-from swerve.config.claim import ClaimSettings
 from swerve.estimates import hundredths
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
 
 PROBE = ProbeConfig(noise_models=9, causal=CausalConfig(max_rollouts=40, num_continuations=8))
 """The spread of the noise models is in the interval; nine of them know it well enough."""
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    # Greedy responses of both; swaps: 40 responses, 3 places, 3 tokens, 8 continuations; two models and the noise.
-    return Cost(samples=2 * num_problems + 2880, passes=11 * num_problems)
 
 
 def measure(work: Work) -> BehaviourPart:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from swerve.artifacts.claim import ClaimCard, Part, PartName
 from swerve.artifacts.files import sha256_file
@@ -14,11 +13,10 @@ from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
 from swerve.claim.sides import check_vocabularies
-from swerve.claim.work import Cost, ElsewhereError, NotMeasuredError, Side, Work
+from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import chosen_problems
-from swerve.notebook import counted
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
 
@@ -89,23 +87,6 @@ def write_card(
     return card
 
 
-def costs_said(settings: ClaimSettings, num_problems: int) -> list[str]:
-    """Return what a card costs, a line for its own samples and for each part, before anything is sampled."""
-    num = 2 * num_problems
-    most = f" of at most {counted(settings.max_new_tokens, 'token')}" if settings.max_new_tokens else ""
-    lines = [f"both models: {counted(num * settings.num_samples, 'sample')}{most}, and {num:,} greedy"]
-    for name in settings.parts:
-        cost: Cost = _module(name).cost(settings, num_problems)
-        amounts = [(cost.samples, "sample"), (cost.passes, "sequence")]
-        said = " and ".join(counted(number, noun) for number, noun in amounts if number)
-        lines.append(f"{name}: {f'{said} more' if said else 'nothing more'}")
-    return lines
-
-
-def _module(name: PartName) -> Any:
-    return import_module(f"swerve.claim.{name}")
-
-
 def _measured(name: PartName, work: Work) -> Part | None:
     """Return a part, measured or kept from an interruption; None where other shards have what it needs."""
     kind: type[Part] = ClaimCard.model_fields[name].annotation  # type: ignore[assignment]
@@ -113,7 +94,7 @@ def _measured(name: PartName, work: Work) -> Part | None:
     if kept is not None:
         return kind.model_validate(kept)
     try:
-        part: Part = _module(name).measure(work)
+        part: Part = import_module(f"swerve.claim.{name}").measure(work)
     except NotMeasuredError as error:
         return kind(missing=str(error))
     except ElsewhereError:

@@ -10,8 +10,7 @@ import numpy as np
 
 from swerve.artifacts.claim import ContaminationPart, ContaminationRow
 from swerve.claim.verdicts import larger
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.eval.sampling import chosen_problems
 from swerve.statistics import mean_interval
 from swerve.types import Problem
@@ -20,11 +19,6 @@ SHARES = (0.4, 0.6, 0.8)
 """Of a question's words that are given."""
 _FIGURES = ("exact", "exact_control", "right", "right_control")
 _NUMBER = re.compile(r"\b\d+\b")
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs: three beginnings of each question and of its control, continued by both models."""
-    return Cost(samples=12 * min(settings.some, num_problems))
 
 
 def measure(work: Work) -> ContaminationPart:

@@ -6,18 +6,12 @@ from pathlib import Path
 
 from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
 from swerve.artifacts.study import Study, read_study
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, hundredths_interval
 from swerve.notebook import counted
 
 _MEASURE = "sampled_accuracy"
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost()
 
 
 def measure(work: Work) -> ControlsPart:

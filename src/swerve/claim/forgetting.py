@@ -11,8 +11,7 @@ import numpy as np
 
 from swerve.artifacts.claim import ForgettingPart, ForgettingRow, TextRow
 from swerve.claim.verdicts import larger
-from swerve.claim.work import Cost, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import Work
 from swerve.eval.sampling import chosen_problems
 from swerve.models.model_folder import resolve_device
 from swerve.probe import probe
@@ -21,11 +20,6 @@ from swerve.statistics import mean_interval
 _CHARS = 500
 """Of a text that are read together."""
 _NOTE = "The divergences are exact for each token, an estimate over sampled texts, and of two models, not of a path."
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs, but for texts."""
-    return Cost(samples=2 * settings.some * len(settings.others), passes=4 * min(settings.some, num_problems))
 
 
 def measure(work: Work) -> ForgettingPart:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.notebook import counted
 from swerve.statistics import mean_interval
 from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
@@ -24,11 +23,6 @@ from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
 _TIMES = 10
 """Times the samples that were taken, within which the base is expected to write a right answer."""
 _CHANCES = (0.0, 1.0)
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs at most: both models read every sample of the trained one, if all are right."""
-    return Cost(passes=2 * num_problems * settings.num_samples)
 
 
 def measure(work: Work) -> GainedPart:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.claim import ReasoningPart, ReasoningRow, Verdict
 from swerve.artifacts.responses import Ids, Response
 from swerve.claim.verdicts import larger
-from swerve.claim.work import Cost, NotMeasuredError, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import NotMeasuredError, Work
 from swerve.probe.rollouts.tokenise import token_spans
 
 KEPT = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -24,11 +23,6 @@ _MARKER = r"(?i:</think>|<answer>|boxed\s*\{|####|\banswers?\b|\bis\b|[=:])\D{0,
 
 Reasoned = tuple[Ids, Ids, Ids, Ids]
 """Token ids of a response: its prompt, its reasoning, what says that the answer comes, the answer."""
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs beside the card's own samples."""
-    return Cost(passes=20 * num_problems)
 
 
 def measure(work: Work) -> ReasoningPart:

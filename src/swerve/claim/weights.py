@@ -10,8 +10,7 @@ import torch
 
 from swerve.artifacts.claim import GraftRow, MatrixRow, Verdict, WeightsPart
 from swerve.claim.grafts import OUTSIDE, Part, WeightChange, part_in, place_of, random_part
-from swerve.claim.work import Cost, Wanted, Work
-from swerve.config.claim import ClaimSettings
+from swerve.claim.work import Wanted, Work
 from swerve.estimates import hundredths, hundredths_interval
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
@@ -20,12 +19,6 @@ _LARGEST = 0.1
 """Share of the entries in the sparse part."""
 _NEARLY_ALL = 0.9
 """Of a matrix's squared norm."""
-
-
-def cost(settings: ClaimSettings, num_problems: int) -> Cost:
-    """Return what this part costs: the base with each part and random change answers some problems, greedily."""
-    num_grafts = len(settings.ranks) + 5 + settings.directions
-    return Cost(samples=num_grafts * min(settings.some, num_problems))
 
 
 def measure(work: Work) -> WeightsPart:

@@ -43,15 +43,6 @@ class ElsewhereError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What a part costs beside the samples that the card takes anyway."""
-
-    samples: int = 0
-    passes: int = 0
-    """Sequences that a model reads, once each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One of the two models."""
 

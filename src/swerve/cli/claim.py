@@ -61,7 +61,8 @@ def claim(
       swerve claim base.parquet rl.parquet
       swerve claim models/base mine:rl-80 --task gsm8k --parts accuracy,weights --costs
     """
-    from swerve.claim.card import costs_said, write_card
+    from swerve.claim.card import write_card
+    from swerve.claim.costs import costs_said
     from swerve.claim.sides import given_sides, settings_of_files
     from swerve.cli.data import load_task
     from swerve.cli.runs import main_progress

@@ -1,0 +1,21 @@
+"""What a card costs, said before it is paid."""
+
+from swerve.claim.costs import costs_said
+from swerve.config import AdditionTask
+from swerve.config.claim import ClaimSettings
+
+
+def test_costs_of_every_part():
+    settings = ClaimSettings(task={"kind": "addition"}, max_new_tokens=64, some=30, others=(AdditionTask(),))
+    assert costs_said(settings, 50) == [
+        "both models: 1,600 samples of at most 64 tokens, and 100 greedy",
+        "accuracy: nothing more",
+        "gained: 1,600 sequences more",
+        "answers: nothing more",
+        "contamination: 360 samples more",
+        "forgetting: 60 samples and 120 sequences more",
+        "behaviour: 2,880 samples and 550 sequences more",
+        "weights: 1,470 samples more",
+        "reasoning: 1,000 sequences more",
+        "controls: nothing more",
+    ]
