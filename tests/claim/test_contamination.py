@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.claim.contamination import beginning, measure, with_controls, with_other_numbers
+from swerve.claim.contamination import beginning, matches, measure, with_controls, with_other_numbers
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
 from swerve.config import AdditionTask
@@ -60,7 +60,12 @@ def test_questions_of_the_task_are_continued_and_the_control_is_not() -> None:
     none, every = approx(0.0, 0.0, 0.3084971078), approx(1.0, 0.6915028922, 1.0)
     for row in part.completions:
         own = every if row.model == "rl" else none
-        assert [asdict(row.exact), asdict(row.right), asdict(row.exact_control)] == [own, own, none]  # type: ignore[arg-type]
+        assert [asdict(rate) for rate in (row.exact, row.rouge_l, row.right, row.exact_control)] == [
+            own,
+            own,
+            own,
+            none,
+        ]  # type: ignore[arg-type]
     assert [(line.of, line.shown, line.num) for line in part.verdicts] == [("base", False, 10), ("rl", True, 10)]
 
 
@@ -90,6 +95,19 @@ def test_a_beginning_keeps_white_space_and_leaves_the_prompt_out() -> None:
     assert (begun.question, begun.messages, begun.prefix) == ("Ann\n has  3", (), "")
     assert rest == ["pens", "How", "many?"]
     assert beginning(problem("1 2"), 0.4)[1] == ["2"]
+
+
+def test_rouge_l_of_as_many_words_as_the_rest_has() -> None:
+    # "a b" or "a c" is the longest common subsequence: 2 * 2 / (3 + 3); of too few words 2 * 1 / (1 + 3).
+    asked = problem("?")
+    assert matches(Response(problem=asked, text="a c b d", correct=True), ["a", "b", "c"]) == (False, 4 / 6, True)
+    assert matches(Response(problem=asked, text="c", correct=False), ["a", "b", "c"]) == (False, 0.5, False)
+    assert matches(Response(problem=asked, text="a b c and", correct=False), ["a", "b", "c"]) == (True, 1.0, False)
+
+
+def test_a_question_of_one_word_has_no_beginning() -> None:
+    with pytest.raises(NotMeasuredError, match="several words"):
+        measure(Sampled(["12+3=", "45+6="]))  # type: ignore[arg-type]
 
 
 def test_questions_without_numbers_have_no_control() -> None:

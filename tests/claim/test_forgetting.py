@@ -84,6 +84,6 @@ def test_another_task_fell(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert wanted_tasks == [("other-0", task), ("other-0", task)]
     (row,) = part.tasks
-    assert (row.base.mean, row.trained.mean, row.difference.mean, row.problems) == (0.9, 0.15, 0.75, 20)
+    assert (row.base.mean, row.trained.mean, row.difference.mean) == (0.9, 0.15, 0.75)
     assert [(line.of, line.shown) for line in part.verdicts] == [("addition digits=2 num_heldout=20", True)]
     assert (part.forward_kl.mean, part.reverse_kl.mean) == (3.0, 2.0)

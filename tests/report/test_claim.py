@@ -109,7 +109,6 @@ def full_card() -> ClaimCard:
             num_samples=64,
             mean_bound=about(0.514),
             mean_own=about(0.9),
-            sampled=about(0.525),
             gained=(GainedRow(problem="addition-17", right=60, bound=0.0216, samples_needed=46.3),),
         ),
         answers=AnswersPart(
@@ -132,7 +131,7 @@ def full_card() -> ClaimCard:
                     second_grader=None,
                 ),
             ),
-            gains=(GainRow(part="correctness", gain=about(0.389), problems=160),),
+            gains=(GainRow(part="correctness", gain=about(0.389)),),
         ),
         contamination=ContaminationPart(
             verdicts=(
@@ -145,6 +144,8 @@ def full_card() -> ClaimCard:
                     given=0.4,
                     exact=about(0.03),
                     exact_control=about(0.03),
+                    rouge_l=about(0.3),
+                    rouge_l_control=about(0.3),
                     right=about(0.1),
                     right_control=about(0.1),
                 ),
@@ -154,11 +155,7 @@ def full_card() -> ClaimCard:
             verdicts=(
                 verdict("forgot", "Accuracy on palindrome fell by 12.0 points [8.0, 16.0].", null="no difference"),
             ),
-            tasks=(
-                ForgettingRow(
-                    task="palindrome", base=about(0.5), trained=about(0.38), difference=about(-0.12), problems=200
-                ),
-            ),
+            tasks=(ForgettingRow(task="palindrome", base=about(0.5), trained=about(0.38), difference=about(-0.12)),),
             texts=(TextRow(text="wiki.txt", base=2.5, trained=2.6, difference=0.1, tokens=10000),),
             forward_kl=about(3.1, 0.2),
         ),

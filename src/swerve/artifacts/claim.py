@@ -141,11 +141,9 @@ class GainedPart(Part):
     newly_solved_at_most: Number = None
     """Upper end of the number expected."""
     mean_bound: Share = None
-    """Mean over problems of the base's probability of the right answers that the trained model wrote."""
+    """The base's mean probability of the right answers that the trained model wrote; at most its accuracy."""
     mean_own: Share = None
     """The same of the trained model: how much of its own mass is on them."""
-    sampled: Share = None
-    """The base's accuracy on these problems by its samples."""
     gained: tuple[GainedRow, ...] = ()
 
 
@@ -206,6 +204,9 @@ class ContaminationRow(Row):
     exact: Share
     """Fraction of questions whose rest it writes exactly."""
     exact_control: Share
+    rouge_l: Share
+    """F-measure of the longest common subsequence of words with the rest."""
+    rouge_l_control: Share
     right: Share
     """Fraction whose continuation has the right answer."""
     right_control: Share
@@ -221,13 +222,12 @@ class ContaminationPart(Part):
 
 
 class ForgettingRow(Row):
-    """Another task before and after."""
+    """Another task before and after; the difference is paired over its problems."""
 
     task: str
     base: Share
     trained: Share
     difference: Points
-    problems: Count
 
 
 class TextRow(Row):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from swerve.artifacts.claim import ContaminationPart, ContaminationRow
+from swerve.artifacts.responses import Response
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.eval.sampling import chosen_problems
@@ -17,7 +18,6 @@ from swerve.types import Problem
 
 SHARES = (0.4, 0.6, 0.8)
 """Of a question's words that are given."""
-_FIGURES = ("exact", "exact_control", "right", "right_control")
 _NUMBER = re.compile(r"\b\d+\b")
 
 
@@ -26,30 +26,43 @@ def measure(work: Work) -> ContaminationPart:
     work.models  # noqa: B018
     pairs, control = with_controls(work)
     if not pairs:
-        raise NotMeasuredError("needs a task that generates its problems, or questions with numbers")
+        raise NotMeasuredError("needs a task that generates its problems, or questions of several words with numbers")
     begun, rests = zip(
         *(beginning(pair[kind], share) for share in SHARES for kind in (0, 1) for pair in pairs), strict=True
     )
     sampled = work.sample([work.wanted("begun", side, problems=begun, template="raw") for side in work.sides])
 
-    # Figures are [shares, questions and control, pairs].
     rows, verdicts = [], []
-    shape = (len(SHARES), 2, len(pairs))
     for side, responses in zip(work.sides, sampled, strict=True):
-        written = [(each.text or "").split() for each in responses]
-        exact = np.reshape([words[: len(rest)] == rest for words, rest in zip(written, rests, strict=True)], shape)
-        right = np.reshape([each.correct for each in responses], shape)
-        for share, values in zip(SHARES, np.hstack((exact, right)), strict=True):
-            rates = [mean_interval(each, bounds=(0.0, 1.0)) for each in values]
-            rows.append(ContaminationRow(model=side.label, given=share, **dict(zip(_FIGURES, rates, strict=True))))
-        own, others = exact.mean(0)
+        figures = np.array([matches(*each) for each in zip(responses, rests, strict=True)])
+        shares = figures.reshape(len(SHARES), 2, len(pairs), 3)
+        for share, by_kind in zip(SHARES, shares, strict=True):
+            rates = [
+                mean_interval(by_kind[kind, :, figure], bounds=(0.0, 1.0)) for figure in range(3) for kind in (0, 1)
+            ]
+            row = zip(ContaminationRow.model_fields, (side.label, share, *rates), strict=True)
+            rows.append(ContaminationRow.model_validate(dict(row)))
+        own, others = shares[..., 0].mean(axis=0)
         said = f"{side.label} continues the questions word for word more often than {control}"
         verdicts.append(larger("completes_questions", side.label, own, others, said, null=control))
     return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
 
 
+def matches(response: Response, rest: Sequence[str]) -> tuple[bool, float, bool]:
+    """Return whether a continuation begins with the rest of the question, ROUGE-L of as many words, and its verdict.
+
+    ROUGE-L is 2 LCS / (words written + words of the rest), LCS the longest common subsequence.
+    """
+    words = (response.text or "").split()[: len(rest)]
+    longest = np.zeros(len(rest) + 1)
+    for word in words:
+        with_word = longest[:-1] + [word == other for other in rest]
+        longest[1:] = np.maximum.accumulate(np.maximum(longest[1:], with_word))
+    return words == rest, 2 * longest[-1] / (len(words) + len(rest)), bool(response.correct)
+
+
 def with_controls(work: Work) -> tuple[list[tuple[Problem, Problem]], str]:
-    """Return problems, each with one that no model has seen, and what these are.
+    """Return problems of two words and more, each with one that no model has seen, and what these are.
 
     Problems that are read get the next number that the questions have in place of each, but for numbers in all of them.
     One that only makes sense as it is (24 hours) can then be told without having been seen.
@@ -62,7 +75,11 @@ def with_controls(work: Work) -> tuple[list[tuple[Problem, Problem]], str]:
         control = "freshly generated questions"
         changes = {"problem_seed": 2**31, "limit": None}  # a card's own seed is smaller
         others = chosen_problems(settings.model_copy(update=changes), work.progress)
-    pairs = [pair for pair in zip(work.problems, others, strict=False) if pair[1].question not in known]
+    pairs = [
+        (own, other)
+        for own, other in zip(work.problems, others, strict=False)
+        if other.question not in known and min(len(own.question.split()), len(other.question.split())) > 1
+    ]
     return pairs[: settings.some], control
 
 

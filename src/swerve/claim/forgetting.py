@@ -15,7 +15,7 @@ from swerve.claim.work import Work
 from swerve.eval.sampling import chosen_problems
 from swerve.models.model_folder import resolve_device
 from swerve.probe import probe
-from swerve.statistics import mean_interval
+from swerve.statistics import mean_interval, share
 
 _CHARS = 500
 """Of a text that are read together."""
@@ -37,10 +37,8 @@ def measure(work: Work) -> ForgettingPart:
         changed = [f"{key}={value}" for key, value in task.model_dump(exclude_defaults=True).items()]
         name = " ".join([task.kind, *changed])
         fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
-        rates = [mean_interval(right, bounds=(0.0, 1.0)) for right in (base, trained)]
-        rows.append(
-            ForgettingRow(task=name, base=rates[0], trained=rates[1], difference=fell.estimate, problems=fell.num)
-        )
+        before, after = (share(sum(right), len(right)) for right in (base, trained))
+        rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
         verdicts.append(fell)
 
     # KL(base, trained) under the base's samples and the other way round, nats per response.

@@ -37,13 +37,11 @@ def measure(work: Work) -> GainedPart:
     base, trained = right > 0
 
     # What the base's own probabilities add.
-    notes: tuple[str, ...] = ()
-    bounds: list[float] = []
-    own: list[float] = []
+    notes, bounds, own = [], [], []
     try:
         bounds, own = right_mass(work)
     except NotMeasuredError as error:
-        notes = (f"The bound without sampling {error}.",)
+        notes.append(f"The bound without sampling {error}.")
     gained = [
         GainedRow(problem=name, right=count, bound=bound, samples_needed=1 / bound if bound else None)
         for name, before, count, bound in zip(work.samples[0], base, right[1].tolist(), bounds, strict=False)
@@ -51,7 +49,7 @@ def measure(work: Work) -> GainedPart:
     ]
     return GainedPart(
         verdicts=reached(work.base.label, gained, num),
-        notes=notes,
+        notes=tuple(notes),
         both=(base & trained).sum(),
         only_base=(base & ~trained).sum(),
         only_trained=(trained & ~base).sum(),
@@ -60,7 +58,6 @@ def measure(work: Work) -> GainedPart:
         newly_solved_at_most=newly_solved_at_most(right[0], num),
         mean_bound=mean_interval(bounds, bounds=_CHANCES),
         mean_own=mean_interval(own, bounds=_CHANCES),
-        sampled=mean_interval(right[0] / num, bounds=_CHANCES),
         gained=tuple(gained),
     )
 

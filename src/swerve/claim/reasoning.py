@@ -44,9 +44,10 @@ def measure(work: Work) -> ReasoningPart:
         chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
         means.append(chances.mean(axis=0))
         verdicts.append(judged(side.label, chances))
-    names = ("base", "base_other", "trained", "trained_other")
-    rows = zip(KEPT, *np.concatenate(means).tolist(), strict=True)
-    curve = tuple(ReasoningRow(kept=kept, **dict(zip(names, row, strict=True))) for kept, *row in rows)
+    (base, base_other), (trained, trained_other) = means
+    rows = zip(KEPT, base, trained, base_other, trained_other, strict=True)
+    fields = ReasoningRow.model_fields
+    curve = tuple(ReasoningRow.model_validate(dict(zip(fields, row, strict=True))) for row in rows)
     return ReasoningPart(curve=curve, verdicts=tuple(verdicts), notes=tuple(notes))
 
 

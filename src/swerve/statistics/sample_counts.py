@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from swerve.artifacts.claim import PassAtK
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
-from swerve.statistics.intervals import mean_interval
+from swerve.statistics.intervals import mean_interval, share
 from swerve.statistics.jackknife import quantile
 
 Counts = NDArray[np.int64]
@@ -118,8 +118,8 @@ def newly_solved_at_most(right: ArrayLike, num: int) -> float:
     """
     counts = np.asarray(right)
     never, once = int((counts == 0).sum()), int((counts == 1).sum())
-    most = scipy.special.betaincinv(once + 1, counts.size - once, 0.95)
-    return min(float(never), counts.size * float(most))
+    solved_once: Any = share(once, counts.size, confidence=0.9)
+    return float(min(never, counts.size * solved_once.high))
 
 
 def cover_at(right: ArrayLike, num: int, probability: float) -> Estimate:
