@@ -65,17 +65,18 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_two_files_make_a_card_and_once_more_says_so(swerve: Swerve, files: Path) -> None:
-    asked = (*CHEAP, "--parts", "accuracy,answers", "--out", "card")
+    asked = (*CHEAP, "--parts", "accuracy,answers,weights", "--out", "card")
     status, out, err = swerve(*asked)
     assert status == 0, err
     assert out.splitlines()[0] == "Did accuracy rise?"
     assert "  Where did behaviour change? Not asked for." in out.splitlines()
+    assert "  What changed in the weights? Needs the two models; files of samples were given." in out.splitlines()
     assert out.splitlines()[-1] == "Card: card/index.html"
     page = (files / "card" / "index.html").read_text(encoding="utf-8")
     assert "<b>Accuracy: 37.5% " in page
     card = json.loads((files / "card" / "claim.json").read_text())
     assert (card["num_problems"], card["num_samples"], card["accuracy"]["trained"]["mean"]) == (40, 8, 0.75)
-    status, again, err = swerve(*asked)
+    status, again, err = swerve(*CHEAP, "--parts", "accuracy,answers", "--out", "card")
     assert (status, again) == (0, out)
     assert "card/claim.json has these parts already: nothing to do" in err
 
@@ -121,11 +122,6 @@ def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> N
         (["base.parquet", "owner/model"], 2, "base.parquet and owner/model are a model and a file; give two models"),
         (["x=base.parquet", "x=rl.parquet"], 2, "both models are called 'x'; give them names"),
         (["base.parquet", "rl.parquet", "--parts", "acuracy"], 2, "did you mean 'accuracy'?"),
-        (
-            ["base.parquet", "rl.parquet", "--parts", "weights"],
-            2,
-            "--parts weights: of two files there are accuracy, gained, answers; other",
-        ),
         (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "two files have their task and their samples"),
         (["owner/a", "owner/b"], 2, "give either --task TASK"),
         (["owner/a", "owner/b", "--task", "addition", "--ranks", "x"], 2, "--ranks: 'ranks.0' must be"),

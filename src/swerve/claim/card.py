@@ -22,6 +22,8 @@ from swerve.rewards.checks import problems_digest
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
+_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "gained", "answers", "controls")
+"""Parts that are measured on files of samples, too."""
 _REMEDY = "run swerve claim again with another --out"
 
 
@@ -94,6 +96,8 @@ def _measured(name: PartName, work: Work) -> Part | None:
     if kept is not None:
         return kind.model_validate(kept)
     try:
+        if name not in _WITHOUT_MODELS:
+            work.models  # noqa: B018 (where there are none, nothing more is loaded)
         part: Part = import_module(f"swerve.claim.{name}").measure(work)
     except NotMeasuredError as error:
         return kind(missing=str(error))

@@ -23,7 +23,6 @@ _NUMBER = re.compile(r"\b\d+\b")
 
 def measure(work: Work) -> ContaminationPart:
     """Return this part."""
-    work.models  # noqa: B018
     pairs, control = with_controls(work)
     if not pairs:
         raise NotMeasuredError("needs a task that generates its problems, or questions of several words with numbers")

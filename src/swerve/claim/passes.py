@@ -13,15 +13,12 @@ from swerve.models.model_folder import LoadedModel
 _TOKENS_PER_BATCH = 65536
 
 
-def read_logprobs(
-    loaded: LoadedModel, sequences: Sequence[TokenSequence], *, temperature: float = 1.0
-) -> list[list[float]]:
+def read_logprobs(loaded: LoadedModel, sequences: Sequence[TokenSequence]) -> list[list[float]]:
     """Return the log-probability (nats) of every completion token of each sequence, in float64 from the logits on.
 
     Args:
         loaded: the model.
         sequences: prompt ids and completion ids, at least one of each.
-        temperature: divides the logits.
     """
     head = checked_head(loaded.model)
     rows = rows_per_chunk(head.vocabulary_size)
@@ -34,7 +31,7 @@ def read_logprobs(
             ids = moved.completion_ids[moved.mask]
             per_token = torch.cat(
                 [
-                    token_logprobs(head(states).double(), chosen, temperature=temperature)
+                    token_logprobs(head(states).double(), chosen)
                     for states, chosen in zip(hidden.split(rows), ids.split(rows), strict=True)
                 ]
             )

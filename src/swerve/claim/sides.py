@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from swerve.artifacts.claim import PartName
-from swerve.artifacts.samples import StoredSamples, is_samples_file
+from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.claim.work import Side
 from swerve.config.claim import ClaimSettings
-from swerve.errors import ArtifactError, ConfigError, MismatchError, nearest
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.named_models import check_label, resolve_model, split_name
-
-OF_FILES: tuple[PartName, ...] = ("accuracy", "gained", "answers")
-"""Parts that need no model."""
+from swerve.recipes.layers import Override
+from swerve.recipes.loader import load_settings
 
 
 def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) -> tuple[Side, Side]:
@@ -48,23 +46,24 @@ def _side(label: str, text: str) -> Side:
     return Side(label=check_label(name or label, text), model=None, samples=path)
 
 
-def settings_of_files(sides: Sequence[Side], parts: Sequence[PartName] = OF_FILES) -> ClaimSettings:
-    """Return the settings of a card of two files: their task, and parts that need no model.
+def settings_of_files(sides: Sequence[Side], given: Iterable[Override] = ()) -> ClaimSettings:
+    """Return the settings of a card of two files.
+
+    Args:
+        sides: the two, each with its file.
+        given: other settings than the defaults; the task is the files' own.
 
     Raises:
-        ConfigError: the files are of different problems or were sampled otherwise, or a part needs the models.
+        ConfigError: the files are of different problems or were sampled otherwise, or a setting is wrong.
         ArtifactError: a file is damaged.
     """
-    if others := [part for part in parts if part not in OF_FILES]:
-        hint = nearest(others[0], OF_FILES) or "; other parts need the models"
-        raise ConfigError(f"--parts {others[0]}: of two files there are {', '.join(OF_FILES)}{hint}")
-    paths = [str(side.samples) for side in sides]
-    infos = [StoredSamples(Path(path)).info for path in paths if is_samples_file(Path(path))]
+    paths = [side.samples for side in sides if side.samples]
+    infos = [read_samples_info(path) for path in paths if is_samples_file(path)]
     if len({(info.problems_sha256, info.temperatures, info.max_new_tokens) for info in infos}) > 1:
-        files = " and ".join(paths)
+        files = " and ".join(map(str, paths))
         raise ConfigError(f"{files} differ in their problems, temperature or limit of tokens; sample both alike")
-    task = infos[0].task if infos else {"kind": "table", "train": paths[:1], "heldout": paths[:1]}
-    return ClaimSettings.model_validate({"task": dict(task), "parts": tuple(parts)})
+    of_others = {"kind": "table", "train": [str(paths[0])], "heldout": [str(paths[0])]}
+    return load_settings(ClaimSettings, [*given], data={"task": infos[0].task if infos else of_others})
 
 
 def check_vocabularies(sides: Sequence[Side]) -> None:

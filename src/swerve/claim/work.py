@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,13 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import read_responses
-from swerve.problems import TaskConfig
 from swerve.progress import Progress, ProgressTask
 from swerve.types import Problem
 
 if TYPE_CHECKING:
+    from swerve.batch import TokenSequence
     from swerve.models.model_folder import LoadedModel
 
-TokenSequence = tuple[Sequence[int], Sequence[int]]
-"""Prompt ids and completion ids."""
 _SEQUENCES_PER_PART = 256
 """That are read and kept together."""
 
@@ -53,7 +51,7 @@ class Side:
     """File of its samples, where there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """Responses that are sampled for a part."""
 
@@ -63,14 +61,8 @@ class Wanted:
     model: Path | str | Callable[[], AbstractContextManager[Path]]
     """Folder or hub name; or what makes a folder for as long as it is sampled from."""
     problems: Sequence[Problem]
-    task: TaskConfig | None = None
-    """The problems' task where it is another than the card's."""
-    temperature: float = 0.0
-    num_samples: int = 1
-    max_new_tokens: int | None = None
-    """Where it is another limit than the card's."""
-    template: Literal["auto", "raw"] | None = None
-    """Where it is another than the card's."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
 def file_responses(path: Path) -> list[Response]:
@@ -157,8 +149,8 @@ class Work:
         if self.base.samples and self.trained.samples:
             both = [file_responses(path) for path in (self.base.samples, self.trained.samples)]
         else:
-            num = self.settings.num_samples
-            wanted = [self.wanted("t1", side, temperature=1.0, num_samples=num) for side in self.sides]
+            sampled = {"temperatures": (1.0,), "num_samples": self.settings.num_samples}
+            wanted = [self.wanted("t1", side, **sampled) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         base, trained = map(by_problem, both)
         shared = [problem for problem in base if problem in trained]
@@ -191,11 +183,18 @@ class Work:
         right = [[sum(bool(one.correct) for one in group[:num]) for group in side.values()] for side in self.samples]
         return num, np.array(right, dtype=np.int64)
 
-    def wanted(self, name: str, side: Side, **rest: Any) -> Wanted:
-        """Return what is sampled of one of the models, on the card's problems unless others are given."""
+    def wanted(self, name: str, side: Side, problems: Sequence[Problem] | None = None, **changes: Any) -> Wanted:
+        """Return what is sampled of one of the models; see `Wanted`.
+
+        Args:
+            name: what its file's name ends in.
+            side: the model.
+            problems: None: the card's.
+            changes: of the card's settings.
+        """
         assert side.model is not None
-        given: dict[str, Any] = {"problems": self.problems, **rest}
-        return Wanted(name=f"{side.label}-{name}", label=side.label, model=side.model, **given)
+        asked = self.problems if problems is None else problems
+        return Wanted(f"{side.label}-{name}", side.label, side.model, asked, changes)
 
     def sample(self, wanted: Sequence[Wanted]) -> list[list[Response]]:
         """Sample responses, or read those that are there; each is kept in a file in `OUT/samples`.
@@ -213,21 +212,15 @@ class Work:
         return [list(StoredSamples(path).samples) for path in paths]
 
     def _sample(self, wanted: Wanted, path: Path) -> None:
-        changes: dict[str, Any] = {"temperatures": (wanted.temperature,), "num_samples": wanted.num_samples}
-        for name in ("task", "max_new_tokens", "template"):
-            if (value := getattr(wanted, name)) is not None:
-                changes[name] = value
-        settings = self.settings.sampling.model_copy(update=changes)
-        progress, made = self.progress, wanted.model
-        if not isinstance(made, (Path, str)):
+        changes = {"temperatures": (0.0,), "num_samples": 1, **wanted.changes}
+        settings, progress, place = self.settings.sampling.model_copy(update=changes), self.progress, wanted.model
+        if callable(place):
             progress = _WithoutNotes(progress)
-        with nullcontext(made) if isinstance(made, (Path, str)) else made() as model:
+        with place() if callable(place) else nullcontext(place) as model:
             job = SampleJob(wanted.label, model, settings, path)
             run_jobs([job], progress, problems=wanted.problems, shard=self._shard)
 
-    def logprobs(
-        self, name: str, model: Path | str, sequences: Sequence[TokenSequence], *, temperature: float = 1.0
-    ) -> list[NDArray[np.float64]]:
+    def logprobs(self, name: str, model: Path | str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
         """Return the log-probability (nats) of every completion token of given sequences under a model.
 
         What was read is kept, so that an interrupted card continues.
@@ -236,7 +229,6 @@ class Work:
             name: of what is kept.
             model: folder or hub name.
             sequences: prompt ids and completion ids.
-            temperature: divides the logits.
 
         Raises:
             ElsewhereError: a shard does none of this.
@@ -245,13 +237,13 @@ class Work:
         values: list[NDArray[np.float64]] = []
         with self.progress.task(f"read {name}", len(sequences)) as task:
             for start in range(0, len(sequences), _SEQUENCES_PER_PART):
-                piece = [(list(prompt), list(ids)) for prompt, ids in sequences[start : start + _SEQUENCES_PER_PART]]
-                depends = [str(model), temperature, piece]
+                piece = list(sequences[start : start + _SEQUENCES_PER_PART])
+                depends = [str(model), piece]
                 known = self.parts.get(name, depends)
                 if known is None:
                     from swerve.claim.passes import read_logprobs
 
-                    known = read_logprobs(self.load(model), piece, temperature=temperature)
+                    known = read_logprobs(self.load(model), piece)
                     self.parts.put(name, depends, known)
                 values += [np.asarray(row, dtype=np.float64) for row in known]
                 task.advance(len(piece))

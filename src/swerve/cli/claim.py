@@ -79,11 +79,11 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        if task or data or others or shard or changes or given.keys() - {"parts"}:
+        if task or data or others or shard or changes or given.keys() - {"parts", "study"}:
             raise ConfigError(
-                "two files have their task and their samples: beside them give --parts, --out and --figures"
+                "two files have their task and their samples: beside them give --parts, --study, --out and --figures"
             )
-        settings = settings_of_files(sides, **{key: override.value for key, override in given.items()})
+        settings = settings_of_files(sides, given.values())
     else:
         tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others or ())]
         settings = sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
