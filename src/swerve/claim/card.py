@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,6 @@ _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
 _WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "gained", "answers", "controls")
 """Parts that are measured on files of samples, too."""
-_REMEDY = "run swerve claim again with another --out"
 
 
 def write_card(
@@ -45,17 +43,15 @@ def write_card(
     """
     if lost := [path for path in settings.texts if not Path(path).is_file()]:
         raise ArtifactError(f"{lost[0]} does not exist; --text is a text file whose loss is measured")
-    has_models = base.model is not None and trained.model is not None
-    if has_models:
-        check_vocabularies([base, trained])
-    problems = chosen_problems(settings, progress) if has_models else []
+    check_vocabularies([base, trained])
+    problems = chosen_problems(settings, progress) if base.model else []
     inputs = {
         "models": [[side.label, _content(side)] for side in (base, trained)],
         "problems": problems_digest(problems),
         "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
     }
     path, parts = out / "claim.json", Parts(out / "claim.partial", inputs)
-    known = ClaimCard.read(path, remedy=_REMEDY) if path.exists() else None
+    known = ClaimCard.read(path, remedy="run swerve claim again with another --out") if path.exists() else None
     begun = parts.begun()
     if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
         raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
@@ -68,19 +64,25 @@ def write_card(
     # A shard takes its share of the samples; what rests on them is measured once all are there.
     work = Work(base, trained, settings, problems, out=out, parts=parts, shard=shard, progress=progress)
     is_whole = shard is None or shard.merges
+    measured: dict[str, Part] = dict(known.parts) if known else {}
     with RunDirectory(out).lock() if is_whole else nullcontext():
-        for sampled in ("samples", "greedy"):
-            with suppress(ElsewhereError, NotMeasuredError):
-                getattr(work, sampled)
-        measured: dict[str, Part] = dict(known.parts) if known else {}
+        with suppress(ElsewhereError):
+            work.samples  # noqa: B018
         for name in wanted:
-            part = _measured(name, work)
-            if part is not None:
-                measured[name] = part
-        if shard is not None and not shard.merges:
+            with suppress(ElsewhereError):
+                measured[name] = _measured(name, work)
+        if shard is not None and not is_whole:
             shard.folders[:] = [str(out)]  # all of them are in it
             return None
-        card = _card(work, measured, digest_of(inputs))
+        card = ClaimCard(
+            base=base.label,
+            trained=trained.label,
+            task=settings.task.kind,
+            num_problems=len(work.samples[0]),
+            num_samples=work.counts[0],
+            inputs=digest_of(inputs),
+            **measured,  # type: ignore[arg-type]
+        )
         card.write(path)
         from swerve.report.claim import write_claim_page
 
@@ -89,8 +91,12 @@ def write_card(
     return card
 
 
-def _measured(name: PartName, work: Work) -> Part | None:
-    """Return a part, measured or kept from an interruption; None where other shards have what it needs."""
+def _measured(name: PartName, work: Work) -> Part:
+    """Return a part, measured or kept from an interruption.
+
+    Raises:
+        ElsewhereError: other shards have what it needs.
+    """
     kind: type[Part] = ClaimCard.model_fields[name].annotation  # type: ignore[assignment]
     kept = work.parts.get(f"part-{name}")
     if kept is not None:
@@ -101,25 +107,8 @@ def _measured(name: PartName, work: Work) -> Part | None:
         part: Part = import_module(f"swerve.claim.{name}").measure(work)
     except NotMeasuredError as error:
         return kind(missing=str(error))
-    except ElsewhereError:
-        return None
     work.parts.put(f"part-{name}", None, part.model_dump(mode="json"))
     return part
-
-
-def _card(work: Work, measured: Mapping[str, Part], inputs: str) -> ClaimCard:
-    samples = [*work.samples[0].values(), *work.samples[1].values()]
-    return ClaimCard.model_validate(
-        {
-            "base": work.base.label,
-            "trained": work.trained.label,
-            "task": work.settings.task.kind,
-            "num_problems": len(work.samples[0]),
-            "num_samples": min(map(len, samples), default=0),
-            "inputs": inputs,
-            **measured,
-        }
-    )
 
 
 def _content(side: Side) -> str:

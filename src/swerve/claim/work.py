@@ -95,37 +95,23 @@ class _WithoutNotes(Progress):
         """Show nothing."""
 
 
+@dataclass
 class Work:
     """The models and problems of a card, and what is known of them so far."""
 
-    def __init__(
-        self,
-        base: Side,
-        trained: Side,
-        settings: ClaimSettings,
-        problems: Sequence[Problem],
-        *,
-        out: Path,
-        parts: Parts,
-        shard: Shard | None,
-        progress: Progress,
-    ) -> None:
-        """Keep what is given; nothing is sampled yet.
-
-        Args:
-            base: the model before.
-            trained: the model after.
-            settings: of the card.
-            problems: of the card; none where both sides are files.
-            out: the card's folder.
-            parts: what is kept of interrupted work.
-            shard: whose share of the sampling is done, and nothing else; None: everything is done.
-            progress: told what is done.
-        """
-        self.base, self.trained, self.settings = base, trained, settings
-        self.problems, self.out, self.parts, self.progress = problems, out, parts, progress
-        self._shard = shard
-        self._loaded: tuple[Path | str, LoadedModel] | None = None
+    base: Side
+    trained: Side
+    settings: ClaimSettings
+    problems: Sequence[Problem]
+    """Of the card; none where both sides are files."""
+    out: Path
+    """The card's folder."""
+    parts: Parts
+    """What is kept of interrupted work."""
+    shard: Shard | None
+    """Whose share of the sampling is done, and nothing else; None: everything is done."""
+    progress: Progress
+    _loaded: tuple[Path | str, LoadedModel] | None = None
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -149,8 +135,8 @@ class Work:
         if self.base.samples and self.trained.samples:
             both = [file_responses(path) for path in (self.base.samples, self.trained.samples)]
         else:
-            sampled = {"temperatures": (1.0,), "num_samples": self.settings.num_samples}
-            wanted = [self.wanted("t1", side, **sampled) for side in self.sides]
+            num = self.settings.num_samples
+            wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         base, trained = map(by_problem, both)
         shared = [problem for problem in base if problem in trained]
@@ -218,7 +204,7 @@ class Work:
             progress = _WithoutNotes(progress)
         with place() if callable(place) else nullcontext(place) as model:
             job = SampleJob(wanted.label, model, settings, path)
-            run_jobs([job], progress, problems=wanted.problems, shard=self._shard)
+            run_jobs([job], progress, problems=wanted.problems, shard=self.shard)
 
     def logprobs(self, name: str, model: Path | str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
         """Return the log-probability (nats) of every completion token of given sequences under a model.
@@ -255,7 +241,7 @@ class Work:
         Raises:
             ElsewhereError: it is a shard, which does not.
         """
-        if self._shard is not None and not self._shard.merges:
+        if self.shard and not self.shard.merges:
             raise ElsewhereError
 
     def load(self, model: Path | str) -> LoadedModel:
