@@ -28,39 +28,32 @@ def measure(work: Work) -> WeightsPart:
         NotMeasuredError: there are no models, or their weights have other names or shapes.
         ElsewhereError: other shards have the rest of the samples.
     """
-    settings = work.settings
+    settings, problems = work.settings, work.problems[: work.settings.some]
     change = WeightChange(*work.models, largest_rank=max(settings.ranks))
-    smallest, problems = f"rank {min(settings.ranks)}", work.problems[: settings.some]
-    parts = _parts(change, settings.ranks)
-    randoms = {
-        f"direction {number}": random_part(settings.seed, number, parts[smallest])
-        for number in range(settings.directions)
-    }
-    wanted = [
-        Wanted(
-            name=name.replace(" ", "-"),
-            label=name,
-            model=partial(change.folder, part, work.parts.folder),
-            problems=problems,
-        )
-        for name, part in {**parts, **randoms}.items()
-    ]
-    samples = work.sample(wanted)
+    parts, smallest = _parts(change, settings.ranks), f"rank {min(settings.ranks)}"
+    randoms = [f"direction {number}" for number in range(settings.directions)]
+    parts |= {name: random_part(settings.seed, number, parts[smallest]) for number, name in enumerate(randoms)}
+    samples = work.sample(
+        [
+            Wanted(name.replace(" ", "-"), name, partial(change.folder, part, work.parts.folder), problems)
+            for name, part in parts.items()
+        ]
+    )
 
     # Beside both models on the same problems.
     base, trained, *others = (
         [bool(sample.correct) for sample in side[: len(problems)]] for side in (*work.greedy, *samples)
     )
-    right = dict(zip(parts, others, strict=False))
-    directions = [float(np.mean(answers)) for answers in others[len(parts) :]]
+    right = dict(zip(parts, others, strict=True))
+    directions = [float(np.mean(right.pop(name))) for name in randoms]
     rows = [
         GraftRow(
             graft=name,
-            energy=change.energy(part) / change.energy_of_all,
-            accuracy=share(sum(right[name]), len(problems)),
-            difference=mcnemar(trained, right[name]).difference,
+            energy=change.energy(parts[name]) / change.energy_of_all,
+            accuracy=share(sum(answers), len(problems)),
+            difference=mcnemar(trained, answers).difference,
         )
-        for name, part in parts.items()
+        for name, answers in right.items()
     ]
     return WeightsPart(
         verdicts=(
@@ -89,10 +82,9 @@ def suffices(
     """
     gain = mcnemar(base, whole).difference
     rank = smallest_sufficient(whole, parts, margin) if gain and gain.low > margin else None
-    of = f"rank {rank or max(parts)}"
-    lost = mcnemar(whole, parts[rank or max(parts)]).difference
-    assert gain is not None
-    assert lost is not None
+    tried = rank or max(parts)
+    of, lost = f"rank {tried}", mcnemar(whole, parts[tried]).difference
+    assert gain and lost
     points = f"{hundredths_interval(lost, signed=True)} of {hundredths_interval(gain, signed=True)}"
     return Verdict(
         claim="part_suffices",
@@ -113,11 +105,16 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     null = f"{len(directions)} random changes of its size"
     best = hundredths(max(directions))
     said = f"{part.capitalize()} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
-    sentence = f"{'' if shown else 'Not above random directions: '}{said}."
-    verdict = Verdict(
-        claim="part_beyond_its_size", of=part, shown=shown, sentence=sentence, estimate=accuracy, null=null
+    return (
+        Verdict(
+            claim="part_beyond_its_size",
+            of=part,
+            shown=shown,
+            sentence=f"{'' if shown else 'Not above random directions: '}{said}.",
+            estimate=accuracy,
+            null=null,
+        ),
     )
-    return (verdict,)
 
 
 def _parts(change: WeightChange, ranks: Sequence[int]) -> dict[str, Part]:

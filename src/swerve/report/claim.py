@@ -38,10 +38,11 @@ def claim_page(card: ClaimCard) -> Page:
         if not part.is_measured
     ]
     shown, accuracy = [verdict.shown for verdict in card.verdicts], card.accuracy
+    headline = f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
+    headline += f"{POINTS.text(accuracy.difference)} points"
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
-        sentence=f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
-        f"{POINTS.text(accuracy.difference)} points",
+        sentence=headline if accuracy.is_measured else "Accuracy was not asked for",
         lead=f"Task {card.task}, problems {card.num_problems}, samples of each {card.num_samples} by `{card.base}` and "
         f"as many by `{card.trained}`. Claims shown: {sum(shown)} of {len(shown)}, in **bold**. What is not shown may "
         "still be so.",
@@ -103,13 +104,8 @@ def _rows(id: str, records: Sequence[Record]) -> Rows:
     if unit is not TEXT:
         shares = tuple(sorted((_heading(name) for name, each in columns if each is SHARE), key="Trained".__ne__))
         x = tuple(unit.scale * mean_of(place) for place in places)
-        plot = Curves(
-            x=x,
-            x_title=first,
-            is_log=unit is COUNT,
-            columns=shares,
-            greys=("Base", "Base other", "Trained other"),
-        )
+        greys = ("Base", "Base other", "Trained other")
+        plot = Curves(x=x, x_title=first, is_log=unit is COUNT, columns=shares, greys=greys)
     return Rows(
         id=id,
         title=_heading(id.partition("_")[2]),
