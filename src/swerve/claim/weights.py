@@ -84,7 +84,8 @@ def suffices(
     rank = smallest_sufficient(whole, parts, margin) if gain and gain.low > margin else None
     tried = rank or max(parts)
     of, lost = f"rank {tried}", mcnemar(whole, parts[tried]).difference
-    assert gain and lost
+    assert gain
+    assert lost
     points = f"{hundredths_interval(lost, signed=True)} of {hundredths_interval(gain, signed=True)}"
     return Verdict(
         claim="part_suffices",
