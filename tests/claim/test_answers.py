@@ -10,7 +10,7 @@ import pytest
 from swerve.artifacts.claim import FailureRow
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim.answers import judged, measure
-from swerve.claim.work import NotMeasuredError, Work
+from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
 
@@ -112,8 +112,3 @@ def test_verdicts_on_the_parts(gain, shown, points):
     verdict = judged("rl", "gain_by_format", gain, 9)
     said = f"{'' if shown else 'Not shown: '}rl gains because more answers can be read: {points}"
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, said, 9)
-
-
-def test_without_a_shared_problem_nothing_is_measured():
-    with pytest.raises(NotMeasuredError, match="both models answered"):
-        part_of([], [])

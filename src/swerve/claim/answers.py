@@ -11,7 +11,7 @@ import numpy as np
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, LengthRow, Verdict
 from swerve.claim.verdicts import verdict
-from swerve.claim.work import NotMeasuredError, Work
+from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import readings
 from swerve.problems.reading import MATHS
@@ -43,13 +43,8 @@ def measure(work: Work) -> AnswersPart:
     """Return this part; of each problem as many samples count as the one with the fewest has.
 
     What was cut off ended all the same if it is right or marks the answer that was read.
-
-    Raises:
-        NotMeasuredError: the models answered no problem both.
     """
     num, _ = work.counts
-    if num == 0:
-        raise NotMeasuredError("needs a problem that both models answered")
     samples = [response for side in work.samples for group in side.values() for response in group[:num]]
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
     flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
