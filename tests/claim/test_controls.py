@@ -66,9 +66,9 @@ def test_only_controls_over_seeds_are_judged_and_all_variants_listed():
         ("control-majority", False, 3),
     ]
     assert [verdict.sentence for verdict in part.verdicts] == [
-        "Accuracy is lower with control-random than with the real reward: -42.0 points [-51.0, -33.0] over 3 seeds.",
-        "Accuracy is not shown to be lower with control-majority than with the real reward: "
-        "-5.0 points [-12.0, +2.0] over 3 seeds.",
+        "Accuracy over 3 seeds is lower with control-random than with the real reward: -42.0 points [-51.0, -33.0].",
+        "Not shown: Accuracy over 3 seeds is lower with control-majority than with the real reward: "
+        "-5.0 points [-12.0, +2.0].",
     ]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
 from swerve.artifacts.study import Study, read_study
+from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
-from swerve.estimates import Estimate, hundredths_interval
+from swerve.estimates import Estimate
 from swerve.notebook import counted
 
 _MEASURE = "sampled_accuracy"
@@ -57,15 +58,6 @@ def reward_verdict(arm: str, difference: Estimate, num_seeds: int) -> Verdict:
         difference: of its accuracy from the real reward's, with Student's t interval over paired seeds.
         num_seeds: that both have.
     """
-    shown = difference.high < 0
-    said = "lower" if shown else "not shown to be lower"
-    change = f"{hundredths_interval(difference, ' points', signed=True)} over {counted(num_seeds, 'seed')}"
-    return Verdict(
-        claim="reward_matters",
-        of=arm,
-        shown=shown,
-        sentence=f"Accuracy is {said} with {arm} than with the real reward: {change}.",
-        estimate=difference,
-        num=num_seeds,
-        null="the real reward, same seeds",
-    )
+    said = f"Accuracy over {counted(num_seeds, 'seed')} is lower with {arm} than with the real reward"
+    null, shown = "the real reward, same seeds", difference.high < 0
+    return verdict("reward_matters", said, difference, shown=shown, num=num_seeds, null=null, of=arm)
