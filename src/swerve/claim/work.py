@@ -21,7 +21,7 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import read_responses
-from swerve.progress import Progress, ProgressTask
+from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
 if TYPE_CHECKING:
@@ -81,18 +81,11 @@ def file_responses(path: Path) -> list[Response]:
     return responses
 
 
-class _WithoutNotes(Progress):
+class _WithoutNotes(SilentProgress):
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
     def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
-        """Show the task."""
-        return self.progress.task(name, total, done=done)
-
-    def note(self, message: str) -> None:
-        """Show nothing."""
+        self.task = progress.task  # type: ignore[method-assign, assignment]
 
 
 @dataclass
@@ -132,16 +125,16 @@ class Work:
     @cached_property
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
-        if self.base.samples and self.trained.samples:
-            both = [file_responses(path) for path in (self.base.samples, self.trained.samples)]
-        else:
+        files = [side.samples for side in self.sides if side.samples]
+        both = [file_responses(path) for path in files]
+        if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         base, trained = map(by_problem, both)
         shared = [problem for problem in base if problem in trained]
         if not shared:
-            raise ConfigError(f"{self.base.samples} and {self.trained.samples} have no problem in common")
+            raise ConfigError(f"{' and '.join(map(str, files))} have no problem in common")
         return {name: base[name] for name in shared}, {name: trained[name] for name in shared}
 
     @cached_property
