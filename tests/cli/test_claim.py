@@ -123,19 +123,26 @@ def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> N
         (["x=base.parquet", "x=rl.parquet"], 2, "both models are called 'x'; give them names"),
         (["base.parquet", "rl.parquet", "--parts", "acuracy"], 2, "did you mean 'accuracy'?"),
         (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "two files have their task and their samples"),
+        (["base.parquet", "rl.parquet", "--costs"], 2, "two files have their task and their samples"),
         (["owner/a", "owner/b"], 2, "give either --task TASK"),
         (["owner/a", "owner/b", "--task", "addition", "--ranks", "x"], 2, "--ranks: 'ranks.0' must be"),
         (["owner/a", "owner/b", "--task", "addition", "--parts", "wieghts"], 2, "--parts: 'parts.0' must be one of"),
         (
             ["owner/a", "owner/b", "--task", "addition", "--text", "none"],
             1,
-            "none does not exist; --text is a text file",
+            "none is missing or empty; --text is a text file",
+        ),
+        (
+            ["owner/a", "owner/b", "--task", "addition", "--text", "empty.txt"],
+            1,
+            "empty.txt is missing or empty; --text is a text file",
         ),
         (["owner/a", "owner/b", "--task", "addition", "--other", "adition"], 2, "did you mean 'addition'?"),
     ],
 )
 def test_wrong_input_gets_one_line(swerve: Swerve, files: Path, arguments: list[str], status: int, said: str) -> None:
     write_planted(files / "other.parquet", "other", 4, problems=PROBLEMS[:20])
+    (files / "empty.txt").touch()
     found, _, err = swerve("claim", *arguments)
     assert (found, said in err.splitlines()[-1], err.count("swerve: error: ")) == (status, True, 1), err
 

@@ -14,7 +14,7 @@ from swerve.artifacts.shards import Shard
 from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work
 from swerve.config.claim import PARTS, ClaimSettings
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
@@ -38,11 +38,11 @@ def write_card(
 
     Raises:
         ConfigError: `out` has a card of other models, problems or settings.
-        ArtifactError: a text is missing.
+        ArtifactError: a text is missing or empty.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
-    if lost := [path for path in settings.texts if not Path(path).is_file()]:
-        raise ArtifactError(f"{lost[0]} does not exist; --text is a text file whose loss is measured")
+    if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
+        raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
     inputs = {
@@ -105,7 +105,7 @@ def _measured(name: PartName, work: Work) -> Part:
         if name not in _WITHOUT_MODELS:
             work.models  # noqa: B018 (where there are none, nothing more is loaded)
         part: Part = import_module(f"swerve.claim.{name}").measure(work)
-    except NotMeasuredError as error:
+    except (NotMeasuredError, MismatchError) as error:
         return kind(missing=str(error))
     work.parts.put(f"part-{name}", None, part.model_dump(mode="json"))
     return part

@@ -105,13 +105,14 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     shown = above_random(accuracy, directions)
     null = f"{len(directions)} random changes of its size"
     best = hundredths(max(directions))
+    unshown = "Not above random directions: " if accuracy <= max(directions) else "Not shown, too few directions: "
     said = f"{part.capitalize()} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
     return (
         Verdict(
             claim="part_beyond_its_size",
             of=part,
             shown=shown,
-            sentence=f"{'' if shown else 'Not above random directions: '}{said}.",
+            sentence=f"{'' if shown else unshown}{said}.",
             estimate=accuracy,
             null=null,
         ),

@@ -79,7 +79,7 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        if task or data or others or shard or changes or given.keys() - {"parts", "study"}:
+        if task or data or others or shard or changes or costs or given.keys() - {"parts", "study"}:
             raise ConfigError(
                 "two files have their task and their samples: beside them give --parts, --study, --out and --figures"
             )
