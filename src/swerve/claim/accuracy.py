@@ -55,9 +55,12 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
         said = f"{label} is better at every k tried, 1 to {largest}; at {largest}"
         verdicts.append(verdict("better_at_every_k", said, at_last, shown=every, num=num_problems))
         crosses = bool(better and worse)
-        where = f"{label} is better up to k = {better} and worse from {worse}: " if crosses else ""
-        said = f"{where}the curves cross; at {largest}"
-        verdicts.append(verdict("curves_cross", said, at_last, shown=crosses, num=num_problems))
+        said = "the curves cross"
+        if crosses:
+            said = f"{label} is better up to k = {better} and worse from {worse}: {said}"
+        elif better and better < (largest or 0):
+            said = f"{said} beyond k = {better}, up to which {label} is better"
+        verdicts.append(verdict("curves_cross", f"{said}; at {largest}", at_last, shown=crosses, num=num_problems))
     return AccuracyPart(
         verdicts=tuple(verdicts),
         notes=(_KIND,),

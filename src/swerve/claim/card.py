@@ -11,6 +11,7 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
+from swerve.artifacts.study import find_study
 from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work
 from swerve.config.claim import PARTS, ClaimSettings
@@ -43,6 +44,12 @@ def write_card(
     """
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
+    if settings.study is not None and find_study(settings.study) is None:
+        raise ArtifactError(
+            f"--study {settings.study} is no folder of a study; make one: swerve study RECIPE controls=all"
+        )
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; give a folder, which need not be there yet")
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
     inputs = {
@@ -55,7 +62,9 @@ def write_card(
     begun = parts.begun()
     if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
         raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
-    wanted = [name for name in PARTS if name in settings.parts and not (known and getattr(known, name).is_measured)]
+    done = {name for name, part in known.parts if part.is_measured} if known else set()
+    done -= {"controls"} if settings.study else set()  # the study may be another
+    wanted = [name for name in PARTS if name in settings.parts and name not in done]
     if known and not wanted:
         progress.note(f"{path} has these parts already: nothing to do")
         return known
@@ -107,7 +116,8 @@ def _measured(name: PartName, work: Work) -> Part:
         part: Part = import_module(f"swerve.claim.{name}").measure(work)
     except (NotMeasuredError, MismatchError) as error:
         return kind(missing=str(error))
-    work.parts.put(f"part-{name}", None, part.model_dump(mode="json"))
+    if name != "controls":  # rests on a study, and is quick
+        work.parts.put(f"part-{name}", None, part.model_dump(mode="json"))
     return part
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
-from swerve.artifacts.study import Study, read_study
+from swerve.artifacts.study import Study, find_study, read_study
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
@@ -25,7 +25,7 @@ def measure(work: Work) -> ControlsPart:
     if name is None:
         raise NotMeasuredError("needs a study: swerve study RECIPE controls=all, then --study DIR")
     try:
-        return controls_part(read_study(Path(name)))
+        return controls_part(read_study(find_study(name) or Path(name)))
     except ArtifactError as error:
         raise NotMeasuredError(str(error)) from None
 

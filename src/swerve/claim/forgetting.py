@@ -13,7 +13,7 @@ from swerve.artifacts.claim import ForgettingPart, ForgettingRow, TextRow
 from swerve.claim.verdicts import larger
 from swerve.claim.work import Work
 from swerve.eval.sampling import chosen_problems
-from swerve.models.model_folder import resolve_device
+from swerve.models.model_folder import load_config, resolve_device
 from swerve.probe import probe
 from swerve.statistics import mean_interval, share
 
@@ -63,7 +63,10 @@ def text_row(work: Work, path: str) -> TextRow:
         OSError: it cannot be read.
     """
     text = Path(path).read_text(encoding="utf-8", errors="replace")
-    read = _read(work, wrap(text, _CHARS, expand_tabs=False, replace_whitespace=False))
+    # A token has a character at least, so that pieces fit the models' positions.
+    configs = [load_config(model).get_text_config() for model in work.models]
+    size = min(_CHARS, *(getattr(config, "max_position_embeddings", _CHARS) for config in configs))
+    read = _read(work, wrap(text, size, expand_tabs=False, replace_whitespace=False))
     base, trained = (-read.statistics[name].astype(float) for name in ("logprob_ref", "logprob"))
     return TextRow(
         text=Path(path).name,

@@ -27,7 +27,9 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
         ArtifactError: there is no such file, or it cannot be read.
     """
     if len(texts) != 2:
-        raise ConfigError(f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}")
+        raise ConfigError(
+            f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; NAME=VALUE is a key of the task or has a model, other settings are options"
+        )
     base, trained = (_side(label, text) for label, text in zip(labels, texts, strict=True))
     if base.label == trained.label:
         raise ConfigError(f"both models are called '{base.label}'; give them names, as in before=MODEL after=MODEL")

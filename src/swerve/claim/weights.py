@@ -124,7 +124,8 @@ def _parts(change: WeightChange, ranks: Sequence[int]) -> dict[str, Part]:
     parts = {f"rank {rank}": change.rank(rank) for rank in ranks}
     layers = [place for place in dict.fromkeys(map(place_of, change.weights)) if place != OUTSIDE]
     for third in np.array_split(layers, min(3, len(layers))):
-        parts[f"{third[0]} to {third[-1]}"] = part_in(third.tolist())
+        name = third[0] if len(third) == 1 else f"{third[0]} to {third[-1]}"
+        parts[name] = part_in(third.tolist())
     return {**parts, OUTSIDE: part_in([OUTSIDE]), "largest tenth": change.largest(_LARGEST)}
 
 

@@ -32,11 +32,12 @@ def write_claim_page(path: Path, card: ClaimCard) -> Path:
 def claim_page(card: ClaimCard) -> Page:
     """Return what the page of a card says."""
     questions = [_question(name, part) for name, part in card.parts if part.is_measured]
-    lines = [
-        (f"{QUESTIONS[name]} {sentence_case(part.missing or 'not asked for').removesuffix('.')}.", "")
-        for name, part in card.parts
-        if not part.is_measured
-    ]
+    reasons: dict[str, list[str]] = {}
+    for name, part in card.parts:
+        if not part.is_measured:
+            reason = sentence_case(part.missing or "not asked for").removesuffix(".")
+            reasons.setdefault(reason, []).append(QUESTIONS[name])
+    lines = [(f"{' '.join(questions)} {reason}.", "") for reason, questions in reasons.items()]
     shown, accuracy = [verdict.shown for verdict in card.verdicts], card.accuracy
     headline = f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
     headline += f"{POINTS.text(accuracy.difference)} points"
