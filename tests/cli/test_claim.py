@@ -69,7 +69,7 @@ def test_two_files_make_a_card_and_once_more_says_so(swerve: Swerve, files: Path
     status, out, err = swerve(*asked)
     assert status == 0, err
     assert out.splitlines()[0] == "Did accuracy rise?"
-    assert "  Where did behaviour change? Not asked for." in out.splitlines()
+    assert "Would any reward have done it? Not asked for." in " ".join(out.split())
     assert "  What changed in the weights? Needs the two models; files of samples were given." in out.splitlines()
     assert out.splitlines()[-1] == "Card: card/index.html"
     page = (files / "card" / "index.html").read_text(encoding="utf-8")

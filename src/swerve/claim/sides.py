@@ -28,7 +28,8 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
     """
     if len(texts) != 2:
         raise ConfigError(
-            f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; NAME=VALUE is a key of the task or has a model, other settings are options"
+            f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; a key of the "
+            "task is given as KEY=VALUE, another setting by its option"
         )
     base, trained = (_side(label, text) for label, text in zip(labels, texts, strict=True))
     if base.label == trained.label:
