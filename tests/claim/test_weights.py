@@ -95,7 +95,7 @@ def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
     base, trained = (load_file(folder / "model.safetensors") for folder in pair)
     assert "lm_head.weight" not in base
     everything = [(base[name], trained[name]) for name in base]
-    with change.folder(part, tmp_path) as folder:
+    with change.folder(part, tmp_path / "graft") as folder:
         graft = load_file(folder / "model.safetensors")
         assert graft.keys() == base.keys()
         for name, weight in graft.items():
@@ -104,7 +104,7 @@ def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
             assert all(torch.equal(graft[name], trained[name]) for name in graft)
         first = folder_fingerprint(folder)
     assert not list(tmp_path.iterdir())
-    with change.folder(part, tmp_path) as folder:
+    with change.folder(part, tmp_path / "graft") as folder:
         assert folder_fingerprint(folder) == first
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
-from swerve.artifacts.files import TEMPORARY_PREFIX
+from swerve.artifacts.files import remove
 from swerve.claim.work import NotMeasuredError
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import load_base, load_tokenizer
@@ -81,13 +80,17 @@ class WeightChange:
         return sum(float(part(name, change).square().sum()) for name, change in self.changes())
 
     @contextmanager
-    def folder(self, part: Part, place: Path | None) -> Iterator[Path]:
-        """Write the base with a part, the same bytes each time, into a folder in `place` that lasts for the block."""
+    def folder(self, part: Part, folder: Path) -> Iterator[Path]:
+        """Write the base with a part, the same bytes each time, into a folder that lasts for the block."""
+        remove(folder)
         weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes()}
-        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=place) as folder, quiet_transformers():
+        with quiet_transformers():
             self._model.save_pretrained(folder, state_dict=weights)
             self._tokenizer.save_pretrained(folder)
-            yield Path(folder)
+        try:
+            yield folder
+        finally:
+            remove(folder)
 
 
 def random_part(seed: int, number: int, size_of: Part) -> Part:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from swerve.artifacts.claim import GraftRow, MatrixRow, Verdict, WeightsPart
+from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.claim.grafts import OUTSIDE, Part, WeightChange, part_in, place_of, random_part
 from swerve.claim.work import Wanted, Work
 from swerve.estimates import hundredths, hundredths_interval
@@ -33,12 +35,14 @@ def measure(work: Work) -> WeightsPart:
     parts, smallest = _parts(change, settings.ranks), f"rank {min(settings.ranks)}"
     randoms = [f"direction {number}" for number in range(settings.directions)]
     parts |= {name: random_part(settings.seed, number, parts[smallest]) for number, name in enumerate(randoms)}
-    samples = work.sample(
-        [
-            Wanted(name.replace(" ", "-"), name, partial(change.folder, part, work.parts.folder), problems)
-            for name, part in parts.items()
-        ]
-    )
+
+    # Files say what they are samples of: the folder has one name, but beside other shards its own.
+    place = f"{work.out}/claim.partial/{TEMPORARY_PREFIX}{work.shard.number if work.shard else 0}-"
+    wanted = []
+    for name, part in parts.items():
+        file = name.replace(" ", "-")
+        wanted.append(Wanted(file, name, partial(change.folder, part, Path(place + file)), problems))
+    samples = work.sample(wanted)
 
     # Beside both models on the same problems.
     base, trained, *others = (
