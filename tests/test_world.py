@@ -166,4 +166,4 @@ def test_a_process_that_starts_late_is_named(late, monkeypatch):
     said = f"did not all meet within 6 s .*: rank {late} did not come"
     with pytest.raises(StalledProcessError, match=said), world.joined_world("cpu", timeout=6):
         pass
-    assert time.monotonic() - started < 9
+    assert time.monotonic() - started < 20  # a loaded machine starts slowly
