@@ -46,9 +46,9 @@ def test_divergences_and_losses_are_those_of_the_tables(tmp_path: Path) -> None:
     part = measure(work)  # type: ignore[arg-type]
 
     first, then = kl(BASE["ask"], TRAINED["ask"]), kl(BASE["a"], TRAINED["a"])
-    assert part.forward_kl.mean == pytest.approx((first + 2 * then + first) / 2, rel=1e-5)
+    assert part.kl_from_base.mean == pytest.approx((first + 2 * then + first) / 2, rel=1e-5)
     first, then = kl(TRAINED["ask"], BASE["ask"]), kl(TRAINED["a"], BASE["a"])
-    assert part.reverse_kl.mean == pytest.approx((2 * first + 4 * then) / 2, rel=1e-5)
+    assert part.kl_from_trained.mean == pytest.approx((2 * first + 4 * then) / 2, rel=1e-5)
     # <bos> ask a a ask b: the steps from <bos> and from a to ask never come, and are as improbable to both.
     (row,) = part.texts
     assert row.tokens == 5
@@ -86,4 +86,4 @@ def test_another_task_fell(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = part.tasks
     assert (row.base.mean, row.trained.mean, row.difference.mean) == (0.9, 0.15, 0.75)
     assert [(line.of, line.shown) for line in part.verdicts] == [("addition digits=2 num_heldout=20", True)]
-    assert (part.forward_kl.mean, part.reverse_kl.mean) == (3.0, 2.0)
+    assert (part.kl_from_base.mean, part.kl_from_trained.mean) == (3.0, 2.0)

@@ -157,7 +157,7 @@ def full_card() -> ClaimCard:
             ),
             tasks=(ForgettingRow(task="palindrome", base=about(0.5), trained=about(0.38), difference=about(-0.12)),),
             texts=(TextRow(text="wiki.txt", base=2.5, trained=2.6, difference=0.1, tokens=10000),),
-            forward_kl=about(3.1, 0.2),
+            kl_from_base=about(3.1, 0.2),
         ),
         behaviour=BehaviourPart(
             verdicts=(

@@ -245,9 +245,9 @@ class ForgettingPart(Part):
 
     tasks: tuple[ForgettingRow, ...] = ()
     texts: tuple[TextRow, ...] = ()
-    forward_kl: Number = None
+    kl_from_base: Number = None
     """KL(base, trained) of a response to the new task, under the base's samples, nats per response."""
-    reverse_kl: Number = None
+    kl_from_trained: Number = None
     """KL(trained, base) under the trained model's samples."""
 
 

@@ -49,8 +49,8 @@ def measure(work: Work) -> ForgettingPart:
     return ForgettingPart(
         tasks=tuple(rows),
         texts=tuple(text_row(work, path) for path in settings.texts),
-        forward_kl=mean_interval(sums[0][:num], bounds=(0.0, math.inf)),
-        reverse_kl=mean_interval(sums[1][num:], bounds=(0.0, math.inf)),
+        kl_from_base=mean_interval(sums[0][:num], bounds=(0.0, math.inf)),
+        kl_from_trained=mean_interval(sums[1][num:], bounds=(0.0, math.inf)),
         verdicts=tuple(verdicts),
         notes=(_NOTE,),
     )

@@ -123,4 +123,4 @@ def _unit(record: Record, field: str) -> Unit:
 
 
 def _heading(field: str) -> str:
-    return sentence_case(field.replace("_", " "))
+    return sentence_case(field.replace("kl_", "KL ").replace("_", " "))

@@ -58,4 +58,4 @@ def test_a_model_that_forgot_another_task_is_told_though_nothing_changed_on_its_
     assert [(row.base.mean, row.trained.mean) for row in part.tasks] == [(before, after), (0.5, 0.5)]
     assert before - after >= 0.25
     assert [line.shown for line in part.verdicts] == [True, False]
-    assert (part.forward_kl.mean, part.reverse_kl.mean) == (0.0, 0.0)
+    assert (part.kl_from_base.mean, part.kl_from_trained.mean) == (0.0, 0.0)
