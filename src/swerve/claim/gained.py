@@ -47,6 +47,11 @@ def measure(work: Work) -> GainedPart:
         for name, before, count, bound in zip(work.samples[0], base, right[1].tolist(), bounds, strict=False)
         if count and not before
     ]
+    if own:
+        notes.append(
+            f"{work.trained.label} writes these right answers word for word with a chance of {np.mean(own):.2g}, "
+            f"and {work.base.label} with {np.mean(bounds):.2g}: where the first is small, the bound is loose."
+        )
     return GainedPart(
         verdicts=reached(work.base.label, gained, num),
         notes=tuple(notes),
