@@ -22,7 +22,7 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
         truncation = (t1 - t0) ((f0 c0 + f1 c1) / 3 + (f0 c1 + f1 c0) / 6)
 
     and the others alike: they sum to the gain exactly, in no order. A rate of no samples takes the other model's; of
-    neither, 0. Intervals are t over problems. There is none with fewer than 16 samples, where more than a tenth of the
+    neither, 0. Intervals are t over problems; none with fewer than 16 samples, where more than a tenth of the
     problems has an unknown rate, or where fewer than five have such a part. Simulated coverage: .93 to .97 with 16
     samples. Rates pooled over problems are biased by up to .09.
 
