@@ -65,6 +65,7 @@ def test_a_card_probes_the_base_s_responses(tmp_path):
     assert shares["Divergence on the first third"] == pytest.approx(1.0, abs=1e-9)
     assert card.behaviour.swap_effect.mean == 4 / 32
     assert not card.behaviour.missing
+    assert [row.taken for row in card.behaviour.tokens_taken] == [0.01, 0.05, 0.2]
     probe = read_summary(RunDirectory(tmp_path / "card" / "probe"))
     assert probe.num_rollouts == 32
     assert len(probe.noise_models.scales) == 9

@@ -14,8 +14,14 @@ def test_costs_of_every_part():
         "answers: nothing more",
         "contamination: 360 samples more",
         "forgetting: 60 samples and 120 sequences more",
-        "behaviour: 2,880 samples and 550 sequences more",
+        "behaviour: 3,280 samples and 550 sequences more",
         "weights: 1,470 samples more",
         "reasoning: 1,000 sequences more",
         "controls: nothing more",
+    ]
+
+    # Parts that rest on no sample at temperature 1 take none.
+    assert costs_said(settings.model_copy(update={"parts": ("weights",)}), 50) == [
+        "both models: 100 greedy samples of at most 64 tokens",
+        "weights: 1,470 samples more",
     ]

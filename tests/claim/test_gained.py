@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from swerve.artifacts.claim import GainedRow
 from swerve.artifacts.responses import Response
 from swerve.claim.gained import measure, reached
 from swerve.claim.work import NotMeasuredError, Work
+from swerve.models.model_folder import load_tokenizer
 from swerve.types import Problem
 from tests.claim.planted.models import RIGHT, WRONG, bigram_model, success, table_settings, write_problems
 
@@ -25,9 +27,13 @@ TRAINED = {**BASE, **{word: {"add": 0.9, "subtract": 0.1} for word in ("often", 
 QUESTIONS = ["1 often", "2 rare", "3 never"]
 
 
-def card(folder, trained):
+def card(folder, trained, *, ends=()):
     words = [*"123", *BASE]
     models = [bigram_model(folder / name, chains, words=words) for name, chains in (("base", BASE), ("rl", trained))]
+    if ends:  # words with which the base ends a completion, too
+        tokenizer, path = load_tokenizer(models[0]), models[0] / "generation_config.json"
+        ids = [tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(list(ends))]
+        path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": ids}))
     problems = write_problems(folder / "problems.jsonl", QUESTIONS)
     settings = table_settings(problems, num_samples=32, parts=("gained",))
     return swerve.claim(*models, settings, out=folder / "card", progress=False).gained
@@ -55,6 +61,11 @@ def test_the_bound_is_below_the_chance_where_some_were_not_written(tmp_path):
     assert part.mean_bound.mean == pytest.approx(0.75 * (0.2 + 1 / 256) / 3, rel=1e-6)
     assert part.gained[0].samples_needed == pytest.approx(256 / 0.75, rel=1e-6)
     assert [verdict.shown for verdict in part.verdicts] == [False]
+
+
+def test_texts_at_which_the_base_would_have_ended_earlier_are_not_its_own(tmp_path):
+    part = card(tmp_path, TRAINED, ends=("well",))
+    assert part.mean_bound.mean == pytest.approx(0.75 * (0.2 + 1 / 256) / 3, rel=1e-6)
 
 
 def responses(right: int, of: int, name: str) -> list[Response]:

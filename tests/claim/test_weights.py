@@ -196,7 +196,7 @@ def test_what_is_said_of_parts():
     (verdict,) = beyond("rank 1", 0.9, [0.5] * 4 + [0.6])
     assert not verdict.shown
     assert verdict.sentence == (
-        "Not shown, too few directions: Rank 1 alone has 90.0% right, the best of 5 random changes of its size 60.0%."
+        "Not shown, too few directions: rank 1 alone has 90.0% right, the best of 5 random changes of its size 60.0%."
     )
     assert beyond("rank 1", 0.9, []) == ()
 

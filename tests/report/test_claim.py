@@ -32,7 +32,7 @@ from swerve.artifacts.claim import (
     Verdict,
     WeightsPart,
 )
-from swerve.artifacts.claim_rates import ClaimRates
+from swerve.artifacts.claim_rates import ClaimRates, claim_rates
 from swerve.estimates import Estimate
 from swerve.report.claim import claim_page, write_claim_figures
 from swerve.report.page import Verdict as PageVerdict
@@ -220,8 +220,16 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
 
 def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = ClaimRates(size="8 points", right=0.9, right_more=1.0, false=0.021, draws=400)
-    monkeypatch.setattr("swerve.report.claim.claim_rates", lambda: {"forgot": rates})
-    lines = {each.title: each.lines for each in claim_page(full_card()).verdicts}
+    known = dict.fromkeys(claim_rates(), rates)
+    monkeypatch.setattr("swerve.report.claim.claim_rates", lambda: known)
+    verdicts = {each.title: each for each in claim_page(full_card()).verdicts}
+    lines = {title: each.lines for title, each in verdicts.items()}
+    fold = verdicts["What was forgotten?"].fold
+    assert fold is not None
+    assert fold.sentences[-1] == (
+        "Planted: 8 points; shown in 90 of 100, where it is 1.3 times as much in 100, where nothing is there in 2.1 "
+        "(400 draws)."
+    )
     assert lines["What was forgotten?"] == (
         (
             "**Accuracy on palindrome fell by 12.0 points [8.0, 16.0].**",
@@ -230,7 +238,7 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
     )
     assert lines["Did accuracy rise?"][2] == (
         "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
-        "n = 200, against no difference",
+        "n = 200, against no difference; shown in 2.1 of 100 where nothing is there",
     )
 
 

@@ -264,10 +264,22 @@ class DivergenceRow(Row):
     """Of random changes of the weights that move the base as far, mean."""
 
 
+class TakenRow(Row):
+    """The base's accuracy where some of its tokens are the trained model's."""
+
+    taken: Share
+    """Of the base's tokens."""
+    where_they_differ: Share
+    """Accuracy where they are taken at the highest divergence."""
+    anywhere: Share
+    """The same at random places."""
+
+
 class BehaviourPart(Part):
     """Where did behaviour change?"""
 
     figures: tuple[DivergenceRow, ...] = ()
+    tokens_taken: tuple[TakenRow, ...] = ()
     swap_effect: Points = None
     """Success where the trained model's token is taken at the highest spike, minus that of the base's own."""
 

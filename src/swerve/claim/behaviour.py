@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import BehaviourPart, DivergenceRow
+from swerve.artifacts.claim import BehaviourPart, DivergenceRow, TakenRow
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.config import CausalConfig, ProbeConfig
+from swerve.config.probe import CrossSamplingConfig
 from swerve.estimates import hundredths
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
 
-PROBE = ProbeConfig(noise_models=9, causal=CausalConfig(max_rollouts=40, num_continuations=8))
+PROBE = ProbeConfig(
+    noise_models=9,
+    causal=CausalConfig(max_rollouts=40, num_continuations=8),
+    cross_sampling=CrossSamplingConfig(
+        max_problems=60, directions=("checkpoint_into_reference",), selectors=("js", "random"), shares=(0.01, 0.05, 0.2)
+    ),
+)
 """The spread of the noise models is in the interval; nine of them know it well enough."""
 
 
@@ -22,6 +29,8 @@ def measure(work: Work) -> BehaviourPart:
     from swerve.probe.steps import probe_in_steps
 
     # The base's responses to all problems: chosen by what is right, they would say something of the choice as well.
+    if len(work.problems) == 1:
+        raise NotMeasuredError("needs two problems and more")
     models = {side.label: str(side.model) for side in work.sides}
     base, trained = (f"{work.out}/samples/{label}-greedy.parquet" for label in models)
     recipe = ProbeRecipe(
@@ -59,5 +68,16 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
         for claim in summary.claims
         if claim.figure != "auc"
     ]
+
+    # The base's own answers with tokens of the trained model, where the two differ most and anywhere.
+    taken: list[TakenRow] = []
+    for direction in summary.cross_sampling.directions if summary.cross_sampling else ():
+        differing, anywhere = (selector.points for selector in direction.selectors)
+        taken += [
+            TakenRow(taken=first.budget, where_they_differ=first.accuracy, anywhere=second.accuracy)
+            for first, second in zip(differing, anywhere, strict=True)
+        ]
     swaps = summary.spike_swaps
-    return BehaviourPart(verdicts=(line,), figures=tuple(rows), swap_effect=swaps.effect if swaps else None)
+    return BehaviourPart(
+        verdicts=(line,), figures=tuple(rows), swap_effect=swaps.effect if swaps else None, tokens_taken=tuple(taken)
+    )

@@ -38,18 +38,11 @@ def write_card(
         The card; None of a shard that merges nothing.
 
     Raises:
-        ConfigError: `out` has a card of other models, problems or settings.
-        ArtifactError: a text is missing or empty.
+        ConfigError: `out` is a file, or has a card of other models, problems or settings.
+        ArtifactError: a text is missing or empty, or there is no such study.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
-    if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
-        raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
-    if settings.study is not None and find_study(settings.study) is None:
-        raise ArtifactError(
-            f"--study {settings.study} is no folder of a study; make one: swerve study RECIPE controls=all"
-        )
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out} is a file; give a folder, which need not be there yet")
+    _check_given(settings, out)
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
     inputs = {
@@ -75,8 +68,6 @@ def write_card(
     is_whole = shard is None or shard.merges
     measured: dict[str, Part] = dict(known.parts) if known else {}
     with RunDirectory(out).lock() if is_whole else nullcontext():
-        with suppress(ElsewhereError):
-            work.samples  # noqa: B018
         for name in wanted:
             with suppress(ElsewhereError):
                 measured[name] = _measured(name, work)
@@ -87,8 +78,8 @@ def write_card(
             base=base.label,
             trained=trained.label,
             task=settings.task.kind,
-            num_problems=len(work.samples[0]),
-            num_samples=work.counts[0],
+            num_problems=len(problems or work.samples[0]),
+            num_samples=settings.num_samples if problems else work.counts[0],
             inputs=digest_of(inputs),
             **measured,  # type: ignore[arg-type]
         )
@@ -98,6 +89,18 @@ def write_card(
         write_claim_page(out / "index.html", card)
         parts.finish()
     return card
+
+
+def _check_given(settings: ClaimSettings, out: Path) -> None:
+    """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
+    if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
+        raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
+    if settings.study is not None and find_study(settings.study) is None:
+        raise ArtifactError(
+            f"--study {settings.study} is no folder of a study; make one: swerve study RECIPE controls=all"
+        )
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; give a folder, which need not be there yet")
 
 
 def _measured(name: PartName, work: Work) -> Part:

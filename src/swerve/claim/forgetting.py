@@ -34,8 +34,8 @@ def measure(work: Work) -> ForgettingPart:
     # Each task's accuracies are paired over its problems.
     rows, verdicts = [], []
     for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
-        changed = [f"{key}={value}" for key, value in task.model_dump(exclude_defaults=True).items()]
-        name = " ".join([task.kind, *changed])
+        changed = task.model_dump(mode="json", exclude={"train"}, exclude_defaults=True)
+        name = " ".join([task.kind, *(f"{key}={_said(value)}" for key, value in changed.items())])
         fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
         before, after = (share(sum(right), len(right)) for right in (base, trained))
         rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
@@ -54,6 +54,15 @@ def measure(work: Work) -> ForgettingPart:
         verdicts=tuple(verdicts),
         notes=(_NOTE,),
     )
+
+
+def _said(value: Any) -> str:
+    """Return a value of a task as its name has it: of files and folders the last word.
+
+    >>> _said(["data/old.jsonl", 3])
+    'old.jsonl,3'
+    """
+    return ",".join(map(_said, value)) if isinstance(value, list) else Path(str(value)).name
 
 
 def text_row(work: Work, path: str) -> TextRow:

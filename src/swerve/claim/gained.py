@@ -74,15 +74,19 @@ def right_mass(work: Work) -> list[list[float]]:
         NotMeasuredError: only samples are there.
         ElsewhereError: a shard does none of this.
     """
-    texts = sorted(
-        {
-            (problem, each.completion_ids)
-            for problem, group in work.samples[1].items()
-            for each in group
-            if each.correct and each.finish_reason == "stop"
-        }
-    )
-    masses = []
+    from swerve.models.model_folder import stop_ids
+
+    # Texts that the base too would have written to their last token and ended there.
+    model, _ = work.models
+    base = work.load(model)
+    ends = {*stop_ids(base.model, base.tokenizer)}
+    distinct = set()
+    for problem, group in work.samples[1].items():
+        for each in group:
+            *before, last = each.completion_ids
+            if each.correct and last in ends and ends.isdisjoint(before):
+                distinct.add((problem, each.completion_ids))
+    texts, masses = sorted(distinct), []
     for side, model, samples in zip(work.sides, work.models, work.samples, strict=True):
         sequences = [(samples[problem][0].prompt_ids, ids) for problem, ids in texts]  # as this model is asked
         mass = dict.fromkeys(samples, 0.0)

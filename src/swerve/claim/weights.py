@@ -110,7 +110,7 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     null = f"{len(directions)} random changes of its size"
     best = hundredths(max(directions))
     unshown = "Not above random directions: " if accuracy <= max(directions) else "Not shown, too few directions: "
-    said = f"{part.capitalize()} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
+    said = f"{part.capitalize() if shown else part} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
     return (
         Verdict(
             claim="part_beyond_its_size",

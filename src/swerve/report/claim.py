@@ -80,15 +80,24 @@ def _question(name: PartName, part: Part) -> pages.Verdict:
         title=QUESTIONS[name],
         lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
-        fold=Fold(id=name, title="Details", sentences=(*part.notes, *figures), parts=tuple(tables)),
+        fold=Fold(id=name, title="Details", sentences=(*part.notes, *figures, *_rates(part)), parts=tuple(tables)),
     )
+
+
+def _rates(part: Part) -> list[str]:
+    """Return how often each claim of a part was shown where the truth is planted."""
+    rates = [claim_rates()[claim] for claim in dict.fromkeys(verdict.claim for verdict in part.verdicts)]
+    return [
+        f"Planted: {each.size}; shown in {100 * each.right:.3g} of 100, where it is 1.3 times as much in "
+        f"{100 * each.right_more:.3g}, where nothing is there in {100 * each.false:.2g} ({each.draws:,} draws)."
+        for each in rates
+    ]
 
 
 def _line(verdict: Verdict) -> tuple[str, str]:
     """Return what a verdict says, in bold where it is shown, and what it rests on."""
     basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
-    if rates := claim_rates().get(verdict.claim):
-        basis += f"; shown in {100 * rates.false:.2g} of 100 where nothing is there"
+    basis += f"; shown in {100 * claim_rates()[verdict.claim].false:.2g} of 100 where nothing is there"
     mark = "**" * verdict.shown
     return f"{mark}{verdict.sentence}{mark}", basis.lstrip(",; ")
 
