@@ -233,12 +233,12 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
     assert lines["What was forgotten?"] == (
         (
             "**Accuracy on palindrome fell by 12.0 points [8.0, 16.0].**",
-            "n = 200, against no difference; shown in 2.1 of 100 where nothing is there",
+            "n = 200, against no difference; by chance in 2.1 of 100",
         ),
     )
     assert lines["Did accuracy rise?"][2] == (
         "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
-        "n = 200, against no difference; shown in 2.1 of 100 where nothing is there",
+        "n = 200, against no difference; by chance in 2.1 of 100",
     )
 
 

@@ -269,7 +269,7 @@ class TakenRow(Row):
 
     taken: Share
     """Of the base's tokens."""
-    where_they_differ: Share
+    at_spikes: Share
     """Accuracy where they are taken at the highest divergence."""
     anywhere: Share
     """The same at random places."""

@@ -74,7 +74,7 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
     for direction in summary.cross_sampling.directions if summary.cross_sampling else ():
         differing, anywhere = (selector.points for selector in direction.selectors)
         taken += [
-            TakenRow(taken=first.budget, where_they_differ=first.accuracy, anywhere=second.accuracy)
+            TakenRow(taken=first.budget, at_spikes=first.accuracy, anywhere=second.accuracy)
             for first, second in zip(differing, anywhere, strict=True)
         ]
     swaps = summary.spike_swaps

@@ -88,7 +88,7 @@ def shown(
             "forgetting",
             0.15,
             ("accuracy", "forgetting"),
-            {"forgot table"},
+            {"forgot table heldout=others.jsonl"},
             {"accuracy_rose", "accuracy_fell", "curves_cross", "better_at_every_k"},
         ),
         ("rank1", 0.2, ("weights",), {"part_suffices rank 1", "part_beyond_its_size rank 1"}, set()),
