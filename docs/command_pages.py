@@ -15,7 +15,7 @@ _PAGES = (
     (
         "commands-models",
         "Commands: models and reports",
-        ("sample", "eval", "probe", "claim", "report", "view", "export", "serve", "merge"),
+        ("sample", "eval", "probe", "claim", "report", "view", "export", "serve"),
     ),
     ("commands-data", "Commands: data and graders", ()),  # and whatever the others do not name
 )

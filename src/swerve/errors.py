@@ -41,7 +41,7 @@ class CheckpointError(ArtifactError):
 
 
 class MissingShardsError(ArtifactError):
-    """A shard, or what merges them, needs pieces that other shards have not made."""
+    """A shard needs what other shards have not made."""
 
 
 class MismatchError(SwerveError):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.responses import Response
+from swerve.artifacts.shards import WHOLE
 from swerve.claim.accuracy import accuracy_part, measure
 from swerve.claim.work import Side, Work
 from swerve.config.claim import ClaimSettings
@@ -82,7 +83,7 @@ def work(tmp_path):
         [],
         out=tmp_path,
         parts=None,
-        shard=None,
+        shard=WHOLE,
         progress=SilentProgress(),
     )
 

@@ -468,7 +468,11 @@ def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path
     others = Parts(tmp_path / "out.jsonl.partial", {"policies": {}})
     others.begin()
     others.put("verdicts", 0, [{"value": 0.0, "status": "graded"}])
-    swerve("grade", "--task", "math", "extraction=hash", file.name, "--out", "out.jsonl")
+    command = ("grade", "--task", "math", "extraction=hash", file.name, "--out", "out.jsonl")
+    status, _, err = swerve(*command)
+    assert (status, "out.jsonl.partial has parts of the same command with other settings" in err) == (2, True)
+    others.finish()
+    assert swerve(*command)[0] == 0
     assert read_rows((tmp_path / "out.jsonl").read_text())[0]["value"] == 1.0
     assert not (tmp_path / "out.jsonl.partial").exists()
 
@@ -482,16 +486,17 @@ def test_the_letters_of_a_palindrome_decide_where_there_is_no_gold(swerve: Swerv
     assert (status, "x.jsonl, line 1 has no gold answer" in err) == (1, True)
 
 
+@pytest.mark.parametrize("is_continued", [True, False])
 def test_shards_in_any_order_give_the_bytes_of_one_process(
-    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_continued: bool
 ) -> None:
     rows = [{"id": f"p{n // 4}", "gold": "3", "response": f"#### {3 + n % 2}", "was": n % 3} for n in range(50)]
     file = write_rows(tmp_path / "rows.jsonl", rows)
     command = ("grade", file.name, "--task", "gsm8k", "--audit", "was")
     _, whole, _ = swerve(*command, "--out", "whole.jsonl")
-    assert "--shard needs --out FILE" in swerve(*command, "--shard", "1/3")[2]
+    assert "--shard and --parts-from need --out FILE" in swerve(*command, "--shard", "1/3")[2]
 
-    # Chunk k is of shard k mod n; a shard that is killed is named, and continues.
+    # Chunk k is of shard k mod n; one that is killed continues, or is finished by the whole.
     monkeypatch.setattr(streams, "ROWS_AT_ONCE", 6)
     grade_all = grading.grade_all
     graded: list[int] = []
@@ -505,12 +510,16 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(
     for shard, most, expected in (("3/3", 9, 0), ("1/3", 9, 0), ("2/3", 7, 130)):
         monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=most))
         assert swerve(*command, "--out", "out.jsonl", "--shard", shard)[0] == expected
-    status, _, err = swerve("merge", "out.jsonl")
-    assert (status, "shard 2/3: begun and not finished; run swerve grade rows.jsonl" in err) == (1, True), err
     monkeypatch.setattr(grading, "grade_all", functools.partial(counted, most=9))
-    assert "Shard 2/3 is done" in swerve(*command, "--out", "out.jsonl", "--shard", "2/3")[1]
-    _, merged, _ = swerve("merge", "out.jsonl")
-    assert merged == whole.replace("whole", "out")
+    if is_continued:
+        assert "Shard 2/3 is done" in swerve(*command, "--out", "out.jsonl", "--shard", "2/3")[1]
+    _, finished, _ = swerve(*command, "--out", "out.jsonl")
+    assert finished == whole.replace("whole", "out")
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert (len(graded), sum(graded)) == (9, 50)
+    assert not (tmp_path / "out.jsonl.partial").exists()
+
+    # One that is started again has nothing to do.
+    status, _, err = swerve(*command, "--out", "out.jsonl", "--shard", "2/3")
+    assert (status, "out.jsonl is there already: nothing to do" in err) == (0, True)
     assert not (tmp_path / "out.jsonl.partial").exists()

@@ -28,7 +28,8 @@ if "--wrap" in sys.argv:
     tasks, command = [None], ["bash", "-c", sys.argv[sys.argv.index("--wrap") + 1]]
 else:
     array = re.search(r"#SBATCH --array=(\\d+)-(\\d+)", open(sys.argv[-1]).read())
-    tasks, command = list(range(int(array[1]), int(array[2]) + 1)), ["bash", sys.argv[-1]]
+    tasks = [None] if array is None else list(range(int(array[1]), int(array[2]) + 1))
+    command = ["bash", sys.argv[-1]]
     rng.shuffle(tasks)
 for task in tasks:
     environment = dict(os.environ) if task is None else dict(os.environ, SLURM_ARRAY_TASK_ID=str(task))
@@ -101,6 +102,7 @@ def test_a_probe_in_two_rounds_is_that_of_one_process(shell: Callable[[str], str
     shell(MEASURED.format(out="whole"))
     measured = f"{MEASURED.format(out='probe-rl')} --shard $SLURM_ARRAY_TASK_ID/7\n"
     (tmp_path / "probe.sh").write_text(array.partition("swerve sample")[0] + measured)
+    (tmp_path / "whole.sh").write_text(MEASURED.format(out="probe-rl"))
     shell(submitted)
     tables = [
         {path.name: path.read_bytes() for path in (tmp_path / out / "probe").iterdir() if path.is_file()}

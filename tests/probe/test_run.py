@@ -412,10 +412,10 @@ def test_two_processes_write_the_same_tables(on_two_processes: TwoProcesses, tmp
     assert done.stdout.count("Outcome\n") == 1, done.stdout  # only one process reports
     assert "done in" in done.stderr, done.stderr
     assert "stopped after" not in done.stderr, done.stderr
-    written = sorted(alone.probe_path.glob("*"))
+    written = sorted(one for one in alone.probe_path.rglob("*") if one.is_file())
     assert {"prefix_values.parquet", "cross_samples.parquet", "attributions.parquet"} <= {one.name for one in written}
     for path in written:
-        assert (together.probe_path / path.name).read_bytes() == path.read_bytes(), path.name
+        assert (together.probe_path / path.relative_to(alone.probe_path)).read_bytes() == path.read_bytes(), path.name
 
 
 def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_run, small_config, tmp_path) -> None:

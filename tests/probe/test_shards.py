@@ -1,9 +1,9 @@
-"""Shards of a probe, killed and run again in any order: merged, they are the probe of one process."""
+"""Shards of a probe, killed and run again in any order: finished, they are the probe of one process."""
 
 from __future__ import annotations
 
 import random
-import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.parts import Parts
-from swerve.artifacts.shards import Shard, read_markers, take_shards
+from swerve.artifacts.parts import CopiedParts, Parts
+from swerve.artifacts.shards import Shard
 from swerve.config import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 from swerve.probe.causal import causal_tests
@@ -83,16 +83,15 @@ def test_shards_in_any_order_with_kills_make_the_probe_of_one_process(
                     waited.append(str(error))
                 break
     assert (left[0], len(waited), all("the measurement of shard" in line for line in waited)) == (0, 2, True)
-    assert [marker.left for marker in read_markers(path / "probe" / "states")] == [None] * 3
 
     # Nothing is left to be computed, and no model is loaded.
     monkeypatch.setattr(Parts, "put", None)
     monkeypatch.setattr(LoadedSource, "load", None)
-    execute(asked(path, "merge/3"), progress=SilentProgress())
+    execute(asked(path, None), progress=SilentProgress())
     assert files(path) == files(tmp_path / "whole")
 
 
-def test_merging_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -> None:
+def test_a_shard_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -> None:
     causal = CausalConfig(max_rollouts=2, num_continuations=2)
     small = {"settings": ProbeConfig(min_rollouts=2, noise_models=0, tokens_per_batch=64, causal=causal)}
     execute(asked(tmp_path / "whole", None, **small), progress=SilentProgress())
@@ -100,11 +99,9 @@ def test_merging_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -
     with pytest.raises(MissingShardsError, match=r"^the measurement of shard 1 of 2 is missing$"):
         do_share(asked(path, "2/2", **small), progress=SilentProgress())
     do_share(asked(path, "1/2", **small), progress=SilentProgress())
-    with pytest.raises(MissingShardsError, match=r"a part of the step '\w+' of shard 2 of 2 is missing"):
-        execute(asked(path, "merge/2", **small), progress=SilentProgress())
 
     # Other settings and another process are refused.
-    with pytest.raises(ConfigError, match="has a shard of other settings"):
+    with pytest.raises(ConfigError, match="has parts of the same command with other settings"):
         do_share(asked(path, "2/2", **small, seed=4), progress=SilentProgress())
     states = Parts(path / "probe" / "states", analysis_key(asked(path, None, **small)))
     with (
@@ -116,13 +113,13 @@ def test_merging_names_what_is_missing_and_the_whole_continues(tmp_path: Path) -
     assert files(path) == files(tmp_path / "whole")
 
 
-def test_a_shard_of_one_step_is_merged_before_the_next(tmp_path: Path) -> None:
+def test_shards_of_one_step_are_finished_before_the_next(tmp_path: Path) -> None:
     small = {"settings": ProbeConfig(min_rollouts=2, noise_models=0, causal=CausalConfig(max_rollouts=0))}
     for shard in ("1/2", "2/2", "1/2"):
         with suppress(MissingShardsError):  # for the table of this step the whole measurement is needed
             assert probe_in_steps(asked(tmp_path, shard, **small), ("divergence",), progress=SilentProgress()) is None
-    merging = asked(tmp_path, "merge/2", **small, keep_statistics=True)
-    assert probe_in_steps(merging, ("divergence",), progress=SilentProgress()) is None
+    whole = asked(tmp_path, None, **small, keep_statistics=True)
+    assert probe_in_steps(whole, ("divergence",), progress=SilentProgress()) is None
     notes = Notes()
     summary = probe_in_steps(asked(tmp_path, None, **small), progress=notes)
     assert summary is not None
@@ -139,22 +136,22 @@ def test_machines_without_a_common_file_system_make_the_probe_of_one_process(
         (tmp_path / f"machine-{number}").mkdir()
     places = [tmp_path / f"machine-{number}" / "p" for number in (1, 2)]
 
-    def probed(shard: str | None, out: str = "p") -> Any:
-        wanted = plan(Path(out), prompts=PROMPTS, **small)
-        wanted = wanted if shard is None else replace(wanted, shard=Shard.parse(shard))
+    def probed(shard: str | None, copies: Sequence[Path] = (), out: str = "p") -> Any:
+        copied = CopiedParts(copies)
+        share = Shard(copied=copied) if shard is None else Shard.parse(shard, copied)
+        wanted = replace(plan(Path(out), prompts=PROMPTS, **small), shard=share)
         with suppress(MissingShardsError):
             return probe_in_steps(wanted, progress=SilentProgress())
 
     # Each machine has what all have measured before it begins with the causal tests.
-    for _ in range(2):
+    for is_second in (False, True):
         for number, place in enumerate(places, start=1):
             monkeypatch.chdir(place.parent)
-            assert probed(f"{number}/2") is None
-        monkeypatch.chdir(tmp_path / "home")
-        markers = take_shards([place / "probe" / "states" for place in places])
-        for place in places:
-            shutil.copytree("p", place, dirs_exist_ok=True)
-    assert [marker.left for marker in markers] == [None] * 2
-    assert probed("merge/2") is not None
-    assert probed(None, "whole") is not None
+            assert probed(f"{number}/2", [one for one in places if is_second and one != place]) is None
+    monkeypatch.chdir(tmp_path / "home")
+    monkeypatch.setattr(LoadedSource, "load", None)
+    assert probed(None, places) is not None
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path / "home")
+    assert probed(None, out="whole") is not None
     assert files(Path("p/probe")) == files(Path("whole/probe"))

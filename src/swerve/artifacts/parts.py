@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_path, fsync, read_sealed, remove, write_sealed
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, said_by
 
 _INPUTS = "parts.json"
 """What the parts of a folder depend on: whose it is."""
 _ENDING = ".part"
-SHARD_FILES = "shard-*-of-*"
-"""Names of what shards of the work keep beside the parts; see `swerve.artifacts.shards`."""
+_SHARD_LOCKS = "shard-*-of-*.lock"
+"""Files that shards of the work hold; see `swerve.artifacts.shards`."""
 _NUM_DIGITS = 32
 """Hexadecimal digits of the digest in a part's name."""
 
@@ -46,7 +46,9 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 
 def _read_table(content: bytes) -> pa.Table:
-    return pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
+    table = pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
+    table.validate(full=True)  # one from another machine may be anything
+    return table
 
 
 # JSON in ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot.
@@ -63,22 +65,60 @@ def digest_of(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def take_parts(source: Path, target: Path) -> None:
-    """Copy the parts of a folder to another one that lacks them; damaged ones are none.
+class CopiedParts:
+    """Parts in other folders, such as copies from machines without a common file system.
 
-    Raises:
-        ArtifactError: a part is in both folders with different content.
+    Only files with the digest that their work and their content give are taken, whatever else lies there.
     """
-    for path in sorted(source.glob(f"*{_ENDING}")):
-        present = target / path.name
-        content, known = _content(path), _content(present)
-        if content is not None and known is None:
-            copy_file(path, present)
-        elif content not in (None, known):
-            raise ArtifactError(
-                f"{path} and {present} are the same piece of the work with different results: the machines compute "
-                "differently; delete one of the two folders and run its shards again"
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        """Look for parts in folders and below them.
+
+        Raises:
+            ConfigError: a folder has none.
+        """
+        self._folders = folders
+        self._paths: dict[str, list[Path]] = {}
+        self._inputs: list[Any] = []
+        self._fit = not folders
+        for folder in folders:
+            found = [
+                path
+                for place, _, names in os.walk(folder)  # which follows no links
+                for path in (Path(place) / name for name in names)
+                if (path.suffix == _ENDING or path.name == _INPUTS) and path.is_file() and not path.is_symlink()
+            ]
+            for path in found:
+                self._paths.setdefault(path.name, []).append(path)
+            if not found:  # where there are few pieces, a shard may have none, and has left its inputs
+                raise ConfigError(
+                    f"--parts-from {folder} has no parts of shards; give a copy of the folder that they left"
+                )
+        for path in self._paths.pop(_INPUTS, ()):
+            with suppress(ArtifactError):
+                self._inputs.append(read_sealed(path).get("inputs"))
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are such folders."""
+        return bool(self._folders)
+
+    def check_fit(self, *works: Parts) -> None:
+        """Check that parts of one of these works are there; once they are, a command's further works may be new.
+
+        Raises:
+            ConfigError: all are of others.
+        """
+        self._fit = self._fit or any(parts.inputs in self._inputs for parts in works)
+        if not self._fit:
+            raise ConfigError(
+                f"--parts-from {', '.join(map(str, self._folders))}: the parts there are of other settings, problems, "
+                "models or versions than this command's; give it the arguments of the shards"
             )
+
+    def named(self, name: str) -> list[Path]:
+        """Return the files of a part's name."""
+        return self._paths.get(name, [])
 
 
 def _content(path: Path) -> bytes | None:
@@ -88,12 +128,6 @@ def _content(path: Path) -> bytes | None:
     except OSError:
         return None
     return content if hashlib.sha256(content).hexdigest().encode() == digest else None
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all."""
-    with atomic_path(target) as temporary:
-        shutil.copyfile(source, temporary)
 
 
 class Parts:
@@ -106,17 +140,21 @@ class Parts:
     [1, 4]
     """
 
-    def __init__(self, folder: Path | None, inputs: Any, *, form: Form = JSON) -> None:
+    def __init__(
+        self, folder: Path | None, inputs: Any, *, form: Form = JSON, copied: CopiedParts | None = None
+    ) -> None:
         """Look at a folder, which is made with the first part.
 
         Args:
             folder: of the task's own; None: the parts last as long as this object.
             inputs: what every part depends on, as a JSON value.
             form: of the parts.
+            copied: parts in other folders, which stand for those that this one lacks.
         """
         self.folder = folder
         self.inputs = json.loads(json.dumps(inputs))
         self._form = form
+        self._copied = copied or CopiedParts()
         self._in_memory: dict[str, Any] = {}
 
     def begun(self) -> Any | None:
@@ -137,6 +175,18 @@ class Parts:
         except ArtifactError:
             return None
 
+    def check_same(self) -> None:
+        """Check that what was begun in the folder is this work.
+
+        Raises:
+            ConfigError: it is other work.
+        """
+        if self.begun() not in (None, self.inputs):
+            raise ConfigError(
+                f"{self.folder} has parts of the same command with other settings, files or another version of swerve; "
+                "give the same ones, or delete it to begin anew"
+            )
+
     def begin(self) -> None:
         """Write down the inputs, so that a folder without a room for them is noticed before any work."""
         if self.folder is not None and self.begun() != self.inputs:
@@ -148,12 +198,26 @@ class Parts:
         Args:
             name: of the kind of part, which its file's name begins with.
             depends: what this part depends on beside the inputs, as a JSON value.
+
+        Raises:
+            ArtifactError: it is there twice with different content, or is no such part.
         """
         file_name = self._file_name(name, depends)
         if self.folder is None:
             return self._in_memory.get(file_name)
-        content = _content(self.folder / file_name)
-        return None if content is None else self._form.read(content)
+        places = [self.folder / file_name, *self._copied.named(file_name)]
+        found = {path: content for path in places if (content := _content(path)) is not None}
+        if len(set(found.values())) > 1:
+            raise ArtifactError(
+                f"{' and '.join(map(str, found))} are the same piece of the work with different results: the machines "
+                "compute differently; leave out one of the folders, and its shards are done here"
+            )
+        for path, content in found.items():
+            try:
+                return self._form.read(content)
+            except Exception as error:  # the formats' readers raise types of their own
+                raise ArtifactError(f"{path} was not written by this command ({said_by(error)}); delete it") from error
+        return None
 
     def put(self, name: str, depends: Any, value: Any) -> None:
         """Keep the value of a part, whole or not at all.
@@ -184,13 +248,20 @@ class Parts:
         if self.folder is None or not self.folder.is_dir():
             return
         # What says that the folder is one of parts goes last: a kill in between leaves a folder that is known as one.
-        for pattern in (f"*{_ENDING}", f"{TEMPORARY_PREFIX}*", SHARD_FILES):
+        for pattern in (f"*{_ENDING}", f"{TEMPORARY_PREFIX}*"):
             for path in self.folder.glob(pattern):
                 remove(path)
         remove(self.folder / ".lock")
-        remove(self.folder / _INPUTS)
+        self.end_sharing()
         with suppress(OSError):  # somebody else's files are in it, or another process has removed it
             self.folder.rmdir()
+
+    def end_sharing(self) -> None:
+        """Delete what shards left beside the parts: the files that they held, and last what says whose they were."""
+        assert self.folder is not None
+        for path in self.folder.glob(_SHARD_LOCKS):
+            remove(path)
+        remove(self.folder / _INPUTS)
 
     def _file_name(self, name: str, depends: Any) -> str:
         return f"{name}-{digest_of(self.inputs, name, depends)[:_NUM_DIGITS]}{_ENDING}"

@@ -273,7 +273,9 @@ class RunDirectory:
             ArtifactError: another process holds it; the message names its pid.
         """
         kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
-        with place.open("a+", encoding="utf-8") as stream:
+        # A link in a folder from elsewhere is not followed: what it leads to would be emptied.
+        descriptor = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "a+", encoding="utf-8") as stream:
             if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):
                 stream.seek(0)
                 holder = stream.read().strip()

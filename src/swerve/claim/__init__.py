@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swerve.artifacts.claim import ClaimCard
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.callable_package import make_callable
 from swerve.config.claim import ClaimSettings
 from swerve.errors import ConfigError
@@ -21,7 +21,7 @@ def claim(
     *,
     labels: tuple[str, str] = ("base", "rl"),
     out: str | Path = "claim",
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
     progress: Progress | bool | None = None,
 ) -> ClaimCard | None:
     """Measure what training changed from one model to another, and write the card to a folder.
@@ -33,11 +33,11 @@ def claim(
         settings: task, sampling, and which parts; needed where models are given.
         labels: what the two are called.
         out: the folder of `claim.json`, `index.html` and the samples.
-        shard: do its share of the sampling, and nothing else.
+        shard: whose share of the sampling is done, and nothing else; by default everything.
         progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
 
     Returns:
-        The card; `to_pandas` has its tables as data frames. None of a shard that merges nothing.
+        The card; `to_pandas` has its tables as data frames. None of a shard.
 
     Raises:
         ConfigError: `out` has another card, or models are given without settings.

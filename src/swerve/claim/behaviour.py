@@ -24,7 +24,7 @@ PROBE = ProbeConfig(
 def measure(work: Work) -> BehaviourPart:
     """Return this part; the probe is in a folder of its own in the card's, of which `swerve report` makes a page."""
     work.greedy  # noqa: B018
-    work.check_merges()
+    work.check_whole()
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 

@@ -27,7 +27,7 @@ _WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "gained", "answers", "contr
 
 
 def write_card(
-    base: Side, trained: Side, settings: ClaimSettings, *, out: Path, shard: Shard | None, progress: Progress
+    base: Side, trained: Side, settings: ClaimSettings, *, out: Path, shard: Shard, progress: Progress
 ) -> ClaimCard | None:
     """Measure the parts that are asked for and write `out/claim.json` and `out/index.html`.
 
@@ -35,7 +35,7 @@ def write_card(
     in it.
 
     Returns:
-        The card; None of a shard that merges nothing.
+        The card; None of a shard.
 
     Raises:
         ConfigError: `out` is a file, or has a card of other models, problems or settings.
@@ -50,7 +50,7 @@ def write_card(
         "problems": problems_digest(problems),
         "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
     }
-    path, parts = out / "claim.json", Parts(out / "claim.partial", inputs)
+    path, parts = out / "claim.json", Parts(out / "claim.partial", inputs, copied=shard.copied)
     known = ClaimCard.read(path, remedy="run swerve claim again with another --out") if path.exists() else None
     begun = parts.begun()
     if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
@@ -61,18 +61,17 @@ def write_card(
     if known and not wanted:
         progress.note(f"{path} has these parts already: nothing to do")
         return known
+    shard.copied.check_fit(parts)
     parts.begin()
 
     # A shard takes its share of the samples; what rests on them is measured once all are there.
     work = Work(base, trained, settings, problems, out=out, parts=parts, shard=shard, progress=progress)
-    is_whole = shard is None or shard.merges
     measured: dict[str, Part] = dict(known.parts) if known else {}
-    with RunDirectory(out).lock() if is_whole else nullcontext():
+    with nullcontext() if shard.is_share else RunDirectory(out).lock():
         for name in wanted:
             with suppress(ElsewhereError):
                 measured[name] = _measured(name, work)
-        if shard is not None and not is_whole:
-            shard.folders[:] = [str(out)]  # all of them are in it
+        if shard.is_share:
             return None
         card = ClaimCard(
             base=base.label,

@@ -37,7 +37,7 @@ def measure(work: Work) -> WeightsPart:
     parts |= {name: random_part(settings.seed, number, parts[smallest]) for number, name in enumerate(randoms)}
 
     # Files say what they are samples of: the folder has one name, but beside other shards its own.
-    place = f"{work.out}/claim.partial/{TEMPORARY_PREFIX}{work.shard.number if work.shard else 0}-"
+    place = f"{work.out}/claim.partial/{TEMPORARY_PREFIX}{work.shard.number}-"
     wanted = []
     for name, part in parts.items():
         file = name.replace(" ", "-")

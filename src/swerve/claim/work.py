@@ -101,8 +101,8 @@ class Work:
     """The card's folder."""
     parts: Parts
     """What is kept of interrupted work."""
-    shard: Shard | None
-    """Whose share of the sampling is done, and nothing else; None: everything is done."""
+    shard: Shard
+    """Whose share of the sampling is done, and nothing else, unless it is the whole."""
     progress: Progress
     _loaded: tuple[Path | str, LoadedModel] | None = None
 
@@ -212,7 +212,7 @@ class Work:
         Raises:
             ElsewhereError: a shard does none of this.
         """
-        self.check_merges()
+        self.check_whole()
         values: list[NDArray[np.float64]] = []
         with self.progress.task(f"read {name}", len(sequences)) as task:
             for start in range(0, len(sequences), _SEQUENCES_PER_PART):
@@ -228,13 +228,13 @@ class Work:
                 task.advance(len(piece))
         return values
 
-    def check_merges(self) -> None:
+    def check_whole(self) -> None:
         """Check that this process does more than a share of the sampling.
 
         Raises:
             ElsewhereError: it is a shard, which does not.
         """
-        if self.shard and not self.shard.merges:
+        if self.shard.is_share:
             raise ElsewhereError
 
     def load(self, model: Path | str) -> LoadedModel:
@@ -244,7 +244,7 @@ class Work:
             ElsewhereError: a shard does none of this.
             CheckpointError: there is no such model, or it is damaged.
         """
-        self.check_merges()
+        self.check_whole()
         if self._loaded is None or self._loaded[0] != model:
             from swerve.models.sources import checkpoint_source
 

@@ -27,7 +27,6 @@ from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import check_config, list_runs, recipes_app, show_config, show_recipe, show_schema
-from swerve.cli.merge import merge
 from swerve.cli.options import PlainCommand, ResultCommand
 from swerve.cli.pipeline import demo, export_checkpoint, report, train
 from swerve.cli.probe_command import probe
@@ -86,7 +85,6 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "probe": probe,
     "claim": claim,
     "grade": grade,
-    "merge": merge,
     "study": study,
     "serve": serve,
     "export": export_checkpoint,
@@ -203,7 +201,7 @@ _CONTINUED = {
     "eval": [],
     "sample": [],
     "probe": [],
-    "merge": [],
+    "claim": [],
     "study": [],
 }
 """Commands that continue where they were interrupted -> what is added to the same command."""

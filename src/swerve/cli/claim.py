@@ -10,7 +10,7 @@ import typer
 
 from swerve.cli import sample
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError
 
@@ -46,6 +46,7 @@ def claim(
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Card, page and samples.")] = Path("claim"),
     share: ShardOption = None,
+    parts_from: PartsFrom = None,
     costs: Annotated[bool, typer.Option("--costs", help="Say what it would cost, and stop.")] = False,
     figures: Annotated[
         bool, typer.Option("--figures", help="Write plots and tables for papers to DIR/figures.")
@@ -70,7 +71,7 @@ def claim(
     from swerve.eval.sampling import chosen_problems
     from swerve.recipes.layers import parse_override
 
-    shard, progress = given_shard(context, share), main_progress()
+    shard, progress = given_shard(context, share, parts_from), main_progress()
     named, changes = sample.split_arguments(arguments, task)
     sides, given = given_sides(named), given_settings(context)
     for key in given.keys() & {"parts", "ranks"}:
@@ -79,7 +80,7 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        if task or data or others or shard or changes or costs or given.keys() - {"parts", "study"}:
+        if task or data or others or shard.is_divided or changes or costs or given.keys() - {"parts", "study"}:
             raise ConfigError(
                 "two files have their task and their samples: beside them give --parts, --study, --out and --figures"
             )

@@ -14,6 +14,7 @@ from swerve.cli.options import (
     Baseline,
     EmbeddingModel,
     Fields,
+    PartsFrom,
     Result,
     ShardOption,
     check_choice,
@@ -76,6 +77,7 @@ def evaluate(
         typer.Option("--out", metavar="DIR", help="Samples, and the table in every format.  [default: eval-TASK]"),
     ] = None,
     share: ShardOption = None,
+    parts_from: PartsFrom = None,
 ) -> Result | None:
     """Measure a run's checkpoints, or any models, on the same problems.
 
@@ -91,12 +93,11 @@ def evaluate(
     from swerve.cli.runs import main_progress
 
     check_choice("--format", form, TABLE_FORMATS)
-    shard = given_shard(context, share)
-    if shard is not None and not models:
-        raise ConfigError("--shard needs --model MODEL; a run's checkpoints are models, too: --model RUN:LABEL")
+    shard = given_shard(context, share, parts_from)
+    if shard.is_divided and not models:
+        raise ConfigError("only models are sampled in shards: give --model; a run's checkpoint is one, too: RUN:LABEL")
     given = list(arguments or ())
-    is_whole = shard is None or shard.merges
-    embed = load_embedder(embedding_model) if embedding_model is not None and is_whole else None
+    embed = load_embedder(embedding_model) if embedding_model is not None and not shard.is_share else None
     if not models and not rows:
         # The checkpoints of a run, to which the options of models do not apply.
         from swerve.cli.pipeline import run_eval

@@ -15,6 +15,7 @@ import typer
 from swerve.cli.console import check_output
 from swerve.cli.options import (
     Fields,
+    PartsFrom,
     Result,
     ShardOption,
     given_settings,
@@ -27,6 +28,8 @@ from swerve.errors import ConfigError
 from swerve.progress import console_progress
 
 if TYPE_CHECKING:
+    from swerve.artifacts.parts import Parts
+    from swerve.artifacts.shards import Shard
     from swerve.eval.answer_files import GradingTask
 
 _NUM_SHOWN = 20
@@ -68,6 +71,7 @@ def grade(
     ] = None,
     fields: Fields = None,
     share: ShardOption = None,
+    parts_from: PartsFrom = None,
 ) -> Result:
     """Grade the answers of a file; compare with recorded verdicts.
 
@@ -93,9 +97,9 @@ def grade(
     from swerve.recipes.loader import load_settings
 
     # Everything that can be wrong is checked before the first answer is graded.
-    shard = given_shard(context, share)
-    if shard and not out:
-        raise ConfigError("--shard needs --out FILE: its verdicts are kept beside it until swerve merge writes it")
+    shard = given_shard(context, share, parts_from)
+    if shard.is_divided and not out:
+        raise ConfigError("--shard and --parts-from need --out FILE: verdicts are kept beside it until all are there")
     file, policies = _file_and_policies(arguments)
     if out:
         check_output("--out", out, ending=".jsonl", read=[file, problems])
@@ -109,14 +113,17 @@ def grade(
 
     # An interrupted command continues from the verdicts beside its output.
     limits = [runtime.grader_cpu_seconds, runtime.grader_memory_mb]
-    kept = kept_verdicts(out, answers, problems, limits) if out else None
-    if kept:
-        kept.begin()
-    graded = grade_answers(answers, num, console_progress(sys.stderr), kept, shard)
-    if kept and out and shard and not shard.merges:
-        with shard.at_work(kept):
-            deque(graded, maxlen=0)
+    kept = kept_verdicts(out, answers, problems, limits, shard.copied) if out else None
+    progress = console_progress(sys.stderr)
+    graded = grade_answers(answers, num, progress, kept, shard)
+    if kept and out and shard.is_share:
+        if out.exists() and kept.begun() is None:
+            progress.note(f"{out} is there already: nothing to do; delete it to grade in shards anew")
+        else:
+            with shard.at_work(kept):
+                deque(graded, maxlen=0)
         return Result(None, "")
+    _begin(kept, shard)
     counts = GradingSummary(answers, left_out, comparisons)
     with _opened(out, is_shown=not wants_json(context)) as write:
         for answer, reward in graded:
@@ -132,6 +139,14 @@ def grade(
     if not wants_json(context):
         sys.stderr.write(f"{lines}\n")
     return Result(summary, "")
+
+
+def _begin(kept: Parts | None, shard: Shard) -> None:
+    """Begin the whole work beside its output, if there is one, unless what was begun there is other work."""
+    if kept is not None:
+        kept.check_same()
+        shard.copied.check_fit(kept)
+        kept.begin()
 
 
 def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:

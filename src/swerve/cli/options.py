@@ -52,7 +52,15 @@ ShardOption = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Do the I-th of N shares of the work, beside other jobs; swerve merge then finishes it.",
+        help="Do the I-th of N shares of the work, beside other jobs; without it the command then finishes the work.",
+    ),
+]
+PartsFrom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--parts-from",
+        metavar="FOLDER",
+        help="Take what shards left in FOLDER, a copy of --out from another machine; repeatable.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -130,7 +138,7 @@ class ResultCommand(PlainCommand):
         return [*own, *self._more, help_option]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the arguments as they were given, which a shard's marker has."""
+        """Keep the arguments as they were given."""
         ctx.meta[_GIVEN] = [*ctx.command_path.split()[1:], *args]
         return list(super().parse_args(ctx, args))
 
@@ -151,7 +159,8 @@ class ResultCommand(PlainCommand):
                 raise
             result, left = None, str(error)
         if _SHARD in ctx.meta and (result is None or result.value is None):
-            result = _shard_result(ctx.meta[_SHARD], left)
+            whole = shlex.join(["swerve", *_without_shard(ctx.meta[_GIVEN])])
+            result = _shard_result(ctx.meta[_SHARD], whole, left)
         if result is None or not is_main_process():
             return
         if as_json:
@@ -190,41 +199,39 @@ def wants_json(context: typer.Context) -> bool:
     return "--json" in context.meta[_GIVEN]
 
 
-def given_shard(context: typer.Context, text: str | None) -> Shard | None:
-    """Return the shard that `--shard` names, with the command that `swerve merge` will finish; None: the whole work.
+def given_shard(context: typer.Context, text: str | None, folders: Sequence[Path] | None) -> Shard:
+    """Return the shard that `--shard` names, or the whole work, with the parts of `--parts-from`.
 
     Raises:
-        ConfigError: it is not I/N.
+        ConfigError: it is not I/N, or a folder has no parts.
     """
-    if text is None:
-        return None
+    from swerve.artifacts.parts import CopiedParts
     from swerve.artifacts.shards import Shard
 
-    command = without_option(context.meta[_GIVEN], "--shard")
-    shard = Shard.parse(text, shlex.join(["swerve", *command]))
-    if not shard.merges:
+    copied = CopiedParts(folders or ())
+    shard = Shard(copied=copied) if text is None else Shard.parse(text, copied)
+    if shard.is_share:
         context.meta[_SHARD] = shard
     return shard
 
 
-def without_option(command: Sequence[str], option: str) -> list[str]:
-    """Return arguments without an option that takes a value.
+def _without_shard(command: Sequence[str]) -> list[str]:
+    """Return arguments without the option that divides the work.
 
-    >>> without_option(["sample", "--shard", "1/2", "model", "--shard=1/2"], "--shard")
+    >>> _without_shard(["sample", "--shard", "1/2", "model", "--shard=1/2"])
     ['sample', 'model']
     """
-    rest = [word for word in command if not word.startswith(f"{option}=")]
-    while option in rest:
-        place = rest.index(option)
+    rest = [word for word in command if not word.startswith("--shard=")]
+    while "--shard" in rest:
+        place = rest.index("--shard")
         del rest[place : place + 2]
     return rest
 
 
-def _shard_result(shard: Shard, left: str | None) -> Result:
+def _shard_result(shard: Shard, whole: str, left: str | None) -> Result:
     """Return what a command says at the end of a shard, which may wait for others (`left`)."""
-    said = "When all are" if left is None else f"{left}: when the others are there, run this again. When all are done"
-    value = {"shard": str(shard), "folders": shard.folders, "left": left}
-    return Result(value, f"Shard {shard} is done. {said}: swerve merge {shlex.join(shard.folders)}")
+    next_one = f"When all are: {whole}" if left is None else f"{left}: run this again when the other shards are done"
+    return Result({"shard": str(shard), "left": left}, f"Shard {shard} is done. {next_one}")
 
 
 def _field(place: str, key: str) -> tuple[str, Any, Mapping[str, Any]]:

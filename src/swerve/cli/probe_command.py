@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
 from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def probe(
         ),
     ] = None,
     share: ShardOption = None,
+    parts_from: PartsFrom = None,
 ) -> Result | None:
     r"""Find the tokens that training changed, and whether they matter.
 
@@ -91,7 +92,7 @@ def probe(
       swerve probe --select all --reference-samples a.parquet \
         --final-samples b.parquet --reference A --checkpoint B
     """
-    shard = given_shard(context, share)
+    shard = given_shard(context, share, parts_from)
 
     # A change may stand where RUN does; options that are given are keys of a recipe.
     changes = list(overrides or ())
@@ -144,7 +145,7 @@ def is_probe_recipe(source: str) -> bool:
 
 
 def _probe_files(
-    run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override], shard: Shard | None
+    run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override], shard: Shard
 ) -> Result:
     """Probe responses or samples: the options are keys of a recipe, which a run completes."""
     selects = given.keys() & {*_SELECTING}
@@ -193,7 +194,7 @@ def _probe_files(
 
     progress = main_progress()
     if recipe.is_served and trained is None:
-        if shard is not None:
+        if shard.is_divided:
             raise ConfigError("--shard is for models on this machine; servers answer several requests at a time")
         from swerve.probe.served import probe_served
 
@@ -201,7 +202,7 @@ def _probe_files(
         return Result(bounds, lambda: _bounds_text(bounds))
     plan = replace(plan_files(recipe, trained), shard=shard)
     summary = probe_in_steps(plan, progress=progress)
-    if not plan.is_share:
+    if not plan.shard.is_share:
         progress.note(f"tables: {plan.path}")
     report = f"Next: swerve report {shlex.quote(recipe.out)}"
     return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +13,10 @@ from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory, is_main_process
 from swerve.artifacts.shards import Shard
-from swerve.cli.options import Result, without_option
+from swerve.cli.options import Result
 from swerve.cli.runs import main_progress
 from swerve.cli.summary import findings_text
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, MissingShardsError, nearest
 from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
@@ -28,9 +27,7 @@ from swerve.recipes.loader import load_document
 from swerve.version import __version__
 
 
-def run_probe_recipe(
-    source: str, overrides: Sequence[str], *, steps: str | None, shard: Shard | None = None
-) -> Result | None:
+def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None, shard: Shard) -> Result | None:
     """Do the steps of a probe that are not done, all or those that are named, or a shard's share of them."""
     chosen = parse_steps(steps)
     recipe = load_document(ProbeRecipe, source, overrides)
@@ -43,8 +40,7 @@ def run_probe_recipe(
     if recipe.sample is not None and "sample" in chosen:
         _sample(recipe, progress, shard)
         if not all(path.is_file() for path in recipe.sample_files or ()):
-            progress.note("when the samples of all shards are merged, run this again for the measurement")
-            return None
+            raise MissingShardsError("the samples are written by --steps sample, without --shard, once all are done")
     if {"prepare", "divergence", "analysis"} & set(chosen):
         from swerve.probe.from_files import plan_files
         from swerve.probe.steps import probe_in_steps
@@ -52,7 +48,7 @@ def run_probe_recipe(
         started = time.monotonic()
         plan = replace(plan_files(recipe, keep_statistics=True), shard=shard)
         probe_in_steps(plan, chosen, progress=progress, started=started)
-        if plan.is_share:
+        if plan.shard.is_share:
             return None
     if not is_main_process():
         return None
@@ -83,11 +79,8 @@ def parse_steps(text: str | None) -> tuple[StepName, ...]:
     return tuple(step for step in STEPS if step in named)
 
 
-def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> None:
-    """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone.
-
-    What shards sample is merged by this step alone.
-    """
+def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard) -> None:
+    """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone."""
     from swerve.config.sampling import SampleJob, SampleSettings
     from swerve.eval.sampling import run_jobs
 
@@ -97,9 +90,6 @@ def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard | None) -> Non
     settings = SampleSettings(**dict(recipe.sample), **work)
     paths = dict(zip((recipe.reference, recipe.final_name), recipe.sample_files, strict=True))
     were_there = {name: path.is_file() for name, path in paths.items()}
-    if shard is not None:
-        command = [*without_option(shlex.split(shard.command), "--steps"), "--steps", "sample"]
-        shard = replace(shard, command=shlex.join(command))
     jobs = [SampleJob(name, recipe.models[name], settings, path) for name, path in paths.items()]
     run_jobs(jobs, progress, shard=shard)
     for name, was_there in were_there.items():

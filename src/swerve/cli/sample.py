@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
 from swerve.cli.text import table, wrapped
 from swerve.errors import CheckpointError, ConfigError, nearest
 
@@ -66,6 +66,7 @@ def sample(
         str, typer.Option("--temperature", metavar="T[,T]...", help="0 is greedy; several share the number of samples.")
     ] = "1",
     share: ShardOption = None,
+    parts_from: PartsFrom = None,
 ) -> Result | None:
     """Sample graded completions of any models on the same problems.
 
@@ -79,7 +80,7 @@ def sample(
         rollout.engine.url=https://api.openai.com/v1 rollout.engine.key=OPENAI_API_KEY
     """
     # Models and keys of the task stand side by side.
-    shard = given_shard(context, share)
+    shard = given_shard(context, share, parts_from)
     temperatures = parse_temperatures(temperature)
     models, changes = split_arguments(arguments, task)
     from swerve.config.sampling import SampleSettings
@@ -101,7 +102,7 @@ def sample(
     paths = sample_models(named, settings, out=out, shard=shard, progress=main_progress())
     if not is_main_process():
         return None
-    if shard is not None and not all(path.exists() for path in paths.values()):
+    if not all(path.exists() for path in paths.values()):
         return None
     comparison = compare(StoredSamples(path).samples for path in paths.values())
     files = {label: str(path) for label, path in paths.items()}

@@ -13,7 +13,7 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, iter_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import StoredSamples
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.sampling import SampleJob, SampleSettings
@@ -36,7 +36,7 @@ def evaluate_models(
     baseline: str | None = None,
     embed: Embedder | None = None,
     out: str | Path,
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
     progress: Progress | None = None,
 ) -> Comparison | None:
     """Sample every model on the same problems and compare each with the first.
@@ -54,7 +54,7 @@ def evaluate_models(
         baseline: label of the model or row that the others are compared with; by default the first.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
         out: the folder.
-        shard: sample its share, and compare nothing; see `sample`.
+        shard: whose share is sampled, and nothing compared; see `sample`.
         progress: told what is done; None: nobody.
 
     Returns:
@@ -87,7 +87,7 @@ def evaluate_models(
             jobs.append(SampleJob(label, model, own, out / "samples" / f"{label}-{name}.parquet"))
     if jobs and not run_jobs(jobs, progress, problems=problems, shard=shard):
         return None
-    if shard is not None and not all(job.path.exists() for job in jobs):
+    if not all(job.path.exists() for job in jobs):
         return None
     comparison = compare(
         [

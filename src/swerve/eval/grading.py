@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.files import sha256_file
-from swerve.artifacts.parts import Parts
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.parts import CopiedParts, Parts
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
@@ -66,16 +66,22 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     return num - num_without, "; ".join(left_out) or None
 
 
-def kept_verdicts(out: Path, answers: AnswerFile, problems: Path | None, limits: Sequence[float | None]) -> Parts:
+def kept_verdicts(
+    out: Path,
+    answers: AnswerFile,
+    problems: Path | None,
+    limits: Sequence[float | None],
+    copied: CopiedParts | None = None,
+) -> Parts:
     """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits."""
     digests, task = [sha256_file(path) if path else None for path in (answers.path, problems)], answers.task
     names = {name: list(fields) for name, fields in task.names.items()}
     inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
-    return Parts(out.with_name(f"{out.name}.partial"), inputs)
+    return Parts(out.with_name(f"{out.name}.partial"), inputs, copied=copied)
 
 
 def grade_answers(
-    answers: Iterable[Answer], num: int, progress: Progress, kept: Parts | None = None, shard: Shard | None = None
+    answers: Iterable[Answer], num: int, progress: Progress, kept: Parts | None = None, shard: Shard = WHOLE
 ) -> Iterator[tuple[Answer, Reward]]:
     """Yield each answer with its reward; a chunk of them is held.
 
@@ -84,18 +90,13 @@ def grade_answers(
         num: of answers.
         progress: told of each chunk.
         kept: has the verdicts of an interrupted command, and of other shards; new ones are put into it.
-        shard: which chunks are graded here; the others are not yielded, but for the one that merges.
-
-    Raises:
-        MissingShardsError: the shard merges, and a chunk is missing.
+        shard: whose chunks are graded here; the others are not yielded.
     """
     right = failures = 0
     with progress.task("grade", num) as task:
         for number, chunk in enumerate(chunks(answers, _size)):
             known = kept.get("verdicts", number) if kept else None
-            if known is None and shard and shard.merges:
-                shard.check_none_missing([number], "the grading")
-            if shard and not (shard.merges or shard.owns(number)):
+            if not shard.owns(number):
                 task.advance(len(chunk))
                 continue
             if known is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swerve.artifacts.parts import JSON, TABLE, Form, Parts
+from swerve.artifacts.parts import JSON, TABLE, CopiedParts, Form, Parts
 from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
@@ -27,7 +27,7 @@ from swerve.artifacts.samples import (
     read_samples_info,
     write_samples,
 )
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import OpenAIEngineConfig, TorchEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
@@ -62,7 +62,7 @@ _NUM_NAMED = 3
 
 
 def write_files(
-    jobs: Sequence[SampleJob], problems: Sequence[Problem], progress: Progress, *, shard: Shard | None = None
+    jobs: Sequence[SampleJob], problems: Sequence[Problem], progress: Progress, *, shard: Shard = WHOLE
 ) -> bool:
     """Write the files of jobs, or a shard's parts of them; return whether this is the first or only process.
 
@@ -77,7 +77,9 @@ def write_files(
             models[job.label] = look(job, problems, progress)
     own = [model for model in models.values() if isinstance(model, _PromptedModel)]
     max_new_tokens = _max_new_tokens(first, own, progress)
-    plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens)) for job in jobs]
+    plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens), shard.copied) for job in jobs]
+    if begun := [plan.parts for plan in plans if not plan.job.path.exists()]:
+        shard.copied.check_fit(*begun)
     for plan in plans:
         plan.check_place()
 
@@ -110,6 +112,7 @@ class _Plan:
     job: SampleJob
     model: _PromptedModel | ServedModel
     info: SamplesInfo
+    copied: CopiedParts
 
     @property
     def parts(self) -> Parts:
@@ -119,7 +122,7 @@ class _Plan:
     def parts_of(self, form: Form) -> Parts:
         """Return the parts in that folder which have a form: tables of chunks, or a server's answers."""
         folder = self.job.path.with_name(f"{self.job.path.name}.partial")
-        return Parts(folder, _compared(self.info), form=form)
+        return Parts(folder, _compared(self.info), form=form, copied=self.copied)
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
@@ -252,7 +255,7 @@ def _info(job: SampleJob, model: _PromptedModel | ServedModel, max_new_tokens: i
     )
 
 
-def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shard: Shard | None) -> None:
+def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shard: Shard) -> None:
     """Write the files of one model, or a shard's parts of them; it is loaded once, if there is something to sample."""
     model = plans[0].model
     world.doing("sampling", plans[0].job.label)
@@ -265,23 +268,20 @@ def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress, shar
     for plan in plans:
         if plan.job.path.exists():
             progress.note(f"{plan.job.path} is complete: nothing to do")
-        elif shard is not None and not shard.merges:
-            plan.parts.begin()
+        elif shard.is_share:
             with shard.at_work(plan.parts):
                 _sample_missing(plan, shard.own(plan.chunks), load, world, progress)
             continue  # other shards need the parts
         else:
-            _sample_file(plan, load, world, progress, shard)
+            _sample_file(plan, load, world, progress)
         world.barrier()
         if world.is_main:
             plan.parts.finish()
         world.barrier()
 
 
-def _sample_file(
-    plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress, shard: Shard | None
-) -> None:
-    """Sample what an interruption left, or see that shards left nothing, and write the whole file."""
+def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
+    """Sample what an interruption or shards left undone, and write the whole file."""
     # A full disk is noticed here, before any work.
     parts, chunks = plan.parts, plan.chunks
     assert parts.folder is not None
@@ -289,9 +289,6 @@ def _sample_file(
         parts.begin()
     world.barrier()
     with RunDirectory(parts.folder).lock() if world.is_main else nullcontext():
-        if shard is not None:
-            missing = [index for index, chunk in enumerate(chunks) if parts.get("samples", chunk) is None]
-            shard.check_none_missing(missing, f"{parts.folder}: a part")
         _sample_missing(plan, chunks, load, world, progress)
         world.barrier()
         if world.is_main:

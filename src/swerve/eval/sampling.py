@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
@@ -27,7 +27,7 @@ def sample(
     settings: SampleSettings,
     *,
     out: str | Path,
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Sample and grade completions of each model on the same problems; return each model's file by label.
@@ -40,7 +40,7 @@ def sample(
             with an engine of the kind `openai` the server's name for it.
         settings: problems, sampling and runtime.
         out: the file (`.parquet`) of one model; else the folder of the files `LABEL.parquet`.
-        shard: do its share, and leave parts beside the places of the files; None: write them.
+        shard: whose share is done, and left as parts beside the places of the files; by default these are written.
         progress: told what is done; None: nobody.
 
     Raises:
@@ -61,7 +61,7 @@ def run_jobs(
     progress: Progress | None = None,
     *,
     problems: Sequence[Problem] | None = None,
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
 ) -> bool:
     """Write the files of jobs, all on the first job's problems and runtime; see `sample`.
 

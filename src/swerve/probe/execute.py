@@ -65,7 +65,7 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World = ALONE) -> Pro
     """
     apply_runtime(plan.recipe.runtime)
     with shared_bases(plan.models):
-        if world.is_main and not plan.is_share:
+        if world.is_main and not plan.shard.is_share:
             with RunDirectory(Path(plan.recipe.out)).lock():
                 return _write_probe(plan, progress, world)
         if plan.headline:  # as the first process does: all of them wait for each other in there
@@ -111,7 +111,9 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
     digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(written)}
     summary = summary.model_copy(update={"notes": notes, "tables": digests})
     summary.write(path)
-    if not (plan.recipe.probe.keep_states or plan.keep_statistics):
+    if plan.recipe.probe.keep_states or plan.keep_statistics:
+        Parts(plan.states_path, None).end_sharing()
+    else:
         remove(plan.states_path)
         fsync(plan.path)  # or a power cut brings them back beside a probe that counts as done
     return summary
@@ -129,7 +131,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
     spikes = all_spikes(headline, plan.recipe.probe.spikes, nulls=nulls)
     tops = _tops(measured, headline)
     entries = Measured()
-    if world.is_main and not plan.is_share:
+    if world.is_main and not plan.shard.is_share:
         write("tokens", token_table(measured.pairs))
         write("spikes", spikes.table())
         write("topk", topk_table(headline, tops, measured.pieces))
@@ -138,7 +140,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
         write("signals", plan.signals)
 
     world.doing("testing causes")
-    parts = Parts(plan.states_path, _inputs(plan))
+    parts = Parts(plan.states_path, _inputs(plan), copied=plan.shard.copied)
     tests = CausalTests(plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=progress, world=world)
     tested: dict[str, Any] = {}
     for table, rows, entry in tests.run():

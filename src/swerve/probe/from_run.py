@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
@@ -21,7 +22,8 @@ from swerve.probe.recipe import ProbeRecipe, ProbeSettings, SamplesFrom
 from swerve.probe.rollouts.population import probe_sequences, read_evaluated, select_rollouts
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.probe.rollouts.selection import POPULATION
-from swerve.probe.steps import do_share
+from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.steps import analysis_key, do_share, intact_summary, shared_parts
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts, template_arguments, with_beginnings
@@ -31,9 +33,7 @@ from swerve.seeds import derive_seed
 from swerve.world import joined_world
 
 
-def probe_run(
-    config: Config, run: RunDirectory, *, shard: Shard | None = None, progress: Progress
-) -> ProbeSummary | None:
+def probe_run(config: Config, run: RunDirectory, *, shard: Shard = WHOLE, progress: Progress) -> ProbeSummary | None:
     """Compare a stage's checkpoints with the reference on rollouts of both; return the summary.
 
     Writes the tables of `probe/` and, last, `probe/summary.json`. Interrupted, it continues where it stopped the next
@@ -42,7 +42,7 @@ def probe_run(
     Args:
         config: the run's, with changes.
         run: to probe.
-        shard: does its share of the work, leaves it as parts and returns None; see `do_share`.
+        shard: whose share of the work is done, and left as parts; see `do_share`. By default everything.
         progress: told what is done.
 
     Raises:
@@ -59,10 +59,20 @@ def probe_run(
         plan = replace(plan_run(config, run), shard=shard)
         if world.is_main:
             check_models(plan, progress=progress)
-        if plan.is_share:
+            plan.shard.copied.check_fit(shared_parts(plan))
+
+        # What is done with the same checkpoints, rollouts and settings is not done again.
+        done, key = steps_done(plan.path), analysis_key(plan)
+        summary = intact_summary(run) if done.get("analysis") == key else None
+        world.barrier()  # all have looked before anything changes
+        if summary is not None:
+            progress.note(f"{plan.path} is complete: nothing to do")
+        elif plan.shard.is_share:
             do_share(plan, progress=progress)
-            return None
-        return execute(plan, progress=progress, world=world)
+        else:
+            executed = partial(execute, plan, progress=progress, world=world)
+            summary = do_step(done if world.is_main else None, "analysis", key, executed, progress)
+        return summary
 
 
 def plan_run(config: Config, run: RunDirectory) -> ProbePlan:

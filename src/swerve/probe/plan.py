@@ -9,7 +9,7 @@ from typing import Any
 
 from swerve.artifacts.probe_summary import Compared, Selected
 from swerve.artifacts.responses import Response
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.models.sources import ModelSource
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.selection import Selection
@@ -41,13 +41,8 @@ class ProbePlan:
     """Keep the statistics of the tokens and the results of causal tests when the probe is complete."""
     notes: tuple[str, ...] = ()
     """Caveats that the way the rollouts were found calls for."""
-    shard: Shard | None = None
-    """Whose share of the work is done; None: everything."""
-
-    @property
-    def is_share(self) -> bool:
-        """Whether a share of the work is done and left as parts; no table is written."""
-        return self.shard is not None and not self.shard.merges
+    shard: Shard = WHOLE
+    """Whose share of the work is done and left as parts, and no table is written; by default everything."""
 
     @property
     def reference(self) -> ModelSource:

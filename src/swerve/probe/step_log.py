@@ -22,9 +22,13 @@ def steps_done(probe_path: Path) -> Parts:
 def do_step(done: Parts | None, step: StepName, key: str, work: Callable[[], _Result], progress: Progress) -> _Result:
     """Do a step, note how long it took, and remember the digest of what its result depends on.
 
+    An earlier digest is forgotten first: it would stand beside results of other settings after a kill.
+
     `done` is None in processes that share the work of the first one, which remembers it.
     """
     started = time.monotonic()
+    if done is not None:
+        done.drop(step)
     result = work()
     if done is not None:
         done.put(step, None, key)

@@ -71,13 +71,14 @@ def probe_in_steps(
             if plan.compared.selected is not None:
                 progress.note(_choice_line(plan.compared, plan.compared.selected))
             check_models(plan, progress=progress)
+            plan.shard.copied.check_fit(shared_parts(plan))
             if started is not None:
                 progress.note(f"prepare: done in {time.monotonic() - started:.1f} s")
 
         # What is done with the same models, rollouts and settings is not done again.
         is_measured = done.get("divergence") == divergence_key(plan) and plan.states_path.is_dir()
-        summary = _intact_summary(out) if done.get("analysis") == analysis_key(plan) else None
-        is_possible = summary is not None or is_measured or plan.is_share or "divergence" in steps
+        summary = intact_summary(out) if done.get("analysis") == analysis_key(plan) else None
+        is_possible = summary is not None or is_measured or plan.shard.is_share or "divergence" in steps
         if "analysis" in steps and not is_possible:
             raise ConfigError("the step analysis needs the step divergence, which is not done; add it to --steps")
         world.barrier()  # all have looked before anything changes
@@ -86,7 +87,7 @@ def probe_in_steps(
         world.barrier()  # a directory can only be made where nobody has put anything yet
 
         # A shard remembers nothing but its parts.
-        if not plan.is_share:
+        if not plan.shard.is_share:
             summary = _do_steps(plan, steps, summary, is_measured=is_measured, world=world, progress=progress)
         elif summary is None and {"divergence", "analysis"} & set(steps):
             do_share(plan, tests="analysis" in steps, progress=progress)
@@ -128,17 +129,21 @@ def do_share(plan: ProbePlan, *, tests: bool = True, progress: Progress) -> None
     Raises:
         MissingShardsError: the share of the measurement is done, and the causal tests need that of other shards.
         ArtifactError: another process works in the directory, without shards or at this one.
-        ConfigError: other shards there have other settings.
+        ConfigError: shards of other settings have left parts there.
     """
-    assert plan.shard is not None
-    with plan.shard.at_work(Parts(plan.states_path, analysis_key(plan)), within=Path(plan.recipe.out)):
+    with plan.shard.at_work(shared_parts(plan), within=Path(plan.recipe.out)):
         if tests:
             execute(plan, progress=progress)
         elif plan.headline:
             measure_plan(plan, store=plan.states_path, world=None, progress=progress)
 
 
-def _intact_summary(out: RunDirectory) -> ProbeSummary | None:
+def shared_parts(plan: ProbePlan) -> Parts:
+    """Return what says whose work the folder is that shards of a probe share."""
+    return Parts(plan.states_path, analysis_key(plan))
+
+
+def intact_summary(out: RunDirectory) -> ProbeSummary | None:
     """Return the summary if its tables are those that were written with it."""
     with suppress(ArtifactError):
         return read_summary(out)
@@ -179,10 +184,10 @@ def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
         try:
             out.create(config_yaml="", provenance=record)
         except (ConfigError, WriteError):
-            if not (plan.is_share and (out.path / "run.json").is_file()):  # as of another shard
+            if not (plan.shard.is_share and (out.path / "run.json").is_file()):  # as of another shard
                 raise
         return
-    if plan.is_share:
+    if plan.shard.is_share:
         return
     with out.lock():
         out.write_provenance(record)

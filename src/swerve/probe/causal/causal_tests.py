@@ -73,7 +73,7 @@ class CausalTests:
         for table, test in _TESTS.items():
             if self.plan.has_verifier or table in _UNGRADED:
                 rows, entries = test(self)
-                if not self.plan.is_share:
+                if not self.plan.shard.is_share:
                     yield table, rows, entries
 
     def attribution(self) -> tuple[Rows, Entries]:
@@ -99,7 +99,7 @@ class CausalTests:
                 attributed = partial(self._attributed, spots, source)
                 rows += self._kept("attribution", depends, attributed) or []
                 task.advance(len(spots))
-        if self.plan.is_share:
+        if self.plan.shard.is_share:
             return [], {}
         return rows, {"attribution": summarise_attribution(rows, self.data.sequences, confidence=self.plan.confidence)}
 
@@ -137,7 +137,7 @@ class CausalTests:
             others=others,
         )
         done = [item for policy in settings.policies for item in self._swapped(policy, planned)]
-        if self.plan.is_share:
+        if self.plan.shard.is_share:
             return [], {}
         # Not what a score chose: it would have to rank its own choice.
         ranked = [item for item in done if item.selection not in settings.selectors]
@@ -164,10 +164,8 @@ class CausalTests:
         return done
 
     def _num_continued(self, items: Sequence[Intervention], source: ModelSource) -> int:
-        if self.plan.shard is not None and self.plan.shard.merges:
-            return 0  # no model is loaded where shards have done everything
-        loaded = self._model(source)
-        num = count_continued(items, stop_ids(loaded.model, loaded.tokenizer), self.plan.max_new_tokens)
+        checked = source.check()  # it is loaded where something is to be done
+        num = count_continued(items, stop_ids(checked.config, checked.tokenizer), self.plan.max_new_tokens)
         return num * self.plan.recipe.probe.causal.num_continuations
 
     def _unit(self, items: Sequence[Intervention], source: ModelSource, task: ProgressTask) -> list[Intervention]:
@@ -209,7 +207,7 @@ class CausalTests:
         with self.progress.task("pivots", 0) as task:  # how many turns out on the way
             for start in range(0, len(sequences), _ROLLOUTS_PER_UNIT):
                 searches += self._searched(sequences[start : start + _ROLLOUTS_PER_UNIT], task)
-        if plan.is_share:
+        if plan.shard.is_share:
             return [], {}
         search = PivotSearch.of_parts(searches)
         positions = spikes.positions(plan.final, plan.recipe.probe.divergence)
@@ -264,7 +262,7 @@ class CausalTests:
         with self.progress.task("cross-sampling", len(settings.directions) * num) as task:
             for direction in settings.directions:
                 rows += self._crossed(direction, prompts, pilot, task)
-        if self.plan.is_share:
+        if self.plan.shard.is_share:
             return [], {}
         return rows, {"cross_sampling": summarise_cross_sampling(rows, intervals=self.data.intervals)}
 
@@ -336,12 +334,10 @@ class CausalTests:
         """
         shard, piece = self.plan.shard, self._num_pieces
         self._num_pieces += not is_common
-        if shard is not None and not (shard.merges or is_common or shard.owns(piece)):
+        if not (is_common or shard.owns(piece)):
             on_found()
             return None
-        return kept_result(
-            self.parts, name, depends, compute, world=self.world, shard=shard, piece=piece, on_found=on_found
-        )
+        return kept_result(self.parts, name, depends, compute, world=self.world, on_found=on_found)
 
     @cached_property
     def _of_one_turn(self) -> tuple[Measurements, SpikeTable]:

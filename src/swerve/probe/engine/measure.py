@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.batch import TokenSequence
 from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError
@@ -57,7 +57,7 @@ def measure(
     noise_of: str | None = None,
     noise_tokens: int | None = None,
     world: World | None = None,
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
     on_tokens: Callable[[int], None] | None = None,
     positions: Sequence[Sequence[int]] | None = None,
 ) -> Measured:
@@ -75,7 +75,7 @@ def measure(
         noise_of: the label of a model to compare with itself, run again in other batches; None for no null pair.
         noise_tokens: completion positions of the null pair, at most (but at least one unit); None for all.
         world: the processes that share the work, each with the same arguments; None for this one alone.
-        shard: does its share of the batches, whose statistics it leaves in the store; None: all are done.
+        shard: a share of the batches is done, whose statistics are left in the store; by default all.
         on_tokens: called with the number of completion positions done since the last call: in the end all positions
             once for each model in a pair, all processes together; those found in the store count too.
         positions: of each sequence those of its completion that are compared, at least one; the other tokens are read
@@ -108,7 +108,7 @@ def measure(
         on_tokens=on_tokens or (lambda count: None),
     )
     engine.run()
-    if shard is not None:
+    if shard.is_share:
         shard.check_none_missing(engine.missing_units(), "the measurement")
     measured = engine.collect()
     # The caller may remove the store, which another process may still read.
@@ -138,7 +138,7 @@ class _Engine:
     settings: ProbeConfig
     store: Path | None
     world: World
-    shard: Shard | None
+    shard: Shard
     on_tokens: Callable[[int], None]
     units: Parts = field(init=False)
     """Hidden states of each model and statistics of each pair, by forward batch."""
@@ -148,7 +148,7 @@ class _Engine:
     missing: dict[Job, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.units = open_units(self.store)
+        self.units = open_units(self.store, self.shard.copied)
         for job in self.plan.jobs:
             self.missing[job] = self._not_there(job, set(self._mine()).intersection(job.units))
 
@@ -173,7 +173,7 @@ class _Engine:
 
     def _mine(self) -> Sequence[int]:
         everything = range(len(self.plan.units))
-        return everything[self.world.rank :: self.world.size] if self.shard is None else self.shard.own(everything)
+        return self.shard.own(everything) if self.shard.is_share else everything[self.world.rank :: self.world.size]
 
     def _run_model(self, label: str, units: set[int]) -> None:
         loaded = self.plan.sources[label].load()
@@ -286,7 +286,7 @@ class _Engine:
     def _gathered(self, job: Job) -> dict[str, Tensor]:
         """Return a job's tensors from all processes or shards, in the order of the sequences."""
         by_unit: dict[int, dict[str, Tensor]] = {}
-        there = self._mine() if self.shard is None else range(len(self.plan.units))
+        there = range(len(self.plan.units)) if self.shard.is_share else self._mine()
         for unit in sorted(set(there) & set(job.units)):
             tensors = self.units.get("pair", [job.key, unit])
             if tensors is None:

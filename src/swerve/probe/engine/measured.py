@@ -297,7 +297,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
     models, together = plan.models, world or World()
     positions = [sequence.sampled_positions for sequence in plan.sequences]
     total = len(models) * sum(map(len, positions))
-    num_sharing = plan.shard.total if plan.shard is not None and plan.is_share else together.size
+    num_sharing = plan.shard.total if plan.shard.is_share else together.size
     with progress.task("probe", total) as task, shared_progress(task, total, num_sharing) as advance:
         measured = measure(
             models,

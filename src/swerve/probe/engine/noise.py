@@ -21,7 +21,7 @@ from torch import Tensor
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.probe_claims import NoiseModels
 from swerve.artifacts.responses import Response
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.shards import WHOLE, Shard
 from swerve.errors import MissingShardsError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.adapter import plain_name, sharing_copy, whole_matrices
@@ -154,7 +154,7 @@ class _NoiseRuns:
         norms: Mapping[str, float],
         *,
         store: Path | None = None,
-        shard: Shard | None = None,
+        shard: Shard = WHOLE,
     ) -> dict[tuple[str, str], DivergenceStats]:
         """Run some noise models, by their number, and the reference."""
         reference = self.plan.reference
@@ -258,22 +258,22 @@ def measure_noise(
     seed = derive_seed(plan.recipe.seed, "probe", "noise")
     fingerprint = digest_of("noise", reference.fingerprint, checkpoint.fingerprint, seed)
 
-    # The design is kept, as who merges shards runs no model.
+    # The design is kept: who finds all measurements of shards runs no model.
     probe = plan.recipe.probe
     settings = [probe.tokens_per_batch, probe.tokens_per_chunk, probe.kernel, probe.divergence, probe.noise_models]
     tokens = [[*map(list, (row.prompt_ids, row.completion_ids, row.sampled_positions))] for row in rows]
     depends = [fingerprint, target, settings, tokens]
     with progress.task("noise models", 0) as task:
         runs = _NoiseRuns(plan=plan, target=target, world=world, task=task, seed=seed, fingerprint=fingerprint)
-        parts = Parts(store, [__version__, torch.__version__])
-        design = kept_result(parts, "noise", depends, partial(runs.design, rows), world=world, shard=plan.shard)
+        parts = Parts(store, [__version__, torch.__version__], copied=plan.shard.copied)
+        design = kept_result(parts, "noise", depends, partial(runs.design, rows), world=world)
         if "reason" in design:
             return nothing(design["reason"])
         scales = dict(enumerate(design["scales"], start=1))
         try:
             stats = runs.measured(rows, scales, design["norms"], store=store, shard=plan.shard)
         except MissingShardsError:
-            if plan.is_share:  # which does without them
+            if plan.shard.is_share:  # which does without them
                 return nothing("other shards measure them, too")
             raise
     means = runs.means(stats)

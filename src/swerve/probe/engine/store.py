@@ -15,8 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from swerve.artifacts.parts import Form, Parts
-from swerve.artifacts.shards import Shard
+from swerve.artifacts.parts import CopiedParts, Form, Parts
 from swerve.version import __version__
 from swerve.world import World
 
@@ -46,8 +45,6 @@ def kept_result(
     compute: Callable[[], Any],
     *,
     world: World,
-    shard: Shard | None,
-    piece: int = 0,
     on_found: Callable[[], None] = lambda: None,
 ) -> Any:
     """Return a result as JSON: what the first process has kept of it, else computed by all and kept.
@@ -58,25 +55,18 @@ def kept_result(
         depends: what the result depends on beside the inputs of the parts.
         compute: makes the result, which is not None.
         world: the processes, which all call this.
-        shard: None: whatever is missing is computed.
-        piece: its number among the pieces that shards share.
         on_found: called where the result was there.
-
-    Raises:
-        MissingShardsError: shards are merged, and it is not there.
     """
     known = world.gather(parts.get(name, depends) if world.is_main else None)[0]
     if known is not None:
         on_found()
         return known
-    if shard is not None and shard.merges:
-        shard.check_none_missing([piece], f"a part of the step '{name}'")
     result = compute()
     if world.is_main:
         parts.put(name, depends, result)
     return json.loads(json.dumps(result))
 
 
-def open_units(folder: Path | None) -> Parts:
+def open_units(folder: Path | None, copied: CopiedParts | None = None) -> Parts:
     """Return the units in a folder, or of this process where there is no folder."""
-    return Parts(folder, [STATES_VERSION, __version__, torch.__version__], form=TENSORS)
+    return Parts(folder, [STATES_VERSION, __version__, torch.__version__], form=TENSORS, copied=copied)
