@@ -27,8 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import swerve
-from studies.records import RESULTS
-from swerve.artifacts.files import dump_json
+from studies.records import RESULTS, keep_records
 from tests.campaign.crashes import crash_case, crash_cases
 from tests.campaign.damage import Damages
 from tests.campaign.lost_writes import lost_write_cases
@@ -97,6 +96,7 @@ class Campaign:
         self._commands = [name for name in COMMANDS if name in words] or list(COMMANDS)
         self._divided = [name for name in self._commands if name in ROUNDS]
         self._kills, self._cases, self._found = Counter[str](), Counter[str](), Counter[str]()
+        self._seconds = Counter[str]()
         self.worlds = Worlds(folder / "worlds")
         self._damages = Damages(self.worlds, folder)
         self._commit = _commit()
@@ -115,19 +115,17 @@ class Campaign:
         return int(self._found["mismatches"] > 0)
 
     def keep(self) -> None:
-        """Add what was counted to the results."""
-        counts = {name: self._found[name] for name in ("mismatches", "extra files", "orphans")}
+        """Add what was counted to the results, in place of the same part of this day."""
         record = {
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "commit": self._commit,
+            "kind": "campaign",
+            "name": self._commit,
             "seed": self._given.seed,
-            "seconds": round(time.monotonic() - self._started),
-            "kills": dict(sorted(self._kills.items())),
-            "cases": dict(sorted(self._cases.items())),
-            **counts,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            **{name: dict(counts) for name, counts in (("kills", self._kills), ("cases", self._cases))},
+            "seconds": dict(self._seconds),
+            **{name: self._found[name] for name in ("mismatches", "extra files", "orphans")},
         }
-        with (RESULTS / "campaign.jsonl").open("a", encoding="utf-8") as stream:
-            stream.write(" ".join(dump_json(record).split()) + "\n")
+        keep_records(RESULTS / "campaign.jsonl", [record])
 
     def _of_part(self, part: str, commands: list[str]) -> Iterator[Case]:
         one_of = {"kills": crash_case, "ranks": rank_case, "shards": shard_case}
@@ -145,7 +143,7 @@ class Campaign:
             case "lost":
                 return lost_write_cases(self.worlds, commands)
             case "planted":
-                return planted_cases(self.worlds, commands, seed)
+                return planted_cases(self.worlds, commands)
             case "digits":
                 return self._damages.digits(commands, seed)
         return self._damages.files(commands, seed)
@@ -203,7 +201,9 @@ class Campaign:
     def _try(self, case: Case) -> None:
         """Try a case, count, and say what is wrong."""
         part, name = case.name.split("/")[:2]
+        started = time.monotonic()
         wrong, num_kills = case.check()
+        self._seconds[part] += time.monotonic() - started
         label = {"shards": f"{name} --shard", "ranks": "torchrun train"}.get(part, name)
         self._cases[part] += 1
         if part in _ENDLESS:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from tests.campaign.kills import watch_disk
-from tests.campaign.states import contents, differences, is_temporary
+from tests.campaign.states import contents, differences, is_temporary, without_writers
 from tests.campaign.worlds import Case, Worlds
 
 _TAILS = ("nothing", "zeros", "half")
@@ -82,7 +81,7 @@ class Disk:
             known -= {one for one in known if one.is_relative_to(path)}
 
     def _short(self, path: Path) -> str:
-        return re.sub(r"\.swerve-tmp-[0-9a-f]{8}-\d+-\d*-", "", str(path.relative_to(self._root)))
+        return without_writers(str(path.relative_to(self._root)))
 
     def _cut(self, when: str, renamed: tuple[Path, Path] | None = None) -> None:
         """Write down what the disk has, in each form that differs from all before."""

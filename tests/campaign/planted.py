@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from swerve.artifacts.parts import SHARD_FILES, Parts
 from swerve.artifacts.run import RunDirectory
 from tests.campaign.kills import Events
 from tests.campaign.lost_writes import power_cuts, wrong_after_cut
+from tests.campaign.states import without_writers
 from tests.campaign.worlds import Case, Worlds
 
 
@@ -131,8 +131,8 @@ def _verdict_flipped_in_a_part() -> None:
 FAULTS: Mapping[str, _Fault] = {
     "no-fsync-of-the-file": _Fault(plant=_no_fsync_of_the_file, command="grade", is_of_power=True),
     "no-fsync-of-the-folder": _Fault(plant=_no_fsync_of_the_folder, command="grade", is_of_power=True),
-    "manifest-before-its-files": _Fault(plant=_manifest_before_its_files, command="reject"),
-    "status-before-its-checkpoint": _Fault(plant=_status_before_its_checkpoint, command="reject"),
+    "manifest-before-its-files": _Fault(plant=_manifest_before_its_files, command="train"),
+    "status-before-its-checkpoint": _Fault(plant=_status_before_its_checkpoint, command="train"),
     "summary-before-its-table": _Fault(plant=_summary_before_its_table, command="eval"),
     "record-of-parts-removed-first": _Fault(plant=_record_of_parts_removed_first, command="grade"),
     "marks-of-shards-removed-first": _Fault(
@@ -143,23 +143,23 @@ FAULTS: Mapping[str, _Fault] = {
 }
 
 
-def planted_cases(worlds: Worlds, names: Sequence[str], seed: int) -> Iterator[Case]:
+def planted_cases(worlds: Worlds, names: Sequence[str]) -> Iterator[Case]:
     """Yield each fault of a command; the case fails where nothing sees it."""
     for name, fault in FAULTS.items():
         if fault.command in names:
             case = f"planted/{fault.command}/{name}"
-            check = partial(_check_power if fault.is_of_power else _check_kills, worlds, fault, random.Random(seed))
+            check = partial(_check_power if fault.is_of_power else _check_kills, worlds, fault)
             yield Case(name=case, check=check)
 
 
-def _check_power(worlds: Worlds, fault: _Fault, _: random.Random) -> tuple[list[str], int]:
+def _check_power(worlds: Worlds, fault: _Fault) -> tuple[list[str], int]:
     cuts = power_cuts(worlds, fault.command, fault.plant)
     is_found = any(wrong_after_cut(worlds, fault.command, cut) for cut in cuts)
     return [] if is_found else [f"none of {len(cuts)} power cuts shows it"], 0
 
 
-def _check_kills(worlds: Worlds, fault: _Fault, rng: random.Random) -> tuple[list[str], int]:
-    """Kill the faulty command after each of its renames and removals, in any order, until what is left shows it."""
+def _check_kills(worlds: Worlds, fault: _Fault) -> tuple[list[str], int]:
+    """Kill the faulty command after renames and removals, from where it does other things on, until one shows it."""
     known, log = worlds.undisturbed(fault.command), worlds.path / "events"
 
     def kill(last: int | None) -> list[str]:
@@ -176,9 +176,11 @@ def _check_kills(worlds: Worlds, fault: _Fault, rng: random.Random) -> tuple[lis
         return [*known.wrong(world), *known.undivided(world, marks)]
 
     kill(None)
-    events = log.read_text().splitlines()
+    events, usual = ([without_writers(one) for one in lines] for lines in (log.read_text().splitlines(), known.events))
+    other = next((place for place, pair in enumerate(zip(events, usual, strict=False)) if pair[0] != pair[1]), 0)
     places = [number for number, event in enumerate(events, start=1) if event.startswith(("rename", "remove"))]
-    for number, place in enumerate(rng.sample(places, len(places)), start=1):
+    places = [*(one for one in places if one > other), *(one for one in places if one <= other)]
+    for number, place in enumerate(places, start=1):
         if kill(place + 1):
             return [], number
     return [f"none of {len(places)} kills shows it"], len(places)

@@ -124,7 +124,11 @@ class Undisturbed:
         """
         wholes = [name for name in set(self.expected) - set(contents(self.before)) if (self.after / name).is_file()]
         is_whole = all((world / name).is_file() for name in wholes)
-        return [] if is_whole else [f"before it was run again: {name} is gone" for name in marks if not (world / name).is_file()]
+        return (
+            []
+            if is_whole
+            else [f"before it was run again: {name} is gone" for name in marks if not (world / name).is_file()]
+        )
 
     def _wrong_content(self, name: str, file: Path) -> str:
         known = self._states.get(name)
@@ -141,16 +145,18 @@ class Undisturbed:
     def _vouched(self, world: Path, names: Mapping[str, Path]) -> Iterator[str]:
         """Yield what is not there, or not as a record says that vouches for it."""
         for name, file in names.items():
-            if file.suffix == ".part" and f"{Path(name).parent}/parts.json" in self._states:
-                if not (file.parent / "parts.json").is_file():
-                    yield f"before it was run again: {name} is there without the record of its folder"
+            is_part = file.suffix == ".part" and f"{Path(name).parent}/parts.json" in self._states
+            if is_part and not (file.parent / "parts.json").is_file():
+                yield f"before it was run again: {name} is there without the record of its folder"
             if file.suffix != ".json":
                 continue
             try:
                 record = json.loads(file.read_bytes())
             except ValueError:
                 continue  # is no content that it has
-            yield from (f"before it was run again: {name} is there without {one}" for one in self._lacking(file, record))
+            yield from (
+                f"before it was run again: {name} is there without {one}" for one in self._lacking(file, record)
+            )
             whole = {"run.json": "checkpoints/*/MANIFEST.json", "claim.json": "samples/*"}.get(file.name, "")
             if whole and record.get("status", "trained") == "trained":
                 ends = (self.after / name).parent
@@ -166,7 +172,9 @@ class Undisturbed:
             digests = record.get(key)
             for other, digest in digests.items() if isinstance(digests, dict) else ():
                 place = file.parent / other
-                if re.fullmatch(r"[0-9a-f]{64}", str(digest)) and not (place.is_file() and sha256_file(place) == digest):
+                if re.fullmatch(r"[0-9a-f]{64}", str(digest)) and not (
+                    place.is_file() and sha256_file(place) == digest
+                ):
                     yield other
         for other, extent in record.get("run_files", {}).items():
             place = file.parents[2] / other
@@ -178,6 +186,11 @@ class Undisturbed:
 def is_temporary(path: Path) -> bool:
     """Whether a path is of what is half written."""
     return any(part.startswith(TEMPORARY_PREFIX) for part in path.parts)
+
+
+def without_writers(text: str) -> str:
+    """Return paths without what names the process that half wrote them."""
+    return re.sub(r"\.swerve-tmp-[0-9a-f]{8}-\d+-\d*-", "", text)
 
 
 def _files(folder: Path) -> list[Path]:

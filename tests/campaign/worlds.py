@@ -246,8 +246,11 @@ class Worlds:
             text = served.replace("SENT", str(self.path / "broken" / "sent")).replace("MODEL", _LATE)
             (world / f"{name}.yaml").write_text(text)
         rows = [{"id": n, "gold": str(n), "answer": str(n + n % 3 // 2), "recorded": n % 2} for n in range(NUM_ANSWERS)]
-        said = [{"id": n // 2, "question": f"{n // 2} + 1?", "response": f"#### {n // 2 + n % 2}", "correct": n % 2 == 1,
-                 "answer": str(n // 2 + 1)} for n in range(60)]  # fmt: skip
+        said = [
+            {"id": n, "question": f"{n} + 1?", "response": f"#### {n + k}", "correct": k == 1, "answer": str(n + 1)}
+            for n in range(30)
+            for k in range(2)
+        ]
         for name, lines in (("answers", rows), ("responses", said)):
             (world / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         (world / "text.txt").write_text("add subtract 1 2 3\n" * 20)
