@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from swerve.artifacts.parts import SHARD_FILES
 from tests.campaign.states import contents, differences
 from tests.campaign.worlds import Case, Worlds
 
@@ -16,8 +17,8 @@ ROUNDS: Mapping[str, Sequence[bool]] = {
     "grade": (True,),
     "probe": (False, True),
     "probe-select": (False, True),
-    "probe-file": (True, False, True),
-    "claim": (False, True),
+    "probe-file": (True,),
+    "claim": (True,),
 }
 """How often all shards of a command are run, and whether the command without `--shard` follows each time."""
 _NUM_SHARDS = 3
@@ -49,10 +50,12 @@ def _check(worlds: Worlds, name: str, rng: random.Random) -> tuple[list[str], in
         shards = [f"--shard={number}/{_NUM_SHARDS}" for number in range(1, _NUM_SHARDS + 1)]
         for more in [*rng.sample(shards, _NUM_SHARDS), *([""] if is_finished else [])]:
             words = [more] if more else []
+            marks = [] if more else [str(one.relative_to(world)) for one in world.rglob(f"{SHARD_FILES}.json")]
             while rng.random() < _KILLED:
                 ended = worlds.run(name, world, *words, kill_after=known.seconds * rng.random())
                 num_kills += ended.killed
-                wrong += [*known.wrong(world), *(f"orphan: {line}" for line in ended.orphans)]
+                wrong += [*known.wrong(world), *known.undivided(world, marks)]
+                wrong += [f"orphan: {line}" for line in ended.orphans]
             ended = worlds.run(name, world, *words)
             if ended.status:
                 return [*wrong, f"{more or 'without --shard'}: status {ended.status}: {ended.err}"], num_kills

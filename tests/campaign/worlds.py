@@ -149,8 +149,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
         "study": "study study.yaml --out study",
         "grade": "grade --task math answers.jsonl --out verdicts.jsonl --audit recorded",
         "sample": f"sample {_BOTH} {_SAMPLED} --out samples",
-        "sample-openai": f"sample one {_SAMPLED} --out served.parquet rollout.engine.kind=openai "
-        "rollout.engine.url=OPENAI rollout.engine.patience=20",
+        "sample-openai": "sample one --task addition digits=2 num_heldout=8 --num-samples 2 --max-new-tokens 36 "
+        "--batch 8 --out served.parquet rollout.engine.kind=openai rollout.engine.url=OPENAI "
+        "rollout.engine.patience=20",
         "select": "data select samples/late.parquet --correct --per-problem 1 --out sft.parquet",
         "data-export": "data export samples/late.parquet --out late.csv --overwrite",
         "data-export-folder": "data export samples/late.parquet --format verifiers --out late --overwrite",
@@ -165,7 +166,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
         "eval-models": f"eval --model {_MODELS[0]} --model {_MODELS[1]} {_SAMPLED} --out evaluated",
         "eval-rows": "eval --rows late=responses.jsonl --data responses.jsonl --out evaluated",
         "claim-files": "claim samples/early.parquet samples/late.parquet --out card",
-        "claim": f"claim {_BOTH} --task addition digits=2 num_heldout=8 --num-samples 4 --max-new-tokens 36 --batch 16 "
+        "claim": f"claim {_BOTH} --task addition digits=2 num_heldout=6 --num-samples 2 --max-new-tokens 36 --batch 16 "
         "--parts accuracy,gained,forgetting,behaviour,weights --text text.txt --ranks 1 "
         "--directions 1 --out card",
         "export": f"export {_LATE} --out exported",
