@@ -20,7 +20,7 @@ help:
 	@echo "make slow     the slow tests"
 	@echo "make planted  rates of false claims and coverage of intervals, over many draws of a known truth"
 	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm"
-	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 300' for all)"
+	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 400' for all)"
 	@echo "make docs     the documentation, into site/"
 	@echo "make clean    remove what the commands above made, except runs/"
 

@@ -25,12 +25,13 @@ import studies.planted.tables as planted
 import studies.selectors.findings as selectors
 import studies.stories.figures as stories_figures
 import studies.stories.tables as stories
-from studies import benchmarks, experiments
+from studies import benchmarks, campaign, experiments
 from studies.pages import ROOT, fill_pages
 from studies.records import RESULTS, keep_records, made_with, read_records
 
 STUDIES: Mapping[str, ModuleType] = {
     "any_model": any_model,
+    "campaign": campaign,
     "demo": demo,
     "experiments": experiments,
     "grading": grading,

@@ -22,7 +22,7 @@ from swerve.recipes import load_config
 from swerve.report.read import missing_inputs
 from swerve.report.run_page import write_page
 from tests.campaign.kills import killed_at
-from tests.campaign.worlds import contents, differences
+from tests.campaign.states import contents, differences
 
 
 @pytest.fixture(scope="module")

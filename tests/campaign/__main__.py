@@ -1,10 +1,11 @@
 """The campaign: commands are killed, lose what was not flushed, and read damaged files; nothing may be lost or silent.
 
-python -m tests.campaign --kills 300                    all of it, in an hour or two
+python -m tests.campaign --kills 400                    all of it, each command at least ten times, in some hours
 python -m tests.campaign --seconds 300 --seed 1         some of every part
 python -m tests.campaign --only kills,train             kills of training
 python -m tests.campaign --only shards,probe            a divided probe, its shards killed
 python -m tests.campaign --case kills/train/17+5        one case again
+python -m tests.campaign --kills 100 --seed 2 --keep    a part that is added to the others of this commit
 """
 
 from __future__ import annotations
@@ -15,23 +16,30 @@ import os
 import pkgutil
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import swerve
+from studies.records import RESULTS, keep_records
 from tests.campaign.crashes import crash_case, crash_cases
-from tests.campaign.damage import READERS, Damages
+from tests.campaign.damage import Damages
 from tests.campaign.lost_writes import lost_write_cases
+from tests.campaign.planted import planted_cases
 from tests.campaign.ranks import rank_case, rank_cases
-from tests.campaign.shards import shard_case, shard_cases
-from tests.campaign.worlds import COMMANDS, Case, make_worlds
+from tests.campaign.shards import ROUNDS, shard_case, shard_cases
+from tests.campaign.worlds import COMMANDS, Case, Worlds
 
-_WEIGHTS = {"kills": 4, "lost": 2, "damage": 3, "digits": 1, "ranks": 1, "shards": 1}
-"""How the time is shared out between the parts, where it is limited."""
+_WEIGHTS = {"planted": 4, "kills": 6, "shards": 2, "ranks": 1, "lost": 3, "damage": 2, "digits": 1}
+"""How the time is shared out between the parts, where it is limited; in this order."""
+_ENDLESS = ("kills", "shards", "ranks")
+"""Parts that go on until each command was killed so often."""
 _IMPORTED = (
     "torch",
     "transformers.models.qwen3.modeling_qwen3",
@@ -48,28 +56,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=300, help="number of killed commands [300]")
+    parser.add_argument("--kills", type=int, default=400, help="number of killed commands, shared out evenly [400]")
     parser.add_argument("--seed", type=int, default=1, help="chooses places, times and the order [1]")
     parser.add_argument("--seconds", type=float, help="stop after so long, with some of every part [no limit]")
     parser.add_argument(
         "--only", default="", help=f"parts ({', '.join(_WEIGHTS)}) and commands ({', '.join(COMMANDS)})"
     )
     parser.add_argument("--case", help="one case, by its name")
+    parser.add_argument("--keep", action="store_true", help="add what is counted to studies/results/campaign.jsonl")
     given = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         os.environ.setdefault(name, "1")
     own = (one.name for one in pkgutil.walk_packages(swerve.__path__, "swerve.") if not one.name.endswith("__main__"))
     for name in (*_IMPORTED, *own):
         importlib.import_module(name)
-    folder = Path(tempfile.mkdtemp(prefix="swerve-campaign-"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    memory = Path("/dev/shm")  # nothing here has to outlast a power cut
+    folder = Path(tempfile.mkdtemp(prefix="swerve-campaign-", dir=memory if os.access(memory, os.W_OK) else None))
+    campaign = Campaign(given, folder)
     try:
-        sys.exit(Campaign(given, folder).run())
+        sys.exit(campaign.run())
     finally:
+        if given.keep:
+            campaign.keep()
+        campaign.worlds.close()
         shutil.rmtree(folder)
 
 
 class Campaign:
-    """What the command line asks for."""
+    """What the command line asks for, and what was counted."""
 
     def __init__(self, given: argparse.Namespace, folder: Path) -> None:
         self._given, self._started = given, time.monotonic()
@@ -79,43 +94,59 @@ class Campaign:
             raise SystemExit(f"--only, --case: {', '.join(sorted(unknown))} is neither a part nor a command")
         self._parts = [name for name in _WEIGHTS if name in words] or list(_WEIGHTS)
         self._commands = [name for name in COMMANDS if name in words] or list(COMMANDS)
-        needed = {*self._commands, *(READERS if {"damage", "digits"} & set(self._parts) else ())}
-        self._worlds = make_worlds(folder / "worlds", commands=tuple(needed))
-        self._damages = Damages(self._worlds, folder)
+        self._divided = [name for name in self._commands if name in ROUNDS]
+        self._kills, self._cases, self._found = Counter[str](), Counter[str](), Counter[str]()
+        self._seconds = Counter[str]()
+        self.worlds = Worlds(folder / "worlds")
+        self._damages = Damages(self.worlds, folder)
+        self._commit = _commit()
 
     def run(self) -> int:
         """Run the parts; return the exit status."""
         if self._given.case:
-            case = next(one for one in self._cases(self._parts[0], self._commands) if one.name == self._given.case)
-            failed, num_kills = self._try(case)
-            print(f"{case.name}: {num_kills} kills, {failed} mismatches")
-            return failed
-        failed = 0
-        for number, part in enumerate(self._parts):
+            case = next(one for one in self._of_part(self._parts[0], self._commands) if one.name == self._given.case)
+            self._try(case)
+        for number, part in enumerate([] if self._given.case else self._parts):
             weights = [_WEIGHTS[one] for one in self._parts[number:]]
             left = None
             if self._given.seconds is not None:
                 left = (self._given.seconds - (time.monotonic() - self._started)) * weights[0] / sum(weights)
-            failed += self._run_part(part, left)
-        return min(failed, 1)
+            self._run_part(part, left)
+        return int(self._found["mismatches"] > 0)
 
-    def _cases(self, part: str, commands: list[str]) -> Iterator[Case]:
-        if part == "kills":
-            if self._given.case:
-                return iter([crash_case(self._worlds, self._given.case)])
-            return crash_cases(self._worlds, commands, self._given.seed)
-        if part == "lost":
-            return lost_write_cases(self._worlds, commands)
-        if part == "ranks":
-            if self._given.case:
-                return iter([rank_case(self._worlds, self._given.case)])
-            return rank_cases(self._worlds, self._given.seed) if "train" in commands else iter(())
-        if part == "shards":
-            if self._given.case:
-                return iter([shard_case(self._worlds, self._given.case)])
-            return shard_cases(self._worlds, commands, self._given.seed)
-        kinds = self._damages.digits if part == "digits" else self._damages.files
-        return kinds(commands, self._given.seed)
+    def keep(self) -> None:
+        """Add what was counted to the results, in place of the same part of this day."""
+        record = {
+            "kind": "campaign",
+            "name": self._commit,
+            "seed": self._given.seed,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            **{name: dict(counts) for name, counts in (("kills", self._kills), ("cases", self._cases))},
+            "seconds": dict(self._seconds),
+            **{name: self._found[name] for name in ("mismatches", "extra files", "orphans")},
+        }
+        keep_records(RESULTS / "campaign.jsonl", [record])
+
+    def _of_part(self, part: str, commands: list[str]) -> Iterator[Case]:
+        one_of = {"kills": crash_case, "ranks": rank_case, "shards": shard_case}
+        if self._given.case and part in one_of:
+            return iter([one_of[part](self.worlds, self._given.case)])
+        seed = self._given.seed
+        match part:
+            case "kills":
+                return crash_cases(self.worlds, commands, seed, self._kills)
+            case "shards":
+                divided = [name for name in commands if name in ROUNDS]
+                return shard_cases(self.worlds, divided, seed, self._kills) if divided else iter(())
+            case "ranks":
+                return rank_cases(self.worlds, seed) if "train" in commands else iter(())
+            case "lost":
+                return lost_write_cases(self.worlds, commands)
+            case "planted":
+                return planted_cases(self.worlds, commands)
+            case "digits":
+                return self._damages.digits(commands, seed)
+        return self._damages.files(commands, seed)
 
     def _some(self, part: str, seconds: float) -> Iterator[Case]:
         """Yield cases of commands in random order as long as its share of the time lasts, of one command at least."""
@@ -125,48 +156,73 @@ class Campaign:
             if number and now > end:
                 break
             last = now + (end - now) / (len(self._commands) - number)
-            found = list(self._cases(part, [name]))
+            found = list(self._of_part(part, [name]))
             for case in rng.sample(found, len(found)):
                 yield case
                 if time.monotonic() > last:
                     break
 
-    def _run_part(self, part: str, seconds: float | None) -> int:
-        """Run a part's cases until the time is up or all are through; return how many failed."""
-        counts, num_kills, failed = Counter[str](), 0, 0
+    def _run_part(self, part: str, seconds: float | None) -> None:
+        """Run a part's cases until the time is up or all are through."""
         started = said = time.monotonic()
-        is_endless = part in ("kills", "ranks", "shards")
-        cases = self._cases(part, self._commands) if seconds is None or is_endless else self._some(part, seconds)
+        kills, cases, found = (counter.copy() for counter in (self._kills, self._cases, self._found))
+        is_whole = seconds is None or part in _ENDLESS or part == "planted"
+        labels = self._labels(part)
 
         def figures() -> str:
-            each = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
-            kills = f"{num_kills} kills, " if is_endless else ""
-            taken = f"{time.monotonic() - started:.0f} s, seed {self._given.seed}"
-            return f"{part}: {counts.total()} cases ({each}), {kills}{failed} mismatches, {taken}"
+            num, bad = (self._cases - cases).total(), self._found["mismatches"] - found["mismatches"]
+            each = ", ".join(f"{name} {number}" for name, number in sorted((self._kills - kills).items()))
+            took = f"{time.monotonic() - started:.0f} s, seed {self._given.seed}"
+            killed = f"{(self._kills - kills).total()} kills ({each}), " if part in _ENDLESS else ""
+            return f"{part}: {num} cases, {killed}{bad} mismatches, {took}"
 
-        for case in cases:
+        for case in self._of_part(part, self._commands) if is_whole else self._some(part, seconds or 0.0):
             is_late = seconds is not None and time.monotonic() - started > seconds
-            if is_endless and (is_late or num_kills >= self._given.kills):
+            is_enough = all(self._kills[name] >= self._share for name in labels)
+            if part in _ENDLESS and (is_late or is_enough):
                 break
-            bad, killed = self._try(case)
-            counts[case.name.split("/")[1]] += 1
-            num_kills, failed = num_kills + killed, failed + bad
+            self._try(case)
             if time.monotonic() - said > 60:
                 said = time.monotonic()
                 print(f"... {figures()}", file=sys.stderr, flush=True)
         print(figures(), flush=True)
-        return failed
 
-    def _try(self, case: Case) -> tuple[int, int]:
-        """Try a case; return 1 if something is wrong, and how many commands were killed."""
+    def _labels(self, part: str) -> list[str]:
+        """Return under which names kills are counted."""
+        of = {"kills": self._commands, "shards": [f"{name} --shard" for name in self._divided]}
+        return of.get(part, ["torchrun train"] if part == "ranks" and "train" in self._commands else [])
+
+    @property
+    def _share(self) -> int:
+        """How often each command is killed."""
+        num = sum(len(self._labels(part)) for part in self._parts)
+        return -(-self._given.kills // max(1, num))
+
+    def _try(self, case: Case) -> None:
+        """Try a case, count, and say what is wrong."""
+        part, name = case.name.split("/")[:2]
+        started = time.monotonic()
         wrong, num_kills = case.check()
+        self._seconds[part] += time.monotonic() - started
+        label = {"shards": f"{name} --shard", "ranks": "torchrun train"}.get(part, name)
+        self._cases[part] += 1
+        if part in _ENDLESS:
+            self._kills[label] += num_kills
         if not wrong:
-            return 0, num_kills
+            return
+        self._found["mismatches"] += 1
+        for what, start in (("extra files", "extra: "), ("orphans", "orphan: ")):
+            self._found[what] += sum(line.startswith(start) for line in wrong)
         print(f"MISMATCH {case.name} (seed {self._given.seed})")
         for line in wrong:
             print(f"  {line}")
         print(f"  again: python -m tests.campaign --seed {self._given.seed} --case {case.name}", flush=True)
-        return 1, num_kills
+
+
+def _commit() -> str:
+    """Return the commit that is tried, with a plus where files were changed since."""
+    said = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    return subprocess.run(said, cwd=RESULTS, text=True, capture_output=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

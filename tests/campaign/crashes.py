@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator
-from functools import cache, partial
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from tests.campaign.kills import Events
-from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences, forked_command
+from tests.campaign.stand_ins import looked_at
+from tests.campaign.states import contents, differences
+from tests.campaign.worlds import COMMANDS, Case, Worlds
 
-_WEIGHTS = {"train": 10, "eval": 3, "probe": 3, "grade": 3, "report": 1}
-"""How often each command is killed: reports take longest, and have the least to lose."""
 _MODES = ("event", "event", "event", "time", "twice")
 
 
-def crash_cases(worlds: Worlds, names: list[str], seed: int) -> Iterator[Case]:
-    """Yield kills without end: at every event of a command once in random order, at random times, and twice in a row.
+def crash_cases(worlds: Worlds, names: Sequence[str], seed: int, num_kills: Counter[str]) -> Iterator[Case]:
+    """Yield kills without end, of what was killed least: at random events, at random times, and twice in a row.
 
     A case is named after what is killed and when: `kills/train/17` at the 17th event, `kills/train/340ms`, and
     `kills/train/17+5` at the fifth event of the same command run again.
     """
     rng = random.Random(seed)
-    events = {name: list[int]() for name in names}
+    order = rng.sample(list(names), len(names))
     for number in range(10**9):
-        name = rng.choices(names, [_WEIGHTS.get(one, 2) for one in names])[0]
-        known, seconds = uninterrupted(worlds, name)
-        num = len(known)
-        if not events[name]:
-            events[name] = rng.sample(range(1, num + 1), num)
-        mode = _MODES[number % len(_MODES)]
-        point = f"{round(1000 * seconds * rng.random())}ms" if mode == "time" else str(events[name].pop())
+        name = min(order, key=lambda one: num_kills[one])
+        known = worlds.undisturbed(name)
+        num, mode = len(known.events), _MODES[(number + seed) % len(_MODES)]
+        point = f"{round(1000 * known.seconds * rng.random())}ms" if mode == "time" else str(rng.randint(1, num))
         again = f"+{rng.randint(1, num)}" if mode == "twice" else ""
         yield crash_case(worlds, f"kills/{name}/{point}{again}")
 
@@ -42,40 +40,33 @@ def crash_case(worlds: Worlds, case: str) -> Case:
     return Case(name=case, check=partial(_check, worlds, name, points.split("+")))
 
 
-@cache
-def uninterrupted(worlds: Worlds, name: str) -> tuple[list[str], float]:
-    """Return the events of a command, and how many seconds it takes."""
-    world, log = worlds.copy(worlds.before[name]), worlds.path / "events"
-    started = time.monotonic()
-    ended = forked_command(COMMANDS[name], world, worlds.log, before=partial(Events, world, log=log))
-    assert ended.status == 0, ended.err
-    return log.read_text().splitlines(), time.monotonic() - started
-
-
-def _check(worlds: Worlds, name: str, points: list[str]) -> tuple[list[str], int]:
+def _check(worlds: Worlds, name: str, points: Sequence[str]) -> tuple[list[str], int]:
     """Return what is wrong after the kills, and how many of them there were."""
-    world, num_kills, lost = worlds.copy(worlds.before[name]), 0, list[str]()
-    for point in points:
-        kept = _kept_work(world, worlds.after[name])
-        if point.endswith("ms"):
-            ended = forked_command(COMMANDS[name], world, worlds.log, kill_after=int(point[:-2]) / 1000)
-        else:
-            ended = forked_command(COMMANDS[name], world, worlds.log, before=partial(Events, world, last=int(point)))
-        num_kills += ended.killed
-        if not ended.killed and ended.status:
-            return [f"status {ended.status}: {ended.err}"], num_kills
-        lost += _lost(kept, _kept_work(world, worlds.after[name]))
-    kept = _kept_work(world, worlds.after[name])
-    ended = worlds.run(name, world)
-    if ended.status:
-        return [f"status {ended.status} when run again: {ended.err}"], num_kills
-    wrong = [*lost, *_lost(kept, _kept_work(world, worlds.after[name]))]
-    wrong += differences(contents(world), contents(worlds.after[name]))
+    known, num_kills, wrong, seen = worlds.undisturbed(name), 0, list[str](), list[str]()
+    world = worlds.copy(known.before)
+    with looked_at(world, worlds.path / "looked") if name == "view" else nullcontext(seen) as seen:
+        for point in [*points, ""]:
+            kept = _kept_work(world, known.after)
+            is_time = point.endswith("ms")
+            ended = worlds.run(
+                name,
+                world,
+                before=partial(Events, world, last=int(point)) if point and not is_time else None,
+                kill_after=int(point[:-2]) / 1000 if is_time else None,
+            )
+            num_kills += ended.killed
+            if not ended.killed and ended.status:
+                return [f"status {ended.status}{'' if point else ' when run again'}: {ended.err}"], num_kills
+            # What a kill left is looked at before it is mended.
+            wrong += known.wrong(world) if ended.killed else []
+            wrong += [f"orphan: {line}" for line in ended.orphans]
+            wrong += _lost(kept, _kept_work(world, known.after))
+    wrong += [*seen, *differences(contents(world), known.expected)]
     return [*([_describe(worlds, name, points)] if wrong else []), *wrong], num_kills
 
 
-def _describe(worlds: Worlds, name: str, points: list[str]) -> str:
-    events, _ = uninterrupted(worlds, name)
+def _describe(worlds: Worlds, name: str, points: Sequence[str]) -> str:
+    events = worlds.undisturbed(name).events
     at = f" at {points[0]}" if points[0].endswith("ms") else f" before: {events[int(points[0]) - 1]}"
     return f"swerve {' '.join(COMMANDS[name])}, killed{at}{', and again' if len(points) > 1 else ''}"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 
-from tests.campaign.crashes import uninterrupted
 from tests.campaign.kills import Events
-from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences, forked_command, make_worlds
+from tests.campaign.states import contents, differences
+from tests.campaign.worlds import Case, Worlds
 
 Change = Callable[[bytes, random.Random], bytes]
 
@@ -161,34 +161,34 @@ class Damages:
     @cached_property
     def _other(self) -> Worlds:
         base = self._worlds.path / "base" / "checkpoints" / "step_000220"
-        return make_worlds(self._folder / "other", commands=_ALL.split(), base=base, changes=[("seed: 7", "seed: 8")])
+        return Worlds(self._folder / "other", base=base, changes=[("seed: 7", "seed: 8")])
 
     @cached_property
     def _stale(self) -> Path:
         """The same training, evaluated and probed with other settings."""
-        world = shutil.copytree(self._worlds.after["train"], self._folder / "stale")
+        world = shutil.copytree(self._worlds.undisturbed("train").after, self._folder / "stale")
         for name in ("eval", "probe"):
-            ended = forked_command([*COMMANDS[name], "eval.samples_per_problem=1"], world, self._worlds.log)
+            ended = self._worlds.run(name, world, "eval.samples_per_problem=1")
             assert ended.status == 0, ended.err
         return world
 
     @cache  # noqa: B019 - there is one
     def _halfway(self, name: str) -> Path:
         command, event, occurrence, _ = _HALFWAY[name]
-        events, _ = uninterrupted(self._worlds, command)
-        number = [place for place, one in enumerate(events, start=1) if re.match(event, one)][occurrence]
-        world = shutil.copytree(self._worlds.before[command], self._folder / name)
-        ended = forked_command(COMMANDS[command], world, self._worlds.log, before=partial(Events, world, last=number))
+        known = self._worlds.undisturbed(command)
+        number = [place for place, one in enumerate(known.events, start=1) if re.match(event, one)][occurrence]
+        world = shutil.copytree(known.before, self._folder / name)
+        ended = self._worlds.run(command, world, before=partial(Events, world, last=number))
         assert ended.killed, ended.err
         return world
 
     def _files(self, commands: list[str]) -> Iterator[tuple[str, _Damaged]]:
         for path, readers in _READERS.items():
             for command in [one for one in readers.split() if one in commands]:
-                world = self._worlds.before[command]
-                damaged = _Damaged(command=command, world=world, path=path)
+                known = self._worlds.undisturbed(command)
+                damaged = _Damaged(command=command, world=known.before, path=path)
                 if damaged.is_output:
-                    damaged = _Damaged(command=command, world=self._worlds.after[command], path=path)
+                    damaged = _Damaged(command=command, world=known.after, path=path)
                 yield f"{command}/{path}", damaged
         for name, (command, _, _, patterns) in _HALFWAY.items():
             for pattern in patterns if command in commands else ():
@@ -211,12 +211,12 @@ class Damages:
     def digits(self, commands: list[str], seed: int) -> Iterator[Case]:
         """Yield every digit of what a run is known by, changed, each read by one of the commands in turn."""
         for path in ("run/run.json", "run/config.yaml", f"{_TRAINED}/MANIFEST.json"):
-            world = self._worlds.after["train"]
+            world = self._worlds.undisturbed("train").after
             digits = [place for place, byte in enumerate((world / path).read_bytes()) if byte in _DIGITS]
             for number, place in enumerate(digits):
                 command = _ALL.split()[number % 4]
                 if command in commands:
-                    start = world if command == "train" else self._worlds.before[command]
+                    start = world if command == "train" else self._worlds.undisturbed(command).before
                     damaged = _Damaged(command=command, world=start, path=path)
                     change = partial(_digit_changed, place=place)
                     yield Case(name=f"digits/{command}/{path}:{place}", check=partial(self._check, damaged, change))
@@ -229,7 +229,7 @@ class Damages:
             found = [damaged.world / one for one in others] if others[0] != others[1] else []
             found += sorted(damaged.file(damaged.world).parent.glob(f"*{file.suffix}"))
         elif how == "other-run":
-            ends = [self._other.after[one] for one in (damaged.command, "report") if one in self._other.after]
+            ends = [self._other.undisturbed(one).after for one in (damaged.command, "report") if one in _ALL.split()]
             found = [end / damaged.path for end in ends]
         elif how == "stale" and file.name != "run.json":  # one from before a kill is what a kill leaves
             found = [self._stale / damaged.path, self._halfway("in-rl") / damaged.path]
@@ -249,7 +249,7 @@ class Damages:
         world = self._worlds.copy(damaged.world)
         if not change(damaged.file(world)):
             return [], 0
-        before, expected = contents(world), self._expected(damaged.command)
+        before, expected = contents(world), self._worlds.undisturbed(damaged.command).expected
         ended = self._worlds.run(damaged.command, world)
         said, after = ended.out + ended.err, contents(world)
         if "Traceback" in said or "internal error" in said:
@@ -265,10 +265,6 @@ class Damages:
             wrong.append(f"silent: {damaged.path} stays as it is")
         return [*wrong, *([f"printed: {ended.err}"] if wrong else [])], 0
 
-    @cache  # noqa: B019 - there is one
-    def _expected(self, command: str) -> dict[str, object]:
-        return contents(self._worlds.after[command])
-
     def _put_back(self, damaged: _Damaged, world: Path, before: dict, after: dict) -> list[str]:
         """Return what differs once the file is put back and the command run again; nothing if nothing was changed."""
         if before == after:
@@ -277,7 +273,7 @@ class Damages:
         shutil.rmtree(file, ignore_errors=True)
         shutil.copy(damaged.file(damaged.world), file)
         ended = self._worlds.run(damaged.command, world)
-        wrong = differences(contents(world), self._expected(damaged.command))
+        wrong = differences(contents(world), self._worlds.undisturbed(damaged.command).expected)
         return [
             f"after the refusal, with the file put back: {one}" for one in [*wrong, *([ended.err] if wrong else [])]
         ]

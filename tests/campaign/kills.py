@@ -7,19 +7,25 @@ two of them, also of compiled code. A killed write leaves half of what it added.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 OnEvent = Callable[[str, Path, Path | None], None]
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CALLS = ("os.mkdir", "os.remove", "os.rmdir", "os.chmod")
+_ORPHAN_SECONDS = 60.0
+"""How long children may live after a command, on a machine that does other work too."""
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def watch_disk(root: Path, on_event: OnEvent) -> None:
@@ -108,6 +114,8 @@ class Ended:
     """Of the exit; negative: the number of the signal that killed it."""
     out: str
     err: str
+    orphans: tuple[str, ...] = ()
+    """Command lines of processes that it started and that were still there long after its end."""
 
     @property
     def killed(self) -> bool:
@@ -116,9 +124,9 @@ class Ended:
 
 
 def forked(
-    command: Callable[[], None], *, log: Path, kill_after: float | None = None, time_limit: float = 120.0
+    command: Callable[[], None], *, log: Path, kill_after: float | None = None, time_limit: float = 900.0
 ) -> Ended:
-    """Run a command in a copy of this process.
+    """Run a command in a copy of this process, and wait for the processes that it started.
 
     Args:
         command: what it does; `SystemExit` has its status.
@@ -126,11 +134,38 @@ def forked(
         kill_after: seconds after which it is killed.
         time_limit: seconds after which it is killed as one that hangs; its status is then that of SIGALRM.
     """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    others = _children()
     child = started(command, log=log, time_limit=time_limit)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)  # waited for below: until then its number is its own
-    return ended(os.waitpid(child, 0)[1], log)
+    status = os.waitpid(child, 0)[1]
+    return replace(ended(status, log), orphans=_orphans(others))
+
+
+def _children() -> set[int]:
+    """Return the children of this process; those whose parent was killed are among them."""
+    tasks = Path("/proc/self/task")
+    found = [path.read_text() for path in tasks.glob("*/children")] if tasks.is_dir() else []
+    return {int(one) for text in found for one in text.split()}
+
+
+def _orphans(others: set[int]) -> tuple[str, ...]:
+    """Wait until there are no children beside `others`; return those that stay, and end them."""
+    until, lines = time.monotonic() + _ORPHAN_SECONDS, list[str]()
+    while left := _children() - others:
+        is_late = time.monotonic() > until
+        for child in left:
+            if is_late and os.waitpid(child, os.WNOHANG) == (0, 0):
+                lines.append(Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip())
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            elif not is_late:
+                os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    return tuple(lines)
 
 
 def started(command: Callable[[], None], *, log: Path, time_limit: float) -> int:
@@ -138,24 +173,30 @@ def started(command: Callable[[], None], *, log: Path, time_limit: float) -> int
     outputs = _outputs(log)
     child = os.fork()
     if not child:
-        status = 70
         gc.freeze()  # to collect a process group of the parent would be to wait for threads that a copy does not have
-        try:
-            for number, path in enumerate(outputs, start=1):
-                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-            sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
-            signal.alarm(round(time_limit))
-            command()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+        opened = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in outputs]
+        leave_after(command, opened, time_limit=time_limit)
     return child
+
+
+def leave_after(command: Callable[[], None], outputs: Sequence[int], *, time_limit: float) -> NoReturn:
+    """In a copy of a process: run a command that prints to two descriptors, and end with its status."""
+    status = 70
+    try:
+        for number, output in enumerate(outputs, start=1):
+            os.dup2(output, number)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
+        signal.alarm(round(time_limit))
+        command()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def ended(status: int, log: Path) -> Ended:

@@ -1,7 +1,8 @@
 """Power cuts: at each rename a directory as of a disk that kept only what was flushed, and went on from there.
 
 Content lasts from the flush of its file on, names from the flush of their directory on. A rename may reach the disk
-before it is flushed. Of content that was not flushed nothing may be there, zeros, or half.
+before it is flushed. Of content that was not flushed nothing may be there, zeros, or half. A command that goes on after
+a rename has said that the name is there for good.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from tests.campaign.kills import watch_disk
-from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences, forked_command
+from tests.campaign.states import contents, differences, is_temporary, without_writers
+from tests.campaign.worlds import Case, Worlds
 
 _TAILS = ("nothing", "zeros", "half")
+_NUM_CUTS = 100
+"""Of a command, about so many: with more renames only every second, third, ... is cut."""
 
 
 class Disk:
     """What this process has flushed below a directory; at each rename and flush of a directory it is written down."""
 
-    def __init__(self, root: Path, cuts: Path) -> None:
+    def __init__(self, root: Path, cuts: Path, every: int = 1) -> None:
         self._root, self._cuts, self._num, self._seen = root.resolve(), cuts, 0, set[str]()
+        self._every, self._num_moments = every, 0
         self._held = dict[int, int]()  # by inode, an open descriptor: no number is used again for another file
         self._names = dict[int, dict[str, int]]()  # by inode of a directory
         self._content = dict[int, bytes]()  # by inode of a file
@@ -48,26 +52,41 @@ class Disk:
         else:
             self._content[inode] = path.read_bytes()
 
+    def finish(self) -> None:
+        """Cut once more, when the command says that it is done."""
+        self._reported |= self._renamed
+        self._every = 1
+        self._cut("at the end")
+
     def _on_event(self, name: str, path: Path, target: Path | None) -> None:
+        self._reported |= {one for one in self._renamed if (name, one.parent) != ("fsync", path)}
+        self._renamed -= self._reported
         if name == "fsync":
             self._flush(path)
             if path.is_dir():
-                self._reported |= {one for one in self._renamed if one.parent == path}
+                self._reported |= self._renamed
+                self._renamed.clear()
                 self._cut(f"after a flush of {self._short(path)}")
         elif target is not None:
             self._cut(f"before {self._short(target)} is renamed")
-            self._renamed.add(target)
             self._cut(f"after {self._short(target)} is renamed", renamed=(path, target))
+            self._forget(target)
+            self._renamed |= set() if is_temporary(target) else {target}
         elif name in ("os.remove", "os.rmdir"):
-            self._renamed.discard(path)
-            self._reported.discard(path)
+            self._forget(path)
+
+    def _forget(self, path: Path) -> None:
+        """Promise nothing of a name, or what was in it, any more."""
+        for known in (self._renamed, self._reported):
+            known -= {one for one in known if one.is_relative_to(path)}
 
     def _short(self, path: Path) -> str:
-        return re.sub(r"\.swerve-tmp-[0-9a-f]{8}-\d+-\d*-", "", str(path.relative_to(self._root)))
+        return without_writers(str(path.relative_to(self._root)))
 
     def _cut(self, when: str, renamed: tuple[Path, Path] | None = None) -> None:
         """Write down what the disk has, in each form that differs from all before."""
-        for tail in _TAILS:
+        self._num_moments += 1
+        for tail in _TAILS if self._num_moments % self._every == 0 else ():
             tree = dict(self._tree(self._root.stat().st_ino, Path(), tail))
             if renamed is not None:
                 self._rename(tree, *renamed, tail)
@@ -117,24 +136,41 @@ class Disk:
         self._num += 1
 
 
-def lost_write_cases(worlds: Worlds, names: list[str]) -> Iterator[Case]:
-    """Yield, for each command, every state of the disk that a power cut at a rename or after a flush could leave."""
+def lost_write_cases(worlds: Worlds, names: Sequence[str]) -> Iterator[Case]:
+    """Yield, for each command, states of the disk that a power cut at a rename or after a flush could leave."""
     for name in names:
-        cuts = worlds.path / f"cuts-{name}"
-        if not cuts.exists():
-            world = worlds.copy(worlds.before[name])
-            ended = forked_command(COMMANDS[name], world, worlds.log, before=partial(Disk, world, cuts))
-            assert ended.status == 0, ended.err
-        for cut in sorted(cuts.iterdir()):
+        for cut in power_cuts(worlds, name):
             yield Case(name=f"lost/{name}/{cut.name}", check=partial(_check, worlds, name, cut))
 
 
-def _check(worlds: Worlds, name: str, cut: Path) -> tuple[list[str], int]:
-    """Return what is wrong after a power cut."""
+def power_cuts(worlds: Worlds, name: str, fault: Callable[[], object] = lambda: None) -> list[Path]:
+    """Return the folders with what power cuts of a command leave, where it has a fault that is planted first."""
+    known, cuts = worlds.undisturbed(name), worlds.path / f"cuts-{name}-{getattr(fault, '__name__', '')}"
+    if not cuts.exists():
+        cuts.mkdir()
+        world = worlds.copy(known.before)
+        num = sum(event.startswith(("rename", "fsync")) for event in known.events)
+
+        def watch() -> Disk:
+            fault()
+            return Disk(world, cuts, every=max(1, num // _NUM_CUTS))
+
+        ended = worlds.run(name, world, before=watch)
+        assert ended.status == 0, ended.err
+    return sorted(cuts.iterdir())
+
+
+def wrong_after_cut(worlds: Worlds, name: str, cut: Path) -> list[str]:
+    """Return what a power cut lost or left that it must not."""
     said = json.loads((cut / "cut.json").read_text())
-    world = worlds.copy(cut / "world")
+    found = [*said["lost"], *worlds.undisturbed(name).wrong(cut / "world")]
+    return [f"power cut {said['when']}: {one}" for one in found]
+
+
+def _check(worlds: Worlds, name: str, cut: Path) -> tuple[list[str], int]:
+    """Return what is wrong after a power cut, before and after the command is run again."""
+    wrong, world = wrong_after_cut(worlds, name, cut), worlds.copy(cut / "world")
     ended = worlds.run(name, world)
-    found = [f"status {ended.status}: {ended.err}"] if ended.status else []
-    if not ended.status:
-        found = differences(contents(world), contents(worlds.after[name]))
-    return [f"power cut {said['when']}: {one}" for one in [*said["lost"], *found]], 0
+    if ended.status:
+        return [*wrong, f"status {ended.status}: {ended.err}"], 0
+    return [*wrong, *differences(contents(world), worlds.undisturbed(name).expected)], 0

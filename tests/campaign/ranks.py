@@ -23,12 +23,13 @@ import torch.distributed as dist
 
 from swerve.cli import main
 from tests.campaign.kills import Ended, ended, started
-from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences
+from tests.campaign.states import contents, differences
+from tests.campaign.worlds import COMMANDS, Case, Worlds
 
 TIMEOUT = 20
 _TRAIN = ("-m", "swerve", "train")
 _FAULTS = ("stopped", "killed", "late", "late-first")
-_SHORT_TIMEOUT = 8
+_SHORT_TIMEOUT = 20
 """Of the copies; a process that is stopped costs so much."""
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _NUM_RANKS = 2
@@ -38,7 +39,7 @@ _WAYS: Mapping[str, Sequence[str]] = {
     "ahead": ("rollout.ahead=1",),
 }
 """How the processes work together, by settings."""
-_KILL_SECONDS = 10
+_KILL_SECONDS = 60
 
 
 def torchrun_train(*arguments: object, errors: Path, restarts: int = 0) -> subprocess.Popen[bytes]:
@@ -85,7 +86,7 @@ def rank_cases(worlds: Worlds, seed: int) -> Iterator[Case]:
         way = next(ways)
         milliseconds = round(1000 * _undisturbed(worlds, way)[1])
         points = [
-            f"{rng.choice(('kill', 'kill', 'kill', 'stop'))}{rng.randrange(_NUM_RANKS)}-{rng.randrange(milliseconds)}ms"
+            f"{rng.choice((*['kill'] * 7, 'stop'))}{rng.randrange(_NUM_RANKS)}-{rng.randrange(milliseconds)}ms"
             for _ in range(rng.randint(1, 3))
         ]
         yield rank_case(worlds, f"ranks/train/{way}/{'+'.join(points)}")
@@ -102,7 +103,7 @@ def rank_case(worlds: Worlds, case: str) -> Case:
 
 def _check_kills(worlds: Worlds, way: str, points: Sequence[str]) -> tuple[list[str], int]:
     """Return what is wrong after the faults, and how many of them there were."""
-    world, num_kills = worlds.copy(worlds.before["train"]), 0
+    world, num_kills = worlds.copy(worlds.undisturbed("train").before), 0
     for point in points:
         fault, _, milliseconds = point.removesuffix("ms").partition("-")
         rank = int(fault[-1])
@@ -114,7 +115,7 @@ def _check_kills(worlds: Worlds, way: str, points: Sequence[str]) -> tuple[list[
                 if wrong:
                     return [f"after {point}: {one}" for one in wrong], num_kills
     with _Job(worlds, world, way) as job:
-        statuses = [one.status for one in job.wait(120)]
+        statuses = [one.status for one in job.wait(600)]
     if any(statuses):
         return [f"statuses {statuses} when run again", *job.said()], num_kills
     return differences(contents(world), _undisturbed(worlds, way)[0]), num_kills
@@ -123,9 +124,9 @@ def _check_kills(worlds: Worlds, way: str, points: Sequence[str]) -> tuple[list[
 @cache
 def _undisturbed(worlds: Worlds, way: str) -> tuple[Mapping[str, object], float]:
     """Return what two processes write that nothing happens to, and how many seconds they take."""
-    world, begun = worlds.copy(worlds.before["train"]), time.monotonic()
+    world, begun = worlds.copy(worlds.undisturbed("train").before), time.monotonic()
     with _Job(worlds, world, way) as job:
-        assert not any(one.status for one in job.wait(120)), job.said()
+        assert not any(one.status for one in job.wait(600)), job.said()
     return contents(world), time.monotonic() - begun
 
 
@@ -146,7 +147,7 @@ def run_on_copies(num: int, command: Callable[[], None], *, folder: Path) -> Non
 def _started_ranks(command: Callable[[], None], logs: Sequence[Path], *, store_log: Path) -> list[int]:
     """Start a process that keeps the store, as torchrun does, and copies of this one; return their numbers."""
     reader, writer = os.pipe()
-    store = started(partial(_keep_store, writer), log=store_log, time_limit=300)
+    store = started(partial(_keep_store, writer), log=store_log, time_limit=900)
     os.close(writer)
     port = os.read(reader, 20).decode()
     os.close(reader)
@@ -157,7 +158,7 @@ def _started_ranks(command: Callable[[], None], logs: Sequence[Path], *, store_l
         os.environ.update({name: str(value) for name, value in {**places, **meeting}.items()})
         command()
 
-    return [store, *(started(partial(run, rank), log=log, time_limit=200) for rank, log in enumerate(logs))]
+    return [store, *(started(partial(run, rank), log=log, time_limit=800) for rank, log in enumerate(logs))]
 
 
 class _Job:
@@ -221,7 +222,7 @@ class _Job:
     def wrong_after(self, rank: int, *, is_stopped: bool) -> list[str]:
         """Return what is wrong with how the job ends after a fault of a rank."""
         try:
-            other = self.wait(_SHORT_TIMEOUT + 20 if is_stopped else 15)[1 - rank]
+            other = self.wait(_SHORT_TIMEOUT + 120)[1 - rank]
         except AssertionError as error:
             return [str(error)]
         # It had finished; or SIGTERM came before the two had met, before or after it was taken for an interruption.
@@ -234,11 +235,11 @@ def _keep_store(writer: int) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.write(writer, str(store.port).encode())
     os.close(writer)
-    time.sleep(300)
+    time.sleep(900)
 
 
 def _check(worlds: Worlds, fault: str) -> tuple[list[str], int]:
-    world, errors = worlds.copy(worlds.before["train"]), worlds.path / "ranks"
+    world, errors = worlds.copy(worlds.undisturbed("train").before), worlds.path / "ranks"
     recipe = (world / "recipe.yaml").read_text().replace("steps: 2, batch_size: 4", "steps: 500, batch_size: 4")
     (world / "recipe.yaml").write_text(recipe)
     try:
@@ -261,7 +262,7 @@ def _check_running(world: Path, errors: Path, fault: str, started: ExitStack) ->
     second = process_of_rank(1, agent.pid)
     os.kill(second, signal.SIGSTOP if fault == "stopped" else signal.SIGKILL)
     started.callback(_kill, second)
-    seconds_until("another process was killed", errors, limit=TIMEOUT + 10)
+    seconds_until("another process was killed", errors, limit=TIMEOUT + 120)
 
 
 def _check_late(world: Path, errors: Path, late: int, started: ExitStack) -> None:
@@ -279,7 +280,7 @@ def _check_late(world: Path, errors: Path, late: int, started: ExitStack) -> Non
     while not _is_connecting(first.pid):
         assert first.poll() is None, errors.read_text()
         time.sleep(0.1)
-    seconds_until(f"rank {late} did not come", errors, limit=TIMEOUT + 10)
+    seconds_until(f"rank {late} did not come", errors, limit=TIMEOUT + 120)
 
 
 def _is_connecting(process: int) -> bool:

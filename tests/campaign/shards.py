@@ -1,36 +1,39 @@
-"""Commands divided into seven shards, which run in any order, are killed and run again: merged, the same bytes."""
+"""Commands divided into shards, which run in any order and are killed; so is the command that finishes their parts."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from tests.campaign.crashes import uninterrupted
-from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences, forked_command
+from swerve.artifacts.parts import SHARD_FILES
+from tests.campaign.states import contents, differences
+from tests.campaign.worlds import Case, Worlds
 
-ROUNDS: Mapping[str, Sequence[str | None]] = {
-    "sample": ("samples",),
-    "eval-models": ("evaluated",),
-    "grade": ("verdicts.jsonl",),
-    "probe": (None, "run"),
-    "probe-select": (None, "probed"),
-    "probe-file": ("probed-samples", None, "probed"),
+ROUNDS: Mapping[str, Sequence[bool]] = {
+    "sample": (True,),
+    "eval-models": (True,),
+    "grade": (True,),
+    "probe": (False, True),
+    "probe-select": (False, True),
+    "probe-file": (True,),
+    "claim": (True,),
 }
-"""How often all shards of a command are run, and what is merged after each time; None: nothing yet."""
-_NUM_SHARDS = 7
-_KILLED = 0.5
-"""Share of the shards that are killed, once or more often."""
+"""How often all shards of a command are run, and whether the command without `--shard` follows each time."""
+_NUM_SHARDS = 3
+_KILLED = 0.4
+"""Share of the shards, and of the commands that finish their parts, that are killed, once or more often."""
 
 
-def shard_cases(worlds: Worlds, names: list[str], seed: int) -> Iterator[Case]:
-    """Yield one order with its kills after the other without end, of the commands that can be divided.
+def shard_cases(worlds: Worlds, names: Sequence[str], seed: int, num_kills: Counter[str]) -> Iterator[Case]:
+    """Yield one order with its kills after the other without end, of what was killed least.
 
     A case is named after the command and what the order and the kills are drawn from: `shards/sample/17`.
     """
-    divided = [name for name in names if name in ROUNDS]
-    for number in range(10**9 if divided else 0):
-        yield shard_case(worlds, f"shards/{divided[number % len(divided)]}/{1000 * seed + number}")
+    for number in range(10**9):
+        name = min(names, key=lambda one: num_kills[f"{one} --shard"])
+        yield shard_case(worlds, f"shards/{name}/{10000 * seed + number}")
 
 
 def shard_case(worlds: Worlds, case: str) -> Case:
@@ -40,20 +43,20 @@ def shard_case(worlds: Worlds, case: str) -> Case:
 
 
 def _check(worlds: Worlds, name: str, rng: random.Random) -> tuple[list[str], int]:
-    """Return what is wrong in the end, and how many shards were killed."""
-    _, seconds = uninterrupted(worlds, name)
-    world, num_kills = worlds.copy(worlds.before[name]), 0
-    for place in ROUNDS[name]:
-        for number in rng.sample(range(1, _NUM_SHARDS + 1), _NUM_SHARDS):
-            arguments = (*COMMANDS[name], "--shard", f"{number}/{_NUM_SHARDS}")
+    """Return what is wrong before anything is run again and in the end, and how many were killed."""
+    known, num_kills, wrong = worlds.undisturbed(name), 0, list[str]()
+    world = worlds.copy(known.before)
+    for is_finished in ROUNDS[name]:
+        shards = [f"--shard={number}/{_NUM_SHARDS}" for number in range(1, _NUM_SHARDS + 1)]
+        for more in [*rng.sample(shards, _NUM_SHARDS), *([""] if is_finished else [])]:
+            words = [more] if more else []
+            marks = [] if more else [str(one.relative_to(world)) for one in world.rglob(f"{SHARD_FILES}.json")]
             while rng.random() < _KILLED:
-                ended = forked_command(arguments, world, worlds.log, kill_after=seconds * rng.random())
+                ended = worlds.run(name, world, *words, kill_after=known.seconds * rng.random())
                 num_kills += ended.killed
-            ended = forked_command(arguments, world, worlds.log)
+                wrong += [*known.wrong(world), *known.undivided(world, marks)]
+                wrong += [f"orphan: {line}" for line in ended.orphans]
+            ended = worlds.run(name, world, *words)
             if ended.status:
-                return [f"shard {number}: status {ended.status}: {ended.err}"], num_kills
-        if place is not None:
-            ended = forked_command(("merge", place), world, worlds.log)
-            if ended.status:
-                return [f"merge {place}: status {ended.status}: {ended.err}"], num_kills
-    return differences(contents(world), contents(worlds.after[name])), num_kills
+                return [*wrong, f"{more or 'without --shard'}: status {ended.status}: {ended.err}"], num_kills
+    return [*wrong, *differences(contents(world), known.expected)], num_kills

@@ -32,7 +32,7 @@ from swerve.rollout.torch_engine import TorchEngine
 from swerve.train import loop
 from swerve.train.learner import Learner
 from swerve.train.loop import train_run
-from tests.campaign.worlds import contents, differences
+from tests.campaign.states import contents, differences
 
 RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
 KEEP = {"checkpoints": [1, 2, 3]}

@@ -40,7 +40,7 @@ from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 from tests.builders import trained_run
 from tests.campaign.ranks import torchrun_train
-from tests.campaign.worlds import contents, differences
+from tests.campaign.states import contents, differences
 
 pytest.importorskip("peft")
 

@@ -31,7 +31,7 @@ from swerve.progress import SilentProgress
 from swerve.train.loop import train_run
 from tests.builders import Notes, figures
 from tests.campaign.kills import killed_at
-from tests.campaign.worlds import contents, differences
+from tests.campaign.states import contents, differences
 
 
 def _begun(whole, path) -> RunDirectory:

@@ -23,7 +23,7 @@ from swerve.seeds import derive_seed
 from swerve.train.loop import train_run
 from tests.builders import Notes
 from tests.campaign.kills import killed_at
-from tests.campaign.worlds import contents, differences
+from tests.campaign.states import contents, differences
 from tests.models.test_shards import CountedHashes
 
 MICRO = """
