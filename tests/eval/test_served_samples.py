@@ -126,6 +126,7 @@ SURVIVED = {
     "cut streams": _cut,
     "a slow drip": _drip,
     "no JSON": _answers(b"<html>", 1, 7),
+    "no number": _answers(b'{"choices": [], "created": NaN}', 1, 7),
     "cut JSON": _answers(b'{"choices": [', 1, 7),
     "nothing": _answers(b"", 2, 3),
     "two choices": _answers({"choices": [CHOICE, CHOICE]}, 1, 9),

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         atexit.register(lambda: _leave(status))  # before others register theirs, so that it is called after them
         _interrupt_on_sigterm()
         (logging.lastResort or logging.StreamHandler()).setFormatter(MessageFormatter())
+        warnings.formatwarning = _warning
     debug = "--debug" in given
     rest = [argument for argument in given if argument != "--debug"]
     if not rest or rest in [[name] for name in _GROUPS if name != "recipes"]:  # a group without a command
@@ -168,6 +170,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             line, status = _interrupted(rest, KeyboardInterrupt())
             sys.stderr.write(f"{line}\n")
     raise SystemExit(status)
+
+
+def _warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+    return printable(redacted(_python_warning(message, category, *place, **more)))
+
+
+_python_warning = warnings.formatwarning
 
 
 def _leave(status: int) -> None:

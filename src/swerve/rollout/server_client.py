@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from swerve.artifacts.files import parse_json
 from swerve.errors import EngineError, keep_secret, redacted
 
 CONNECT_SECONDS = 10.0
@@ -130,11 +131,13 @@ async def ask(
 def _parsed(text: str, what: str) -> Any:
     """Return the JSON that an answer has, None of an empty one."""
     try:
-        return json.loads(text) if text.strip() else None
+        return parse_json(text) if text.strip() else None
     except RecursionError:
         raise EngineError(f"{what} was answered with JSON that is nested too deep; {_WHAT_SERVER}") from None
-    except ValueError:
+    except json.JSONDecodeError:
         raise EngineError(f"{what} was answered with {quoted(text)!r}, which is not JSON; {_WHAT_SERVER}") from None
+    except ValueError as error:
+        raise EngineError(f"{what} was answered with what is no JSON: {quoted(error)}; {_WHAT_SERVER}") from None
 
 
 def _seconds(text: str) -> float:
@@ -183,7 +186,7 @@ def quoted(said: object) -> str:
 def _message(text: str) -> str:
     """Return what an answer with an error status says."""
     with suppress(ValueError, RecursionError):
-        said: Any = json.loads(text)
+        said: Any = parse_json(text)
         while isinstance(said, Mapping) and ("error" in said or "message" in said):
             said = said.get("error", said.get("message"))
         text = str(said)
