@@ -26,6 +26,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from swerve import errors
+
 # What a power cut leaves is tried by the campaign, in processes of its own; the tests do not wait for the disk.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
@@ -42,6 +44,12 @@ def _one_torch_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _forget_secrets() -> Iterator[None]:
+    yield
+    errors._secrets.clear()
 
 
 @pytest.fixture(scope="session")

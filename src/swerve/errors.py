@@ -8,14 +8,79 @@ from __future__ import annotations
 
 import difflib
 import errno
+import html
+import json
+import os
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
+
+_SECRET_NAMES = re.compile(r"_(?:KEY|TOKEN|PASSWORD|SECRET)\Z")
+"""Of environment variables whose values are in no message."""
+_URL_SECRET = r"(?<=://)[^\s/?#@'\"]+(?=@)"
+"""Name and password in the address of a server, a proxy or a mirror."""
+_LONG, _TINY = 8, 3
+"""Characters. A shorter key may be one of swerve's own words, so only what others say is searched for it; one that is
+tiny, such as `1`, is looked for as a word of its own, or nothing could be read."""
+_secrets: set[str] = set()
+
+
+def keep_secret(value: str | None) -> None:
+    """Have no message repeat a key or a token, from now on."""
+    if value:
+        _secrets.add(value)
+
+
+def redacted(text: str, *, quoted: bool = False) -> str:
+    """Return a message with `***` for keys, tokens, and passwords in addresses. Data is never given to this.
+
+    Args:
+        text: the message, before it is cut off or put on one line.
+        quoted: whether somebody else says it, a server for instance: then short keys are found, too.
+
+    >>> redacted("http://me:word@proxy:3128 cannot be reached")
+    'http://***@proxy:3128 cannot be reached'
+    """
+    named = {value.strip() for name, value in os.environ.items() if _SECRET_NAMES.search(name)}
+    secrets = {secret for secret in named | _secrets if len(secret) >= _LONG}
+    return _pattern(frozenset(secrets | _secrets if quoted else secrets)).sub("***", text)
+
+
+@lru_cache(maxsize=8)
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
+    """Return what finds secrets as they are, and as Python, JSON, HTML and addresses write them."""
+    words = [_URL_SECRET]
+    for secret in sorted(secrets, key=len, reverse=True):
+        forms = {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], html.escape(secret), quote(secret, safe="")}
+        either = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+        words.append(rf"(?<!\w)(?:{either})(?!\w)" if len(secret) <= _TINY else either)
+    return re.compile("|".join(words), re.IGNORECASE)
+
+
+def printable(text: str) -> str:
+    r"""Return lines without what a terminal acts on: control characters, marks that turn the direction of writing.
+
+    >>> printable("a\tb\x1b[31m\u202e\u00a0c\n")
+    'a\tb\ufffd[31m\ufffd c\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else " " if character.isspace() else "\ufffd"
+        for character in text
+    )
 
 
 class SwerveError(Exception):
     """Base of every error that is shown to a user as one line."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """Return the message, with no key in it and nothing that a terminal acts on."""
+        return printable(redacted(super().__str__()))
 
 
 class ConfigError(SwerveError):
@@ -132,7 +197,7 @@ def said_by(error: Exception) -> str:
     >>> said_by(KeyError("swoosh")), said_by(ValueError("in the field 'x':\n  not a number"))
     ("KeyError: 'swoosh'", "in the field 'x': not a number")
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in redacted(str(error)).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     line = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

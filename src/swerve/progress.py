@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
+from swerve.errors import printable, redacted
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -70,7 +72,12 @@ def one_line(text: str) -> str:
     >>> one_line("a\n b\x1b[31m")
     'a b�[31m'
     """
-    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
+    return printable(" ".join(text.split()))
+
+
+def message_line(text: str, *, quoted: bool = False) -> str:
+    """Return a message on one line, without keys; see `redacted`. All that is said on stderr goes through this."""
+    return one_line(redacted(text, quoted=quoted))
 
 
 def format_metrics(metrics: Mapping[str, Metric]) -> str:
@@ -158,7 +165,7 @@ class LineProgress:
 
     def note(self, message: str) -> None:
         """Write one line."""
-        self._stream.write(one_line(message) + "\n")
+        self._stream.write(message_line(message) + "\n")
         self._stream.flush()
 
 
@@ -222,7 +229,7 @@ class BarProgress:
 
     def note(self, message: str) -> None:
         """Print one line above the bars."""
-        self._console.print(one_line(message), markup=False, soft_wrap=True)
+        self._console.print(message_line(message), markup=False, soft_wrap=True)
 
 
 class _UntilClosed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import inspect
-import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +22,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from swerve.artifacts.files import parse_json
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
 from swerve.positions import limit_said, max_sampled
@@ -224,7 +224,7 @@ def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = []
     for call in message.get("tool_calls", ()):
         try:
-            arguments = json.loads(call["arguments"])
+            arguments = parse_json(call["arguments"])
         except ValueError:  # as the model wrote them
             arguments = call["arguments"]
         function = {"name": call["name"], "arguments": arguments}

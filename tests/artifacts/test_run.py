@@ -218,9 +218,10 @@ def test_metrics_survive_a_cut_last_line(tmp_path):
 
 def test_damaged_metrics_name_the_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(ArtifactError, match=r"metrics\.jsonl:2 is not a JSON object"):
-        read_metrics(path)
+    for line in ('{"st', '{"step": 2, "loss": NaN}'):
+        path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+        with pytest.raises(ArtifactError, match=r"metrics\.jsonl:2 is not a JSON object"):
+            read_metrics(path)
 
 
 SPIKE = {

@@ -141,3 +141,10 @@ def test_a_server_that_ends_by_itself_is_an_error_and_a_taken_port_too(recipe, c
         port = taken.getsockname()[1]
         assert run([*recipe, "--run", "--port", str(port)]) == 2
     assert f"something listens on port {port} already" in capfd.readouterr().err
+
+
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(recipe, capsys):
+    for option in (["--api-key", "sk-zq9"], ["--api_key=sk-zq9"]):
+        assert run([*recipe, "--", *option]) == 2
+        shown = capsys.readouterr()
+        assert (shown.out, "zq9" in shown.err, "VLLM_API_KEY" in shown.err) == ("", False, True)

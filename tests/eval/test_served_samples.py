@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -125,6 +126,7 @@ SURVIVED = {
     "cut streams": _cut,
     "a slow drip": _drip,
     "no JSON": _answers(b"<html>", 1, 7),
+    "no number": _answers(b'{"choices": [], "created": NaN}', 1, 7),
     "cut JSON": _answers(b'{"choices": [', 1, 7),
     "nothing": _answers(b"", 2, 3),
     "two choices": _answers({"choices": [CHOICE, CHOICE]}, 1, 9),
@@ -218,11 +220,36 @@ def test_a_key_comes_from_the_environment_and_is_written_nowhere(
     with pytest.raises(EngineError, match=r"401 .bad key Bearer \*\*\*.; rollout.engine.key names"):
         _sample(server, tmp_path / "a.parquet", key="MY_KEY")
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
-    server.wrong = lambda _, body, __: server.answer({**body, "messages": [{"content": f"{KEY} x"}]})
-    assert {
-        row.text.partition(" ")[0] for row in _sample(server, tmp_path / "a.parquet", key="MY_KEY").samples if row.text
-    } == {"***"}
+    assert len(_sample(server, tmp_path / "a.parquet", key="MY_KEY").samples) == NUM
     assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("key", ["1", "x", "test", "answer", KEY])
+def test_what_a_server_writes_is_kept_and_what_it_complains_of_has_no_key(
+    key: str, server: OpenAIServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    written = f"{key}89{key}63 {key}\n\u202e\x1b[31m {key.upper()}"
+    aside = {"content": written, "reasoning_content": f"so {key}"}
+    answer = {"model": f"{key}-2", "choices": [{"message": aside, "finish_reason": "stop"}]}
+    server.wrong = lambda *_: answer
+    for row in _sample(server, tmp_path / "a.parquet", key="MY_KEY").samples:
+        assert (row.text, row.extra) == (written, {"model": f"{key}-2", "reasoning_content": f"so {key}"})
+
+    # As text, as what is no JSON or no completion, and while it is asked again.
+    for number, complaint in enumerate(
+        ({"error": {"message": f"no Bearer {key}: '{key}' at 1024"}}, f"<{key}>".encode(), {"choices": [{key: key}]})
+    ):
+        server.wrong = lambda _, __, handler, said=complaint, status=(500, 200, 200)[number]: reply(
+            handler, status, said
+        )
+        with pytest.raises(EngineError) as raised:
+            _sample(server, tmp_path / f"b{number}.parquet", key="MY_KEY", patience=0.05)
+        said = str(raised.value).partition("has choices")[2] or str(raised.value).partition("was answered with")[2]
+        assert "***" in said
+        assert not re.search(rf"(?<!\w){key}(?!\w)", said)
+        assert ("1024" in said) == (number == 0)
+    assert not re.search(rf"Bearer {key}|'{key}'", caplog.text)
 
 
 @each("change", ["key=sk-zq9", "key=hf_zq9", "url=http://me:zq9@host:1/v1", "url=http://host/v1?key=zq9"])

@@ -105,6 +105,10 @@ def test_the_size_of_an_answer_is_bounded_however_long_it_goes_on() -> None:
     [
         (replies(b"[" * 100_000), EngineError, "nested too deep"),
         (replies(b'{"a":' * 100_000), EngineError, "nested too deep"),
+        (replies(b'{"a": NaN}'), EngineError, "was answered with what is no JSON: NaN is not JSON"),
+        (replies(b'{"a": [-Infinity]}'), EngineError, "was answered with what is no JSON: -Infinity is not JSON"),
+        (replies(b'{"a": 1e999}'), EngineError, "was answered with what is no JSON: 1e999 is too large a number"),
+        (replies(b'{"error": {"x": NaN}}', 500), RefusedError, 'answered with 500 ({"error": {"x": NaN}})'),
         (replies(b"<html>"), EngineError, "was answered with '<html>', which is not JSON"),
         (replies(b"{}", 302, Location="http://e.x/"), RefusedError, "answered with 302 (a redirect to 'http://e.x/')"),
         (replies(b"{}", 304), RefusedError, "answered with 304 (without a word)"),

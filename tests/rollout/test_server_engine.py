@@ -395,6 +395,11 @@ def test_what_does_not_fit_is_refused_before_it_is_asked_for(make, server):
     assert server.calls[ROUTE] == asked
 
 
+def test_a_key_that_a_server_repeats_as_a_name_is_not_shown(make, server, monkeypatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "policy")
+    assert "serves ***, not judge" in error_of(lambda: sampled(make(server, served_model="judge")))
+
+
 def test_a_server_that_is_not_there_or_does_not_answer_is_named(make, server):
     free = socket.socket()
     free.bind(("127.0.0.1", 0))

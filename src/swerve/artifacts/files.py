@@ -390,6 +390,16 @@ def _finite(number: str) -> float:
     return value
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return what strict JSON says: NaN, infinities and numbers beyond a float's range are none.
+
+    Raises:
+        ValueError: it is not JSON; a `JSONDecodeError` where the form is wrong.
+        RecursionError: it is nested too deep.
+    """
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+
+
 def read_json(path: Path) -> Any:
     """Return the parsed content of a JSON file.
 
@@ -397,7 +407,7 @@ def read_json(path: Path) -> Any:
         ArtifactError: the file is missing or is not strict JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist") from None
     except (ValueError, OSError, RecursionError) as error:

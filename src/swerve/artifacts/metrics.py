@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.artifacts.files import fsync
+from swerve.artifacts.files import fsync, parse_json
 from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError, WriteError
 
@@ -155,7 +155,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line.decode("utf-8"))
+            record = parse_json(line.decode("utf-8"))
         except (ValueError, RecursionError):
             if number == len(lines) and not line.endswith(b"\n"):
                 break

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_path, fsync, read_sealed, remove, write_sealed
+from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_path, fsync, parse_json, read_sealed, remove, write_sealed
 from swerve.errors import ArtifactError, ConfigError, said_by
 
 _INPUTS = "parts.json"
@@ -52,7 +52,7 @@ def _read_table(content: bytes) -> pa.Table:
 
 
 # JSON in ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot.
-JSON = Form(write=lambda value: json.dumps(value, allow_nan=False).encode(), read=json.loads)
+JSON = Form(write=lambda value: json.dumps(value, allow_nan=False).encode(), read=parse_json)
 TABLE = Form(write=_table_bytes, read=_read_table)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from swerve.artifacts.files import parse_json
 from swerve.artifacts.problem_records import problem_from_record, problem_record
 from swerve.artifacts.streams import chunks
 from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_tables
@@ -399,7 +400,7 @@ def from_json(row: Mapping[str, Any], name: str, kind: type) -> Any:
     value = row.get(name)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except (ValueError, RecursionError):
             raise ValueError(f"{name} is not JSON of its kind; make the table again") from None
     if value is not None and not isinstance(value, kind):
@@ -484,7 +485,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return {}
     try:
         metadata = pq.read_schema(path).metadata or {}
-        provenance = json.loads(metadata.get(PROVENANCE.encode(), b"{}"))
+        provenance = parse_json(metadata.get(PROVENANCE.encode(), b"{}"))
     except (OSError, ValueError, RecursionError, pa.ArrowException):
         return {}
     return provenance if isinstance(provenance, dict) else {}

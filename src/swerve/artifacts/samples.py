@@ -5,7 +5,6 @@ A row has its whole problem, so that it can be graded again without the task's s
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import JsonValue, ValidationError
 
-from swerve.artifacts.files import SEAL, sealed
+from swerve.artifacts.files import SEAL, parse_json, sealed
 from swerve.artifacts.record import Record
 from swerve.artifacts.responses import (
     SAMPLES_SCHEMA,
@@ -232,7 +231,7 @@ def read_samples_info(path: Path) -> SamplesInfo:
         raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
     # What it says agrees with the digest in it and has every key.
     try:
-        record = json.loads(schema.metadata.get(PROVENANCE.encode(), b""))
+        record = parse_json(schema.metadata.get(PROVENANCE.encode(), b""))
         if not isinstance(record, dict) or sealed(record)[SEAL] != record.get(SEAL):
             raise ArtifactError(f"{path} was changed after it was written: its metadata differs from the digest in it")
         return SamplesInfo.model_validate(record)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import shlex
 import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -22,6 +24,7 @@ import typer
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_estimators
 from swerve.cli.claim import claim
+from swerve.cli.console import MessageFormatter
 from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
@@ -41,8 +44,10 @@ from swerve.errors import (
     QuietExit,
     StalledProcessError,
     SwerveError,
+    printable,
+    redacted,
 )
-from swerve.progress import one_line
+from swerve.progress import message_line, one_line
 from swerve.version import __version__
 
 app = typer.Typer(
@@ -140,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         atexit.register(lambda: _leave(status))  # before others register theirs, so that it is called after them
         _interrupt_on_sigterm()
+        (logging.lastResort or logging.StreamHandler()).setFormatter(MessageFormatter())
+        warnings.formatwarning = _warning
     debug = "--debug" in given
     rest = [argument for argument in given if argument != "--debug"]
     if not rest or rest in [[name] for name in _GROUPS if name != "recipes"]:  # a group without a command
@@ -161,6 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             line, status = _interrupted(rest, KeyboardInterrupt())
             sys.stderr.write(f"{line}\n")
     raise SystemExit(status)
+
+
+def _warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+    return printable(redacted(_python_warning(message, category, *place, **more)))
+
+
+_python_warning = warnings.formatwarning
 
 
 def _leave(status: int) -> None:
@@ -239,7 +253,8 @@ def describe_failure(error: BaseException, *, debug: bool = False, arguments: Se
     """
     line, status = _describe(error, arguments)
     trace = "".join(traceback.format_exception(error)) if debug else ""
-    return trace + ("" if _is_said_by_another(error) else line), status
+    said = "" if _is_said_by_another(error) else redacted(line)
+    return printable(redacted(trace, quoted=True) + said), status
 
 
 def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]:
@@ -259,10 +274,10 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
         return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts it", 1
     from swerve.recipes.custom import custom_place
 
-    text = one_line(f"{type(error).__name__}: {error}")
+    text = message_line(f"{type(error).__name__}: {error}", quoted=True)
     place = custom_place(error)
     if isinstance(error, OSError) and place is None and str(error):  # a library's, which says what and where in words
-        return f"swerve: error: {one_line(str(error))}", 1
+        return f"swerve: error: {message_line(str(error), quoted=True)}", 1
     return f"swerve: {f'error in {place}' if place else 'internal error'}: {text}; run again with --debug", 1
 
 

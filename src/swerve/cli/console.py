@@ -6,19 +6,33 @@ Nothing that comes from data is read as terminal markup, and control characters 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.files import record_fields
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, printable, redacted
 
 
 def print_text(text: str) -> None:
     """Write lines to stdout, ended by exactly one line break."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.write(printable(text.rstrip("\n")) + "\n")
     sys.stdout.flush()
+
+
+def print_message(text: str) -> None:
+    """Write lines to stderr, without keys."""
+    sys.stderr.write(printable(redacted(text.rstrip("\n"))) + "\n")
+
+
+class MessageFormatter(logging.Formatter):
+    """What is logged, as messages are written."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return printable(redacted(super().format(record)))
 
 
 def print_json(value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import check_output
+from swerve.cli.console import check_output, print_message
 from swerve.cli.options import Result, check_choice
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError, nearest
@@ -103,7 +102,7 @@ def _problems(name: str, overrides: Sequence[str], split: str, num: int | None =
         problems = family.problems(named, seed=seed)
         total, problems = len(problems), problems[:num]
     for note in getattr(family, "notes", list)():
-        sys.stderr.write(f"{one_line(note)}\n")
+        print_message(one_line(note))
     return total, problems
 
 

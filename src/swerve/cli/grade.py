@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output
+from swerve.cli.console import check_output, print_message
 from swerve.cli.options import (
     Fields,
     PartsFrom,
@@ -137,7 +137,7 @@ def grade(
     if out:
         return Result(summary, f"{lines}\nVerdicts: {out}")
     if not wants_json(context):
-        sys.stderr.write(f"{lines}\n")
+        print_message(lines)
     return Result(summary, "")
 
 

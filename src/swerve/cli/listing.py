@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import print_json, print_text
+from swerve.cli.console import print_json, print_message, print_text
 from swerve.cli.options import Json, Overrides, Recipe, Result, check_choice
 from swerve.cli.text import table, wrapped
 from swerve.errors import ConfigError, MissingExtraError, SwerveError
@@ -264,6 +263,6 @@ def list_runs(
     entries.sort(key=lambda entry: entry["date"] or "")
     for entry in entries:
         if "error" in entry:
-            sys.stderr.write(f"swerve: warning: {one_line(entry['error'])}\n")
+            print_message(f"swerve: warning: {one_line(entry['error'])}")
     texts = [_COLUMNS, *(tuple(entry_texts(entry)[name.lower()] for name in _COLUMNS) for entry in entries)]
     return Result(entries, table(texts) if entries else f"No runs in {directory}/.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from swerve.cli.console import print_text
+from swerve.cli.console import print_message, print_text
 from swerve.cli.options import Overrides, Recipe
 from swerve.errors import ConfigError
 
@@ -61,4 +61,4 @@ def serve(
         return
     variables = [f"{name}={shlex.quote(value)}" for name, value in plan.environment.items()]
     print_text(" ".join([*variables, shlex.join(plan.command(sys.executable if plan.on_cpu else None))]))
-    sys.stderr.write(f"swerve: {note}\n{keys}" if note else keys)
+    print_message(f"swerve: {note}\n{keys}" if note else keys)

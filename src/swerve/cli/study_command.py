@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from swerve.cli.console import print_message
 from swerve.cli.options import TABLE_FORMATS, Result, check_choice
 from swerve.cli.text import table
 from swerve.errors import ArtifactError, ProblemsError
@@ -230,6 +230,6 @@ def report_runs(paths: Sequence[Path], out: Path) -> Result:
         raise ArtifactError(f"{out} is a run; choose another directory with --out")
     comparison = compare_directories(paths)
     for line in absences(comparison):
-        sys.stderr.write(f"{line}\n")
+        print_message(line)
     page = _write(comparison, out)
     return Result({"report": str(page)}, study_text(comparison, page, "table"))

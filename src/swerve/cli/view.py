@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from swerve.cli.console import print_text
+from swerve.cli.console import print_message, print_text
 
 
 def view(
@@ -34,7 +34,7 @@ def view(
 
     with ViewServer(folder, port=port or 0) as server:
         print_text(server.url)
-        sys.stderr.write("swerve: Ctrl-C stops it\n")
+        print_message("swerve: Ctrl-C stops it")
         has_window = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
         if has_window and not no_browser:
             import webbrowser

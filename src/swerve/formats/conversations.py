@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from swerve.artifacts.files import parse_json
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.typed_fields import Names, shown
 
@@ -93,7 +94,7 @@ def _tool_call(value: Any) -> dict[str, Any]:
     >>> _tool_call({"id": "1", "function": "add", "arguments": {"a": 2}})
     {'id': '1', 'name': 'add', 'arguments': '{"a": 2}'}
     """
-    call = json.loads(value) if isinstance(value, str) else value
+    call = parse_json(value) if isinstance(value, str) else value
     function = call.get("function")
     inner = {**call, **function} if isinstance(function, dict) else {"name": function, **call}
     arguments = inner.get("arguments")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError
 from swerve.formats.dialects import VERL_PROBLEM, verl_values
@@ -197,7 +197,7 @@ def _decoded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     found = dict(values)
     for key, text in texts.items():
         try:
-            value = json.loads(text)
+            value = parse_json(text)
         except (ValueError, RecursionError):
             continue
         is_chat = isinstance(value, list) and value and all(isinstance(one, dict) and "role" in one for one in value)

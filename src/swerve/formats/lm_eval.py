@@ -8,6 +8,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import parse_json
 from swerve.errors import NoResponseError
 from swerve.formats.conversations import prompt_and_completion
 from swerve.formats.records import Record
@@ -22,7 +23,7 @@ def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     first, *others = values["arguments"].values()
     prompt = first["arg_0"]
     if isinstance(prompt, list) and len(prompt) == 1:  # a chat, as JSON in a tuple
-        prompt = json.loads(prompt[0])
+        prompt = parse_json(prompt[0])
     texts = [text for request in values["resps"] for text in request]
     if others or "arg_1" not in first or not texts or not all(isinstance(text, str) for text in texts):
         raise NoResponseError(f"{place} has log-likelihoods of given texts, no response that was written")

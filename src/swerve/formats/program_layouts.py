@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swerve.artifacts.files import parse_json
 from swerve.artifacts.problem_records import problem_record
 from swerve.artifacts.responses import Response
 from swerve.version import __version__
@@ -193,7 +194,7 @@ def _message(turn: Mapping[str, Any], layout: str) -> dict[str, Any]:
 def _object(call: Mapping[str, Any]) -> Any:
     """Return the arguments of a call as an object, which a model may have failed to write."""
     try:
-        arguments = json.loads(call["arguments"])
+        arguments = parse_json(call["arguments"])
     except ValueError:
         arguments = None
     return arguments if isinstance(arguments, dict) else {"arguments": call["arguments"]}

@@ -5,12 +5,12 @@ The tokenizer of the ids is not in the files: who reads them with a model must c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import parse_json
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import masked_fields
 from swerve.formats.records import Record
@@ -126,7 +126,7 @@ def _model_name(path: Path) -> str | None:
     """Return the model that the file of metadata beside open-instruct's rollouts names, if there is one."""
     beside = path.with_name(f"{path.name.rpartition('_rollouts_')[0]}_metadata.jsonl")
     try:
-        metadata = json.loads(beside.read_text(encoding="utf-8").splitlines()[0])
+        metadata = parse_json(beside.read_text(encoding="utf-8").splitlines()[0])
     except (OSError, ValueError, IndexError):
         return None
     name: str | None = metadata.get("model_name_or_path", metadata.get("model_name"))

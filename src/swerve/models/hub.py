@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from huggingface_hub import HfApi, ModelInfo, constants, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, ModelInfo, constants, get_token, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -23,7 +23,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 
 from swerve.artifacts.files import check_space
 from swerve.config import Config, PretrainedModel
-from swerve.errors import CheckpointError, ConfigError, DiskFullError, nearest, said_by
+from swerve.errors import CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
 """Endings of the files that models and tokenizers are read from."""
@@ -173,7 +173,11 @@ def refusal(error: Exception, name: str, revision: str) -> str:
 
 @contextmanager
 def quiet_hub() -> Iterator[None]:
-    """Keep the hub's warnings off standard error inside the block, and its progress bars unless it is a terminal."""
+    """Keep the hub's warnings off standard error inside the block, and its progress bars unless it is a terminal.
+
+    Its token is kept out of messages, from then on.
+    """
+    keep_secret(get_token())
     verbosity, has_bars = hub_logging.get_verbosity(), not are_progress_bars_disabled()
     hub_logging.set_verbosity(logging.CRITICAL)
     hides_bars = has_bars and not sys.stderr.isatty()

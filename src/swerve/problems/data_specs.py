@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swerve.errors import ArtifactError, ConfigError, MissingExtraError, nearest
+from swerve.errors import ArtifactError, ConfigError, MissingExtraError, keep_secret, nearest, redacted
 from swerve.formats.records import FORMATS, Record, iter_records
 from swerve.settings import Words
 
@@ -277,9 +277,10 @@ def read_hub_dataset(name: str, *, split: str | None, config: str | None, revisi
 def _one_try(name: str) -> Iterator[None]:
     """Read the cache alone inside the block where the hub cannot be reached, which is tried once and silently."""
     import datasets.config
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi, constants, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    keep_secret(get_token())
     was_offline = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     try:
         HfApi().dataset_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
@@ -338,4 +339,4 @@ def _rows(dataset: Any, split: str | None, name: str) -> list[Record]:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:_MESSAGE_CHARS] or type(error).__name__
+    return " ".join(redacted(str(error)).split())[:_MESSAGE_CHARS] or type(error).__name__

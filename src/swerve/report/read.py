@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
+from swerve.artifacts.files import parse_json
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
@@ -196,11 +196,11 @@ def model_words(folder: Path) -> str:
     """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
     num = 0
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         # The header of a file of weights has the shape of each.
         for path in folder.glob("*.safetensors"):
             with path.open("rb") as stream:
-                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+                header = parse_json(stream.read(int.from_bytes(stream.read(8), "little")))
             num += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     except (OSError, ValueError):
         return ""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.errors import ConfigError, EngineError
-from swerve.rollout.server_client import MAX_BYTES, RefusedError, UnreachableError, ask
+from swerve.rollout.server_client import MAX_BYTES, RefusedError, UnreachableError, ask, quoted
 
 _LOG = logging.getLogger(__name__)
 _BYTES_PER_TOKEN = 1024
@@ -135,7 +135,7 @@ def read_text(answer: Any) -> ServedText:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg'].lower()}, in {str(answer)[:200]!r}") from None
+        raise ValueError(f"{place}: {first['msg'].lower()}, in {quoted(answer)!r}") from None
     (choice,) = known.choices
     aside = choice.message.model_dump() if choice.message else {"content": choice.text}
     text = aside.pop("content") or ""

@@ -70,9 +70,15 @@ def plan_server(
             asks for a CPU.
 
     Raises:
-        ConfigError: vLLM cannot serve the model on a CPU, or the recipe wants another program.
+        ConfigError: vLLM cannot serve the model on a CPU, the recipe wants another program, or an option is a key.
     """
     from swerve.models.model_folder import resolve_device
+
+    if any(option.replace("_", "-").startswith("--api-k") for option in more):
+        raise ConfigError(
+            "--api-key would show the key in the list of processes; set the environment variable VLLM_API_KEY in its "
+            "place, which the server and swerve read"
+        )
 
     on_cpu, note = not devices and resolve_device(config.runtime.device) == "cpu", ""
     if on_cpu and not is_here and config.runtime.device == "auto":

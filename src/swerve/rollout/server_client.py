@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from swerve.errors import EngineError
+from swerve.artifacts.files import parse_json
+from swerve.errors import EngineError, keep_secret, redacted
 
 CONNECT_SECONDS = 10.0
 """To open a connection, and for short answers such as that of `/health`."""
@@ -85,6 +86,7 @@ async def ask(
     what = f"{url}: {method} {path.partition('?')[0]}"
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     key = os.environ.get(key_name, "").strip() if key_name else ""
+    keep_secret(key)
     if key and _may_have_key(url):
         headers["Authorization"] = f"Bearer {key}"
     sent = None if body is None else json.dumps(body).encode()
@@ -115,11 +117,9 @@ async def ask(
         raise UnreachableError(_said(error)) from None
 
     text = content.decode(errors="replace")
-    if key:
-        text = text.replace(key, "***")  # a server may repeat it
     if not answer.is_success:
         place = answer.headers.get("Location", "")
-        said = f"a redirect to {place!r:.200}" if place else _message(text)
+        said = f"a redirect to {quoted(place)!r}" if place else _message(text)
         if answer.status_code in (401, 403) and key and "Authorization" not in headers:
             said += f"; {key_name} is sent over https, or to this machine, only"
         message = f"{what} was answered with {answer.status_code} ({said})"
@@ -131,11 +131,13 @@ async def ask(
 def _parsed(text: str, what: str) -> Any:
     """Return the JSON that an answer has, None of an empty one."""
     try:
-        return json.loads(text) if text.strip() else None
+        return parse_json(text) if text.strip() else None
     except RecursionError:
         raise EngineError(f"{what} was answered with JSON that is nested too deep; {_WHAT_SERVER}") from None
-    except ValueError:
-        raise EngineError(f"{what} was answered with {text[:_SHOWN]!r}, which is not JSON; {_WHAT_SERVER}") from None
+    except json.JSONDecodeError:
+        raise EngineError(f"{what} was answered with {quoted(text)!r}, which is not JSON; {_WHAT_SERVER}") from None
+    except ValueError as error:
+        raise EngineError(f"{what} was answered with what is no JSON: {quoted(error)}; {_WHAT_SERVER}") from None
 
 
 def _seconds(text: str) -> float:
@@ -173,17 +175,22 @@ def _said(error: BaseException) -> str:
         if isinstance(inner, OSError) and inner.strerror:
             return inner.strerror.lower()
         cause = inner.__cause__ or inner.__context__
-    return str(error).lower() or type(error).__name__
+    return redacted(str(error), quoted=True).lower() or type(error).__name__
+
+
+def quoted(said: object) -> str:
+    """Return the beginning of what a server said, for a message: it may repeat the key."""
+    return redacted(str(said), quoted=True)[:_SHOWN]
 
 
 def _message(text: str) -> str:
     """Return what an answer with an error status says."""
     with suppress(ValueError, RecursionError):
-        said: Any = json.loads(text)
+        said: Any = parse_json(text)
         while isinstance(said, Mapping) and ("error" in said or "message" in said):
             said = said.get("error", said.get("message"))
         text = str(said)
-    return " ".join(text.split())[:_SHOWN] or "without a word"
+    return quoted(" ".join(redacted(text, quoted=True).split())) or "without a word"
 
 
 async def own_address(url: str) -> str:

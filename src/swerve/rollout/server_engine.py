@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.config.engines import CheckConfig
-from swerve.errors import EngineError, InterruptedRunError
+from swerve.errors import EngineError, InterruptedRunError, said_by
 from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head, padding_ids
@@ -35,6 +35,7 @@ from swerve.rollout.server_client import (
     UnreachableError,
     ask,
     own_address,
+    quoted,
 )
 from swerve.rollout.sync import OWN_PARAMS, check_own_weights, own_prompt
 from swerve.rollout.vllm_protocol import FAILED, LOADING, MIN_BIAS, UNNAMED, Ask, ServerInfo
@@ -401,7 +402,7 @@ class ServerEngine(Engine):
         name = self._served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
-                f"{server.url} serves {', '.join(info.models) or 'no model'}"
+                f"{server.url} serves {quoted(', '.join(info.models)) or 'no model'}"
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
         if self._transfers:
@@ -469,10 +470,9 @@ class ServerEngine(Engine):
             except Exception as error:
                 with suppress(UnreachableError, EngineError):
                     await self._protocol.set_weights_label(ask_it, FAILED)
-                said = " ".join(str(error).split())
                 raise EngineError(
-                    f"{server.url}: weights could not be transferred to it ({said:.300}); start it again, and continue "
-                    "with --resume"
+                    f"{server.url}: weights could not be transferred to it ({quoted(said_by(error))}); start it again, "
+                    "and continue with --resume"
                 ) from error
 
     async def _probe(self, server: _Server) -> None:
@@ -533,8 +533,8 @@ class ServerEngine(Engine):
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
-                f"{server.url} was given the weights {', '.join(sorted(others))} by somebody else while it sampled "
-                f"with {self.label}; give each run servers of its own"
+                f"{server.url} was given the weights {quoted(', '.join(sorted(others)))} by somebody else while it "
+                f"sampled with {self.label}; give each run servers of its own"
             )
 
     async def _completions(
@@ -590,7 +590,7 @@ class ServerEngine(Engine):
     ) -> Completion:
         """Return a completion, if it is one of the request."""
         if reason not in ("stop", "length"):
-            raise UnreachableError(f"it ended a completion ({reason})")
+            raise UnreachableError(f"it ended a completion ({quoted(reason)})")
         params, budget = request.params, request.budget
         try:
             return served_completion(

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from swerve.errors import ConfigError, EngineError, MissingExtraError
 from swerve.rollout.engine import SamplingParams
-from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError
+from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError, quoted
 from swerve.seeds import derive_seed
 
 VERSION = (0, 32)
@@ -225,9 +225,10 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
         version = str((await ask("GET", "/version", within=CONNECT_SECONDS))["version"])
         if _release(version) < VERSION:
             raise EngineError(
-                f"{url} is of vLLM {version}, and swerve needs {_NAME} or newer; start one after pip install '{_PIP}'"
+                f"{url} is of vLLM {quoted(version)}, and swerve needs {_NAME} or newer; start one after "
+                f"pip install '{_PIP}'"
             )
-        _note_untested(f"the vLLM of {url}", version)
+        _note_untested(f"the vLLM of {url}", quoted(version))
         info = await ask("GET", "/server_info?config_format=json")
         await weights_label(ask)
     except RefusedError as error:
@@ -240,8 +241,8 @@ async def server_info(url: str, ask: Ask) -> ServerInfo:
     mode = _setting(info, "model_config", "logprobs_mode")
     if mode not in (None, "processed_logprobs"):
         raise EngineError(
-            f"{url} gives {mode}, which ignore the temperature; start it with --logprobs-mode processed_logprobs, as "
-            "`swerve serve` does"
+            f"{url} gives {quoted(mode)}, which ignore the temperature; start it with --logprobs-mode "
+            "processed_logprobs, as `swerve serve` does"
         )
     dtype = _setting(info, "model_config", "dtype")
     return ServerInfo(
