@@ -27,6 +27,7 @@ from swerve.artifacts.files import (
     new_directory,
     read_manifest,
     read_sealed,
+    regular_file,
     remove,
     sealed,
     sha256_file,
@@ -273,7 +274,7 @@ class RunDirectory:
             ArtifactError: another process holds it; the message names its pid.
         """
         kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
-        with place.open("a+", encoding="utf-8") as stream:
+        with regular_file(place).open("a+", encoding="utf-8") as stream:
             if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):
                 stream.seek(0)
                 holder = stream.read().strip()

@@ -23,6 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError
 from swerve.formats.inspect_archive import read_archive
 from swerve.formats.typed_fields import at_place
@@ -323,7 +324,7 @@ def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
 def _check_exists(path: Path) -> None:
     if path.is_dir():
         raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
-    if not path.exists():
+    if not regular_file(path).exists():
         raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
 
 
