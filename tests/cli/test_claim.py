@@ -108,6 +108,18 @@ def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> N
     assert json.loads(out)["accuracy"]["difference"]["mean"] == 0.375
 
 
+def test_a_first_row_without_a_verdict_is_told_before_the_others_are_read(swerve: Swerve, files: Path) -> None:
+    row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
+    (files / "graded.jsonl").write_text(json.dumps({**row, "correct": True}) + "\nnot JSON\n")
+    (files / "plain.jsonl").write_text(json.dumps(row) + "\nnot JSON\n")
+    for arguments in (("plain.jsonl", "graded.jsonl"), ("graded.jsonl", "plain.jsonl")):
+        status, _, err = swerve("claim", *arguments)
+        assert (status, err) == (
+            1, "swerve: error: plain.jsonl, line 1 has no verdict; grade plain.jsonl with swerve grade\n",
+        )  # fmt: skip
+        assert not (files / "claim").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -250,9 +250,30 @@ def check_space(path: Path, num_bytes: int) -> None:
         )
 
 
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+
+
+def regular_file(path: Path) -> Path:
+    """Return a path that leads to an ordinary file, or to nothing, of which whoever opens it will say so.
+
+    Folders that somebody sent may hold anything: whoever opens a named pipe waits, and a device may never end.
+
+    Raises:
+        ArtifactError: it leads to something else.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return path
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise ArtifactError(f"{path} is {kind}, and only ordinary files are read; give one, or take it away")
+    return path
+
+
 def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 digest of a file's bytes."""
-    with path.open("rb") as stream:
+    with regular_file(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -407,7 +428,7 @@ def read_json(path: Path) -> Any:
         ArtifactError: the file is missing or is not strict JSON.
     """
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(regular_file(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist") from None
     except (ValueError, OSError, RecursionError) as error:

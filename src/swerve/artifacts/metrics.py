@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.artifacts.files import fsync, parse_json
+from swerve.artifacts.files import fsync, parse_json, regular_file
 from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError, WriteError
 
@@ -135,7 +135,7 @@ def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
     """Append one JSON object as a line. Values that were not measured are None, never NaN."""
     line = json.dumps(record, allow_nan=False) + "\n"
     try:
-        with path.open("a", encoding="utf-8") as stream:
+        with regular_file(path).open("a", encoding="utf-8") as stream:
             stream.write(line)
     except OSError as error:
         if DiskFullError.matches(error):
@@ -151,7 +151,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = regular_file(path).read_bytes().splitlines(keepends=True)
     records = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -237,7 +237,7 @@ def cut_back(path: Path, extent: Extent | None) -> None:
 def _head_sha256(path: Path, length: int | None) -> str:
     digest = hashlib.sha256()
     left = path.stat().st_size if length is None else length
-    with path.open("rb") as stream:
+    with regular_file(path).open("rb") as stream:
         while left and (part := stream.read(min(left, 1 << 20))):
             digest.update(part)
             left -= len(part)

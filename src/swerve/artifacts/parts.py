@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_path, fsync, parse_json, read_sealed, remove, write_sealed
+from swerve.artifacts.files import (
+    TEMPORARY_PREFIX,
+    atomic_path,
+    fsync,
+    parse_json,
+    read_sealed,
+    regular_file,
+    remove,
+    write_sealed,
+)
 from swerve.errors import ArtifactError, ConfigError, said_by
 
 _INPUTS = "parts.json"
@@ -124,7 +133,7 @@ class CopiedParts:
 def _content(path: Path) -> bytes | None:
     """Return what a part's file holds; None where it is missing or damaged."""
     try:
-        digest, _, content = path.read_bytes().partition(b"\n")
+        digest, _, content = regular_file(path).read_bytes().partition(b"\n")
     except OSError:
         return None
     return content if hashlib.sha256(content).hexdigest().encode() == digest else None

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from swerve.artifacts.files import parse_json
+from swerve.artifacts.files import parse_json, regular_file
 from swerve.artifacts.problem_records import problem_from_record, problem_record
 from swerve.artifacts.streams import chunks
 from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_tables
@@ -484,7 +484,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
     if path.suffix != ".parquet":
         return {}
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        metadata = pq.read_schema(regular_file(path)).metadata or {}
         provenance = parse_json(metadata.get(PROVENANCE.encode(), b"{}"))
     except (OSError, ValueError, RecursionError, pa.ArrowException):
         return {}

@@ -27,6 +27,7 @@ from swerve.artifacts.files import (
     new_directory,
     read_manifest,
     read_sealed,
+    regular_file,
     remove,
     sealed,
     sha256_file,
@@ -274,7 +275,7 @@ class RunDirectory:
         """
         kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
         # A link in a folder from elsewhere is not followed: what it leads to would be emptied.
-        descriptor = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(regular_file(place), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "a+", encoding="utf-8") as stream:
             if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):
                 stream.seek(0)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import JsonValue, ValidationError
 
-from swerve.artifacts.files import SEAL, parse_json, sealed
+from swerve.artifacts.files import SEAL, parse_json, regular_file, sealed
 from swerve.artifacts.record import Record
 from swerve.artifacts.responses import (
     SAMPLES_SCHEMA,
@@ -158,13 +158,13 @@ def is_samples_file(path: Path) -> bool:
     Raises:
         ArtifactError: it is a damaged Parquet file, perhaps of samples.
     """
+    if not path.is_file():  # a named pipe would be waited for
+        return False
     try:
         schema = pq.read_schema(path)
         names = schema.names  # of a damaged file perhaps no text
     except (OSError, ValueError, pa.ArrowException) as error:
         # A Parquet file begins and ends with these four letters; a damaged one may have lost one of the two.
-        if not path.is_file():
-            return False
         with path.open("rb") as stream:
             first = stream.read(4)
             stream.seek(max(0, path.stat().st_size - 4))
@@ -222,7 +222,7 @@ def read_samples_info(path: Path) -> SamplesInfo:
     Raises:
         ArtifactError: the file is missing, damaged, or no file of samples.
     """
-    if not path.is_file():
+    if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample")
     if not is_samples_file(path):
         raise ArtifactError(f"{path} is not a file of samples; write one with swerve sample")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from swerve.artifacts.files import atomic_path
+from swerve.artifacts.files import atomic_path, regular_file
 from swerve.artifacts.parts import TABLE, Parts
 from swerve.artifacts.streams import chunks
 from swerve.errors import ArtifactError, DiskFullError, MissingExtraError
@@ -291,7 +291,7 @@ def iter_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 @contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a table, its page checksums verified; what it raises is an ArtifactError."""
-    if not path.is_file():
+    if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:

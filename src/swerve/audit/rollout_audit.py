@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.progress import Progress
 from swerve.settings import Model, PositiveInt
@@ -69,7 +70,8 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
 
 def _read_lines(path: Path) -> Iterator[TokenSequence]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # a JSON string may hold the other line separators
+        text = regular_file(path).read_text(encoding="utf-8")
+        lines = text.split("\n")  # a JSON string may hold the other line separators
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist; give a rollouts table of a run or a JSONL file") from None
     except (OSError, UnicodeDecodeError) as error:

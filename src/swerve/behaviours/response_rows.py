@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import regular_file
 from swerve.artifacts.responses import Response
 from swerve.behaviours.response_format import (
     RESPONSE_FORMATS,
@@ -59,7 +60,7 @@ def read_lexicon(path: Path) -> Lexicon:
         ConfigError: the file cannot be read or is no such mapping; the message names the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_file(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"--lexicon {path} cannot be read: {reason}; give a YAML file of phrases") from None

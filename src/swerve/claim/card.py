@@ -13,7 +13,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
 from swerve.claim.sides import check_vocabularies
-from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work
+from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file_responses
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
@@ -42,7 +42,7 @@ def write_card(
         ArtifactError: a text is missing or empty, or there is no such study.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
-    _check_given(settings, out)
+    _check_given(base, trained, settings, out)
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
     inputs = {
@@ -90,8 +90,11 @@ def write_card(
     return card
 
 
-def _check_given(settings: ClaimSettings, out: Path) -> None:
+def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) -> None:
     """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
+    for path in (base.samples, trained.samples):
+        if path is not None:
+            next(file_responses(path), None)  # the first row shows most of what is wrong with a file
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
     if settings.study is not None and find_study(settings.study) is None:

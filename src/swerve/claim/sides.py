@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from swerve.artifacts.files import regular_file
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.claim.work import Side
 from swerve.config.claim import ClaimSettings
@@ -44,7 +45,7 @@ def _side(label: str, text: str) -> Side:
     path = Path(place)
     if path.suffix not in (".parquet", ".jsonl", ".json", ".csv", ".gz"):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
-    if not path.is_file():
+    if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")
     return Side(label=check_label(name or label, text), model=None, samples=path)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +20,8 @@ from swerve.config.claim import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.sampling import run_jobs
-from swerve.formats.imported_responses import read_responses
+from swerve.formats.imported_responses import responses_of
+from swerve.formats.records import iter_records
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -65,20 +66,19 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path) -> list[Response]:
-    """Return the responses in a file of samples, or in one of another program, each with its verdict.
+def file_responses(path: Path) -> Iterator[Response]:
+    """Yield the responses in a file of samples, or in one of another program, each with its verdict.
 
     Raises:
         ArtifactError: the file is missing or damaged, or has a response without a verdict.
     """
     if is_samples_file(path):
-        return list(StoredSamples(path).samples)
-    responses = [replace(each, correct=each.verdict) for each in read_responses(path)]
-    if unknown := sum(each.correct is None for each in responses):
-        raise ArtifactError(
-            f"{path}: {unknown} of {len(responses)} responses have no verdict; grade it with swerve grade"
-        )
-    return responses
+        yield from StoredSamples(path).samples
+        return
+    for response in responses_of(path, iter_records(path)):
+        if response.verdict is None:
+            raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
+        yield replace(response, correct=response.verdict)
 
 
 class _WithoutNotes(SilentProgress):
@@ -126,7 +126,7 @@ class Work:
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
         files = [side.samples for side in self.sides if side.samples]
-        both = [file_responses(path) for path in files]
+        both = [list(file_responses(path)) for path in files]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, regular_file, verify_manifest
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.parquet_check import check_parquet
 from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
@@ -139,7 +139,7 @@ def table_files(path: Path) -> list[Path]:
         if not files:
             raise ArtifactError(f"{path} holds no Parquet tables; give a table, or a folder such as RUN/rollouts")
         return files
-    if not path.is_file():
+    if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; give a Parquet table, or a folder of them")
     return [path]
 
@@ -148,7 +148,7 @@ def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
     first: list[tuple[str, pa.DataType]] | None = None
     for file in files:
-        check_parquet(file, limit=max(MAX_BYTES, UNPACKED * file.stat().st_size))
+        check_parquet(file, limit=max(MAX_BYTES, UNPACKED * regular_file(file).stat().st_size))
         schema = pq.read_schema(file)
         kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
         columns = list(zip(schema.names, kinds, strict=True))

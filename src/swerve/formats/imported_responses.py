@@ -142,7 +142,8 @@ def responses_of(
     try:
         yield from _read_as(path, read, given, dialect, left_out)
     except ArtifactError:
-        deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
+        if given:
+            deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
         raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
 
@@ -16,12 +16,13 @@ _HEADERS = ("header.json", "_journal/start.json")
 """Members that say whose log it is; the second stands alone in a log that was cut off."""
 
 
-def read_archive(path: Path, *, most: int) -> Iterator[tuple[str, str]]:
+def read_archive(path: Path, *, most: Callable[[int], int], most_of_all: int) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of a log's header and of each sample; one is held at a time.
 
     Args:
         path: the file.
-        most: bytes that a member may have.
+        most: bytes that a member may have, given how many it is packed in.
+        most_of_all: bytes that all of them together may have, a megabyte of which can hold a thousand.
 
     Raises:
         ArtifactError: the file is damaged or too large, or no log.
@@ -33,17 +34,28 @@ def read_archive(path: Path, *, most: int) -> Iterator[tuple[str, str]]:
             samples = [name for name in members if name.startswith("samples/")]
             if not headers:
                 raise ArtifactError(f"{path} is no log of Inspect: it has no {_HEADERS[0]}")
+            if sum(members[name].file_size for name in (*headers, *samples)) > most_of_all:
+                raise ArtifactError(
+                    f"{path} holds more than {most_of_all / 2**30:.3g} GiB, the most that is read of a file of its "
+                    "size; give it in parts"
+                )
             for name in (*headers, *samples):
-                yield name, _content(path, archive, members[name], most).decode()
-    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
+                yield name, str(_content(path, archive, members[name], most(members[name].compress_size)), "utf-8")
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged, or no log of Inspect: {error}") from None
 
 
 def _content(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
     if member.file_size > most:
-        raise ArtifactError(f"{path}: {member.filename} holds more than {most / 2**30:.3g} GiB")
+        raise ArtifactError(
+            f"{path}: {member.filename} is {member.file_size / 2**20:,.0f} MiB packed in {member.compress_size:,} "
+            f"bytes, of which at most {most / 2**20:,.0f} MiB are read"
+        )
+    if member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with archive.open(member) as stream:
+            return stream.read(member.file_size)
     if member.compress_type != _ZSTANDARD:
-        return archive.read(member)
+        raise ArtifactError(f"{path}: {member.filename} is packed otherwise than by deflate or Zstandard")
     import pyarrow as pa
 
     # Python reads its packed bytes as of a member that is not compressed.

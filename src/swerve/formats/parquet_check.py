@@ -19,22 +19,24 @@ import pyarrow.parquet as pq
 
 from swerve.errors import ArtifactError
 
-ROWS_AT_ONCE = 4096
-_BYTES_AT_ONCE, _BUFFER_BYTES = 2**26, 2**20
-_HELD_BYTES = 2**31 + 2**29
+_ROWS_AT_ONCE, _BYTES_AT_ONCE, _BUFFER_BYTES = 4096, 2**26, 2**20
+_BATCH_BYTES = 2**28
+"""Most bytes of rows that are decoded together, and of a single row."""
+_HELD_BYTES = 2**30 + 2**28
 """Most memory that the process takes: for one batch of values and what reading it takes beside them."""
 
 
-def check_parquet(path: Path, *, limit: int, per_value: int = 0) -> int:
-    """Return the bytes of all values of a Parquet file, which are not more than a limit.
+def check_parquet(path: Path, *, limit: int, per_value: int = 0, at_once: int = _BYTES_AT_ONCE) -> int:
+    """Return how many rows of a Parquet file are to be read together; at least one, and all its values are few enough.
 
     Args:
         path: the file.
-        limit: in bytes.
+        limit: of the bytes of all values.
         per_value: bytes that each value takes beside its own, such as those of a Python object.
+        at_once: bytes that the rows read together should have, about.
 
     Raises:
-        ArtifactError: they are more, or the file is damaged.
+        ArtifactError: its values or those of a row are more, or the file is damaged.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -50,45 +52,61 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0) -> int:
     child.join()
     if "damaged" in answer:
         raise ArtifactError(f"{path} is damaged: {answer['damaged']}")
+    if answer["rows"] == 0:
+        raise ArtifactError(
+            f"{path} has a row of more than {_BATCH_BYTES / 2**20:.0f} MiB, or one that takes more than "
+            f"{_HELD_BYTES / 2**30:.3g} GiB to read; give it in parts"
+        )
     size: int = answer["size"]
     if size > limit:
         raise ArtifactError(
             f"{path} holds more than {limit / 2**30:.3g} GiB, the most that is read at once; give it in parts"
         )
-    return size
+    rows: int = min(answer["rows"], at_once * answer["num_rows"] // max(1, size))
+    return max(1, rows)
 
 
 def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
-    """Send the size of a file, or what is wrong with it; in the process that may fail."""
+    """Send the size of a file and how many of its rows fit at once, or what is wrong; in the process that may fail."""
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + _HELD_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    try:
-        answer: dict[str, int | str] = {"size": _size(path, limit, per_value)}
-    except (MemoryError, pa.ArrowMemoryError):
-        answer = {"size": limit + 1}
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        answer = {"damaged": str(error).splitlines()[0]}
+    answer: dict[str, int | str] = {}
+    rows = _ROWS_AT_ONCE
+    while not answer:
+        try:
+            answer = _measured(path, rows, limit, per_value)
+        except (MemoryError, pa.ArrowMemoryError):
+            # A dictionary has a long text once and its rows many times: fewer of them are tried.
+            rows //= 16
+            answer = {} if rows else {"size": 0, "rows": 0}
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            answer = {"damaged": str(error).splitlines()[0]}
     sender.send_bytes(json.dumps(answer).encode())
 
 
-def _size(path: Path, limit: int, per_value: int) -> int:
-    """Return the bytes of all values, or more than the limit as soon as that is known."""
+def _measured(path: Path, most_rows: int, limit: int, per_value: int) -> dict[str, int | str]:
+    """Return the bytes of all values, or more than the limit as soon as that is known, and the rows read at once.
+
+    Raises:
+        MemoryError: some rows that are read at once are too large.
+    """
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
         described = file.metadata
         groups = [described.row_group(index) for index in range(described.num_row_groups)]
         size: int = per_value * sum(
             group.column(index).num_values for group in groups for index in range(group.num_columns)
         )
-        if size > limit:
-            return size
         described_bytes = sum(group.total_byte_size for group in groups)
-        rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * described.num_rows // max(1, described_bytes))
-        for batch in file.iter_batches(batch_size=max(1, rows), use_threads=False):
-            batch.validate(full=True)
-            size += batch.nbytes
-            if size > limit:
-                break
-    return size
+        rows = max(1, min(most_rows, _BYTES_AT_ONCE * described.num_rows // max(1, described_bytes)))
+        if size <= limit:
+            for batch in file.iter_batches(batch_size=rows, use_threads=False):
+                if batch.nbytes > _BATCH_BYTES:
+                    raise MemoryError
+                batch.validate(full=True)
+                size += batch.nbytes
+                if size > limit:
+                    break
+    return {"size": size, "rows": rows, "num_rows": described.num_rows}

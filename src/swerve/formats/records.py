@@ -16,13 +16,14 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError
 from swerve.formats.inspect_archive import read_archive
 from swerve.formats.typed_fields import at_place
@@ -41,12 +42,18 @@ MAX_DEPTH = 64
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_ROWS_AT_ONCE, _BYTES_AT_ONCE, _BUFFER_BYTES = 4096, 2**24, 2**20
-"""Of a Parquet file: rows, their values, and compressed pages of a column. Also how often memory is looked at."""
-_EXPANSION = 10
+_BYTES_AT_ONCE, _BUFFER_BYTES = 2**24, 2**20
+"""Of a Parquet file: values of some rows, and compressed pages of a column. Also how often memory is looked at."""
+_EXPANSION = 16
 """How many times its size a file's records may take in memory, where that is more than `MAX_BYTES`."""
+_RECORD_BYTES = 2**30
+"""Memory that the text of a record and its values may take."""
+_VALUE_BYTES, _RECORD_OVERHEAD = 64, 512
+"""Memory of a value of JSON beside its text, about, and of a record."""
 UNPACKED = 100
-"""How many times its size a compressed file may hold, where that is more than `MAX_BYTES`."""
+"""How many times its size a compressed file, or a record of it, may hold, where that is more than other limits."""
+_SMALL_RECORD = 2**26
+"""Bytes that a record of a compressed file may have, however small the file is."""
 _PYTHON_BYTES = 32
 """Bytes of a value of Python beside those of the value itself, about."""
 
@@ -61,6 +68,10 @@ class Record:
     """Plain Python values by field. The cells of a CSV file are text, an empty one is None."""
 
 
+_Read = tuple[str, Any, int]
+"""A record's place, its values, and the characters or bytes that it was read from."""
+
+
 def read_records(path: Path) -> list[Record]:
     """Return the records of a file; see `iter_records`."""
     return list(iter_records(path))
@@ -69,8 +80,9 @@ def read_records(path: Path) -> list[Record]:
 def iter_records(path: Path) -> Iterator[Record]:
     """Yield the records of a file, in its order; the ending says the format (`FORMATS`).
 
-    Of JSONL and CSV one line is held at a time, of Parquet some rows; a JSON file is held whole. Where the records that
-    the caller keeps take more memory than 2 GiB and many times the file's size, it is refused.
+    Of JSONL and CSV one line is held at a time, of an archive one sample, of Parquet some rows; a JSON file is held
+    whole. A few megabytes can hold any number of values, so a record's may take 1 GiB of memory. Where the records that
+    the caller keeps take more than 2 GiB and many times the file's size, it is refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
     field `id`; or a log of Inspect, whose samples are the records, as those of `.eval` are. A bare list of messages is
@@ -92,14 +104,13 @@ def iter_records(path: Path) -> Iterator[Record]:
     if read is None or (ending in (".parquet", ".eval") and path.suffix == ".gz"):
         what = "is a directory" if path.is_dir() else "unknown file ending"
         raise ArtifactError(f"{path}: {what}; give a file that ends in {FORMATS}")
-    # What the records take is looked at now and then.
-    started, number = _memory(), 0
-    for number, (place, values) in enumerate(read(path), start=1):
-        if number % _ROWS_AT_ONCE == 0 and _memory() - started > max(MAX_BYTES, _EXPANSION * path.stat().st_size):
-            raise ArtifactError(
-                f"{path} holds {number:,} records and more, and they take more than {MAX_BYTES / 2**30:.3g} GiB of "
-                "memory; give it in parts"
-            )
+    # What the records take is looked at after some megabytes of them.
+    started, unseen, number = _memory(), 0, 0
+    for number, (place, values, size) in enumerate(read(path), start=1):
+        unseen += size + _RECORD_OVERHEAD
+        if unseen > _BYTES_AT_ONCE:
+            _check_memory(path, started, number)
+            unseen = 0
         values = {"messages": values} if _is_chat(values) else values
         if not isinstance(values, dict):
             raise ArtifactError(f"{place} is not an object with named fields")
@@ -121,14 +132,33 @@ def _memory() -> int:
         return 0
 
 
-def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    value = _parse("".join(text for _, text in _lines(path, most=MAX_BYTES)), str(path))
+def _check_memory(path: Path, started: int, number: int) -> None:
+    """Raise ArtifactError if this process holds far more than it did when it began to read a file."""
+    most = max(MAX_BYTES, _EXPANSION * path.stat().st_size)
+    if _memory() - started > most:
+        raise ArtifactError(
+            f"{path}: its first {number:,} records take more than {most / 2**30:.3g} GiB of memory; give it in parts"
+        )
+
+
+def _read_json(path: Path) -> Iterator[_Read]:
+    _check_exists(path)
+    most = MAX_BYTES if path.suffix != ".gz" else min(MAX_BYTES, unpacked(path.stat().st_size))
+    text = "".join(text for _, text in _lines(path, most=most))
+    value = _parse(text, str(path), most=max(MAX_BYTES, _EXPANSION * path.stat().st_size))
+    del text
+    yield from ((place, record, 0) for place, record in _records_of(path, value))
+
+
+def _records_of(path: Path, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the records of a JSON file, each with its place."""
     if isinstance(value, list):
         records = [value] if _is_chat(value) else value
         yield from ((f"{path}, record {number}", record) for number, record in enumerate(records, start=1))
         return
     if isinstance(value, dict) and isinstance(value.get("eval"), dict) and "status" in value:
-        yield from _samples(path, value["eval"], value.get("samples") or ())
+        evaluation, samples = value["eval"], value.get("samples") or ()
+        yield from ((f"{path}, sample {number}", _sample(each, evaluation)) for number, each in enumerate(samples, 1))
         return
     # An object has a record, or a list of records, under each id.
     entries = value.values() if isinstance(value, dict) else [None]
@@ -143,27 +173,29 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
                 yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
 
 
-def _read_eval(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_eval(path: Path) -> Iterator[_Read]:
     _check_exists(path)
-    members = ((name, _parse(text, f"{path}, {name}")) for name, text in read_archive(path, most=MAX_BYTES))
-    _, header = next(members)
-    yield from _samples(path, at_place(header, "eval"), (sample for _, sample in members))
+    most_of_all = max(MAX_BYTES, UNPACKED * path.stat().st_size)
+    members = read_archive(path, most=lambda packed: min(MAX_LINE, unpacked(packed)), most_of_all=most_of_all)
+    name, text = next(members)
+    evaluation = at_place(_parse(text, f"{path}, {name}"), "eval")
+    for number, (name, text) in enumerate(members, start=1):
+        yield f"{path}, sample {number}", _sample(_parse(text, f"{path}, {name}"), evaluation), len(text)
 
 
-def _samples(path: Path, evaluation: Any, samples: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the samples of a log of Inspect, each with what the log says of its evaluation."""
-    for number, sample in enumerate(samples, start=1):
-        yield f"{path}, sample {number}", {**sample, "eval": evaluation} if isinstance(sample, dict) else sample
+def _sample(sample: Any, evaluation: Any) -> Any:
+    """Return a sample of a log of Inspect with what the log says of its evaluation."""
+    return {**sample, "eval": evaluation} if isinstance(sample, dict) else sample
 
 
-def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_lines(path: Path) -> Iterator[_Read]:
     for number, line in _lines(path):
         if line.strip():
             place = f"{path}, line {number}"
-            yield place, _parse(line, place)
+            yield place, _parse(line, place), len(line)
 
 
-def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
+def _read_csv(path: Path) -> Iterator[_Read]:
     before = csv.field_size_limit(MAX_LINE)  # also where a quote is never closed
     # Lines as CSV counts them may also end in a carriage return alone.
     lines = (piece for _, line in _lines(path) for piece in io.StringIO(line, newline=""))
@@ -184,7 +216,8 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
                     f"{path}, line {first} has {len(cells)} cells, the header has {len(names)}; put cells with a "
                     "comma or a line break in double quotes"
                 )
-            yield f"{path}, line {first}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
+            values = {name: cell or None for name, cell in zip(names, cells, strict=True)}
+            yield f"{path}, line {first}", values, sum(map(len, cells))
     except csv.Error as error:
         raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
     finally:
@@ -204,28 +237,28 @@ def _header(cells: list[str], place: str) -> list[str]:
     return names
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_parquet(path: Path) -> Iterator[_Read]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from swerve.formats.parquet_check import ROWS_AT_ONCE, check_parquet
+    from swerve.formats.parquet_check import check_parquet
 
     _check_exists(path)
-    size = check_parquet(path, limit=max(MAX_BYTES, UNPACKED * path.stat().st_size), per_value=_PYTHON_BYTES)
+    limit = max(MAX_BYTES, UNPACKED * path.stat().st_size)
+    rows = check_parquet(path, limit=limit, per_value=_PYTHON_BYTES, at_once=_BYTES_AT_ONCE)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
-            # So many rows at once as take some megabytes.
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
-            rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
             number = 0
-            for batch in file.iter_batches(batch_size=max(1, rows)):
+            for batch in file.iter_batches(batch_size=rows):
                 columns = [
                     column.to_pylist() if known else [plain(value) for value in _widened(column).to_pylist()]
                     for column, known in zip(batch.columns, are_plain, strict=True)
                 ]
+                row_bytes = batch.nbytes // max(1, batch.num_rows)
                 for row in zip(*columns, strict=True):
                     number += 1
-                    yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True))
+                    yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True)), row_bytes
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 
@@ -285,12 +318,12 @@ def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
 
     Args:
         path: the file.
-        most: bytes of the file, which may be one line; None: of a line `MAX_LINE`, of a compressed file many times its
-            size, and of any other whatever there is.
+        most: bytes of the file, which may be one line; None: of a line `MAX_LINE`, of a compressed file and its lines
+            many times its size, and of any other whatever there is.
     """
     _check_exists(path)
-    longest = most or MAX_LINE
     is_packed = path.suffix == ".gz"
+    longest = most or (min(MAX_LINE, unpacked(path.stat().st_size)) if is_packed else MAX_LINE)
     allowed = most or (max(MAX_BYTES, UNPACKED * path.stat().st_size) if is_packed else sys.maxsize)
     size = 0
     try:
@@ -320,14 +353,22 @@ def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
         raise ArtifactError(f"{path} cannot be read: {error}") from None
 
 
+def unpacked(packed: int) -> int:
+    """Return the most bytes that so many compressed ones may hold as one record: real text packs 50 times at best."""
+    return max(_SMALL_RECORD, UNPACKED * packed)
+
+
 def _check_exists(path: Path) -> None:
     if path.is_dir():
         raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
-    if not path.exists():
+    if not regular_file(path).exists():
         raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
 
 
-def _parse(text: str, place: str) -> Any:
+def _parse(text: str, place: str, *, most: int = _RECORD_BYTES) -> Any:
+    # Its characters twice, as text and as values, and what each value takes beside them: `[],` is two of 3 bytes.
+    if 2 * sys.getsizeof(text) + _VALUE_BYTES * sum(map(text.count, ",:[{")) > most:
+        raise ArtifactError(f"{place} takes more than {most / 2**30:.3g} GiB of memory as values; give it in parts")
     try:
         # NaN, Infinity and -Infinity, which JSON does not have, are null.
         value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=lambda _: None, parse_float=_finite)

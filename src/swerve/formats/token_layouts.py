@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import parse_json
+from swerve.artifacts.files import parse_json, regular_file
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import masked_fields
 from swerve.formats.records import Record
@@ -126,8 +126,8 @@ def _model_name(path: Path) -> str | None:
     """Return the model that the file of metadata beside open-instruct's rollouts names, if there is one."""
     beside = path.with_name(f"{path.name.rpartition('_rollouts_')[0]}_metadata.jsonl")
     try:
-        metadata = parse_json(beside.read_text(encoding="utf-8").splitlines()[0])
-    except (OSError, ValueError, IndexError):
+        metadata = parse_json(regular_file(beside).read_text(encoding="utf-8").splitlines()[0])
+    except (OSError, ValueError, IndexError, ArtifactError):
         return None
     name: str | None = metadata.get("model_name_or_path", metadata.get("model_name"))
     return name

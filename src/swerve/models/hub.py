@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from swerve.artifacts.files import check_space
+from swerve.artifacts.files import check_space, regular_file
 from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
 
@@ -61,9 +61,15 @@ def local_folder(path: Path | str) -> Path:
 
     Raises:
         CheckpointError: there is no such model, it may not be read, has no safetensors, or the connection is lost.
-        ArtifactError: there is no room.
+        ArtifactError: there is no room, or the folder holds a named pipe, a socket or a device.
     """
-    return Path(path) if Path(path).is_dir() else _fetched(str(path))
+    folder = Path(path)
+    if not folder.is_dir():
+        return _fetched(str(path))
+    for file in (*folder.iterdir(), *folder.glob("additional_chat_templates/*")):
+        if not file.is_dir():
+            regular_file(file)  # the libraries that read them open whatever has the name
+    return folder
 
 
 @cache

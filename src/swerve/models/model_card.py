@@ -89,7 +89,7 @@ def card_text(export: Export, origin: Origin, base: str | None) -> str:
     if origin.run is not None and origin.checkpoint is not None:
         run, checkpoint = origin.run, origin.checkpoint
         source = f"checkpoint `{checkpoint.label}` of the run `{run.path.resolve().name}`"
-        config, known = load_config(run.config_path), run.read_provenance()
+        config, known = load_config(run), run.read_provenance()
         if isinstance(config.model, PretrainedModel):
             base = config.model.path
         packages = [name for name in ("swerve", "torch", "transformers") if f"{name}_version" in known]

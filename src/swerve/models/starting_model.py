@@ -19,7 +19,7 @@ from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.folder_checks import check_readable, quiet_transformers
-from swerve.models.hub import described, pretrained_path, quiet_hub, refusal
+from swerve.models.hub import described, local_folder, pretrained_path, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
     load_base,
@@ -51,7 +51,7 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
     name, _, revision = path.partition("#")
     is_here = (folder := whole_folder(Path(name))).is_dir()
     if is_here:
-        name = str(folder)
+        name = str(local_folder(folder))
     try:
         with quiet_transformers(), quiet_hub():
             config: PreTrainedConfig = AutoConfig.from_pretrained(

@@ -26,7 +26,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from swerve.artifacts.files import write_text
+from swerve.artifacts.files import regular_file, write_text
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
@@ -208,7 +208,7 @@ class DivergenceCallback(TrainerCallback):
             "argmax_changed": changed,
             "top_positions": self._top_positions(stats, ids),
         }
-        with self._path.open("a", encoding="utf-8") as stream:
+        with regular_file(self._path).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line, allow_nan=False) + "\n")
         self._last_step = state.global_step
         self._log(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from swerve.artifacts.files import regular_file
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import responses_of
@@ -48,7 +49,7 @@ def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> t
 
 def _read_text(path: Path, spec: str, held_out: HeldOut, note: Callable[[str], None]) -> list[Record]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_file(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} cannot be read as UTF-8 text: {error}") from None
     paragraphs = text.split("\n\n")

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from swerve.artifacts.files import regular_file
 from swerve.errors import ConfigError, SwerveError, nearest
 
 _PREFIX = "swerve_custom_"
@@ -132,7 +133,7 @@ def _module(place: str) -> ModuleType:
 
 def _source(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return regular_file(Path(path)).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a Python file as FILE.py:NAME") from None
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from swerve.artifacts.files import regular_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError
@@ -86,7 +87,7 @@ def load_document(
             valid word.
     """
     if isinstance(source, RunDirectory):
-        source = source.config_path
+        source = regular_file(source.config_path)
     if isinstance(source, str | Path):
         return _validated(model, read_layers(source, use, model), overrides)
     if isinstance(source, Config):
@@ -200,7 +201,7 @@ def check_recorded_config(config: Config, run: RunDirectory) -> None:
         ArtifactError: the run's own was changed after it began.
     """
     run.read_provenance()
-    keys = differing_keys(load_config(run.config_path), with_steps(config))
+    keys = differing_keys(load_config(run), with_steps(config))
     keys = [key for key in keys if not _PLACES.search(key)]
     if keys:
         shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")

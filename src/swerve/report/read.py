@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
-from swerve.artifacts.files import parse_json
+from swerve.artifacts.files import parse_json, regular_file
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
@@ -28,6 +28,9 @@ from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.statistics.hypothesis_tests import paired_difference
 from swerve.statistics.pass_at_k import pass_at_k
+
+_MOST_HEADER = 10**8
+"""Bytes, as in safetensors itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +199,17 @@ def model_words(folder: Path) -> str:
     """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
     num = 0
     try:
-        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json(regular_file(folder / "config.json").read_text(encoding="utf-8"))
         # The header of a file of weights has the shape of each.
         for path in folder.glob("*.safetensors"):
-            with path.open("rb") as stream:
-                header = parse_json(stream.read(int.from_bytes(stream.read(8), "little")))
+            with regular_file(path).open("rb") as stream:
+                size = int.from_bytes(stream.read(8), "little")
+                header = parse_json(stream.read(min(size, _MOST_HEADER)))
             num += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    except (OSError, ValueError):
+        name = str((config.get("architectures") or [config.get("model_type") or ""])[0])
+    except Exception:  # of any folder: JSON of any form
         return ""
-    names = config.get("architectures") or [config.get("model_type") or ""]
-    name = str(names[0]).removesuffix("ForCausalLM").removesuffix("LMHeadModel")
+    name = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
     return f"{name} model of {num:,} parameters" if num else f"{name} model"
 
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, remove
+from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, remove
 from swerve.errors import ConfigError, DiskFullError, EngineError
 from swerve.models.shards import write_shards
 
@@ -97,7 +97,7 @@ class WeightsFolder:
         try:
             with self._writing():  # nobody is between making a folder and its marker
                 for version in self._versions():
-                    with (version / _MARKER).open("rb") as stream:
+                    with regular_file(version / _MARKER).open("rb") as stream:
                         if _try_lock(stream, fcntl.LOCK_EX):
                             _remove_version(version)
         except OSError as error:
@@ -194,7 +194,7 @@ def _remove_version(folder: Path) -> None:
 
 
 def _hold(folder: Path) -> IO[bytes]:
-    stream = (folder / _MARKER).open("rb")
+    stream = regular_file(folder / _MARKER).open("rb")
     _try_lock(stream, fcntl.LOCK_SH)
     return stream
 

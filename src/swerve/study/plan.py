@@ -260,7 +260,7 @@ class Job:
         """
         if not (self.run.path / "run.json").is_file():
             return
-        keys = differing_keys(load_config(self.run.config_path), self.config)
+        keys = differing_keys(load_config(self.run), self.config)
         if keys:
             raise ConfigError(
                 f"variant '{self.variant}' is not what {self.run.path} was trained with: it differs in "

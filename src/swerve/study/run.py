@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swerve.artifacts.files import write_text
+from swerve.artifacts.files import regular_file, write_text
 from swerve.config import Config
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
@@ -165,7 +165,7 @@ class _Scheduler:
         # Its log begins with its command line.
         job.log_path.parent.mkdir(parents=True, exist_ok=True)
         line = list(self.command(job, step))
-        with job.log_path.open("ab") as log:
+        with regular_file(job.log_path).open("ab") as log:
             log.write(f"$ {shlex.join(line)}\n".encode())
             log.flush()
             process = subprocess.Popen(
@@ -258,7 +258,7 @@ def _status(job: Job) -> str | None:
 
 def _last_words(log: Path, status: int) -> str:
     """Return the line with which a child says why it failed."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = regular_file(log).read_text(encoding="utf-8", errors="replace").splitlines()
     started = max((at for at, line in enumerate(lines) if line.startswith("$ ")), default=0)
     said = [line for line in lines[started:] if line.startswith("swerve: ")]
     if status < 0 or not said:

@@ -123,7 +123,7 @@ def _options(run: RunDirectory) -> ReportConfig:
     """Return the options of a run's recipe; the defaults where it has none, or one of another version."""
     with suppress(SwerveError):
         if run.read_provenance().get("status") != PROBED:
-            return load_config(run.config_path).report
+            return load_config(run).report
     return ReportConfig()
 
 

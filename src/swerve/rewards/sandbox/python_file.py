@@ -11,6 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import regular_file
 from swerve.errors import ConfigError
 from swerve.recipes.custom import run_source
 from swerve.rewards.sandbox.wire import describe, grader_failed
@@ -144,7 +145,7 @@ def check_reward_file(path: Path | str) -> None:
         ConfigError: the file is missing, is no Python, or has no `reward` that takes a problem and a text.
     """
     try:
-        source = Path(path).read_bytes()
+        source = regular_file(Path(path)).read_bytes()
     except OSError as error:
         raise ConfigError(f"reward file {path} cannot be read: {error.strerror}") from error
     try:
