@@ -47,6 +47,7 @@ from swerve.errors import (
     SwerveError,
     printable,
     redacted,
+    system_fault,
 )
 from swerve.progress import message_line, one_line
 from swerve.version import __version__
@@ -269,11 +270,14 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
     if isinstance(error, _UsageError):
         return f"swerve: error: {_usage(error)}", 2
     if isinstance(error, OSError) and DiskFullError.matches(error):
-        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file')))}", 1
+        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file', error)))}", 1
     if isinstance(error, OSError) and error.filename is not None:
-        return f"swerve: error: {one_line(f'{error.filename}: {error.strerror}')}", 1
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
-        return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts it", 1
+        return f"swerve: error: {one_line(f'{error.filename}: {system_fault(error) or error.strerror}')}", 1
+    is_of_torch = type(error).__name__ == "OutOfMemoryError"  # which is not imported
+    if fault := "out of memory" if is_of_torch else system_fault(error):
+        hint = "; swerve config check RECIPE predicts it" if fault == "out of memory" else ""
+        said = "" if isinstance(error, OSError) or not str(error) else f": {error}"
+        return f"swerve: error: {one_line(fault + said)}{hint}", 1
     from swerve.recipes.custom import custom_place
 
     text = message_line(f"{type(error).__name__}: {error}", quoted=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, system_fault
 
 _ZSTANDARD = 93
 """Number of the compression method, which Python's `zipfile` reads from 3.14 on."""
@@ -36,6 +36,8 @@ def read_archive(path: Path, *, most: int) -> Iterator[tuple[str, str]]:
             for name in (*headers, *samples):
                 yield name, _content(path, archive, members[name], most).decode()
     except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
+        if fault := system_fault(error):
+            raise ArtifactError(f"{path} cannot be read: {fault}") from None
         raise ArtifactError(f"{path} is damaged, or no log of Inspect: {error}") from None
 
 

@@ -10,14 +10,17 @@ import faulthandler
 import json
 import multiprocessing
 import resource
+import signal
 import warnings
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, unreadable
+from swerve.limits import cause_of_end, given_limit, held_limit, lower_limit
 
 ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE, _BUFFER_BYTES = 2**26, 2**20
@@ -45,11 +48,11 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0) -> int:
     sender.close()
     try:
         answer = json.loads(receiver.recv_bytes())
+        child.join()
     except EOFError:
-        answer = {"damaged": "the library that reads it fails"}
-    child.join()
-    if "damaged" in answer:
-        raise ArtifactError(f"{path} is damaged: {answer['damaged']}")
+        answer = {"refused": _refused(path, child)}
+    if "refused" in answer:
+        raise ArtifactError(answer["refused"])
     size: int = answer["size"]
     if size > limit:
         raise ArtifactError(
@@ -58,19 +61,31 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0) -> int:
     return size
 
 
+def _refused(path: Path, child: ForkProcess) -> str:
+    """Return what ended the process: the library, of which a damaged file is the cause, or somebody else."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    child.join()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    end = cause_of_end(child.exitcode, cpu_seconds)
+    is_crash = child.exitcode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE)
+    if is_crash or (child.exitcode == -signal.SIGABRT and given_limit(resource.RLIMIT_AS) is None):
+        return f"{path} is damaged: the library that reads it fails ({end.detail})"
+    return f"{path} cannot be read: {end.detail}"
+
+
 def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
-    """Send the size of a file, or what is wrong with it; in the process that may fail."""
+    """Send the size of a file, or why it cannot be read; in the process that may fail."""
     faulthandler.disable()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lower_limit(resource.RLIMIT_CORE, 0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + _HELD_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    lower_limit(resource.RLIMIT_AS, most)
     try:
         answer: dict[str, int | str] = {"size": _size(path, limit, per_value)}
-    except (MemoryError, pa.ArrowMemoryError):
-        answer = {"size": limit + 1}
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        answer = {"damaged": str(error).splitlines()[0]}
+    except (OSError, MemoryError, pa.ArrowException, UnicodeDecodeError) as error:
+        is_own = isinstance(error, MemoryError) and held_limit(resource.RLIMIT_AS, most) == most
+        answer = {"size": limit + 1} if is_own else {"refused": unreadable(path, error)}
     sender.send_bytes(json.dumps(answer).encode())
 
 

@@ -23,7 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, unreadable
 from swerve.formats.inspect_archive import read_archive
 from swerve.formats.typed_fields import at_place
 
@@ -227,7 +227,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
                     number += 1
                     yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True))
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        raise ArtifactError(unreadable(path, error)) from None
 
 
 def _widened(column: pa.Array) -> pa.Array:
