@@ -98,10 +98,10 @@ def cause_of_end(
         return End("failed", f"its process ended with status {code}")
     number = -code
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    given = given_limit(resource.RLIMIT_CPU)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     # The kernel kills where the hard limit is reached, whether or not the soft one was heard.
-    if number in (signal.SIGXCPU, signal.SIGKILL) and given is not None and cpu_seconds > given - 1:
-        return End("limit", f"CPU time limit {given} s of the shell or job (ulimit -t)")
+    if number in (signal.SIGXCPU, signal.SIGKILL) and hard != resource.RLIM_INFINITY and cpu_seconds > hard - 1:
+        return End("limit", f"CPU time limit {hard} s of the shell or job (ulimit -t)")
     if most_cpu_seconds is not None and number in (signal.SIGPROF, signal.SIGXCPU):
         return End("limit", f"CPU time limit {most_cpu_seconds:g} s")
     if memory is not None and number == signal.SIGABRT:
