@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.cli.app import main
+from swerve.cli import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,10 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from resource import RLIMIT_AS
 from urllib.parse import quote
+
+from swerve.limits import given_limit, system_said
 
 _SECRET_NAMES = re.compile(r"_(?:KEY|TOKEN|PASSWORD|SECRET)\Z")
 """Of environment variables whose values are in no message."""
@@ -135,10 +138,12 @@ class MissingExtraError(SwerveError, ImportError):
 class DiskFullError(SwerveError):
     """The file system ran out of space (or quota) while an artifact was written."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, error: OSError | None = None) -> None:
+        is_limit = error is not None and error.errno == errno.EFBIG
+        what, fix = (system_said(errno.EFBIG), "raise the limit") if is_limit else ("disk full", "free some space")
         super().__init__(
-            f"disk full while writing {path}; nothing of it was kept and earlier artifacts are intact; "
-            "free some space and run the command again (training continues with --resume)"
+            f"{what} while writing {path}; nothing of it was kept and earlier artifacts are intact; "
+            f"{fix} and run the command again (training continues with --resume)"
         )
 
     @staticmethod
@@ -191,16 +196,51 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+_NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ENFILE, errno.ESTALE)
+"""Error numbers of a read that say nothing of what the file holds."""
+_NUMBERS = {
+    errno.ENOMEM: re.compile(r"(?i)can ?'?no?t allocate memory|failed to map segment|bad_alloc|not enough memory"),
+    errno.EAGAIN: re.compile(r"(?i)can't start new thread|resource temporarily unavailable"),
+}
+"""What libraries say in place of a number."""
+
+
+def system_fault(error: BaseException) -> str | None:
+    """Return what the system lacked, with the limit that may be behind it; None where an error says something else.
+
+    >>> system_fault(MemoryError()), system_fault(ValueError("memory"))
+    ('out of memory', None)
+    """
+    text = str(error)
+    told = re.search(r"\(os error (\d+)\)", text)
+    number = getattr(error, "errno", None) or (int(told[1]) if told else None)
+    if isinstance(error, MemoryError):
+        number = errno.ENOMEM
+    number = number or next((number for number, words in _NUMBERS.items() if words.search(text)), None)
+    return system_said(number) or (os.strerror(number) if number in _NOT_OF_THE_FILE else None)
+
+
+def unreadable(path: Path | str, error: Exception) -> str:
+    """Return that a file is damaged, unless the system, or a limit of the shell or job, keeps it from being read."""
+    fault = system_fault(error)
+    if fault and isinstance(error, MemoryError) and given_limit(RLIMIT_AS) is None:
+        return f"{path} is damaged, or holds more than the memory: {str(error) or fault}"
+    return f"{path} cannot be read: {fault}" if fault else f"{path} is damaged: {said_by(error)}"
+
+
 def said_by(error: Exception) -> str:
     r"""Return the first line of an error's message, with what the line lacks to be understood.
 
     >>> said_by(KeyError("swoosh")), said_by(ValueError("in the field 'x':\n  not a number"))
     ("KeyError: 'swoosh'", "in the field 'x': not a number")
     """
+    if fault := system_fault(error):
+        return f"{error.filename}: {fault}" if isinstance(error, OSError) and error.filename else fault
     lines = [line.strip() for line in redacted(str(error)).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     line = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     speaks_for_itself = isinstance(error, OSError | ValueError | RuntimeError)
-    speaks_for_itself |= type(error).__name__ == "SafetensorError"  # which is not imported
+    # Those of safetensors and pyarrow are not imported.
+    speaks_for_itself |= type(error).__name__ == "SafetensorError" or type(error).__module__.startswith("pyarrow")
     return line if speaks_for_itself else f"{type(error).__name__}: {line}"

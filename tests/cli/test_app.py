@@ -616,3 +616,46 @@ def test_an_interrupted_training_of_a_demo_is_continued_as_a_demo() -> None:
     line, status = describe_failure(InterruptedRunError("saved", signal_number=15), arguments=["demo", "seed=1"])
     assert line.endswith("; continue with: swerve demo seed=1 --resume")
     assert status == 143
+
+
+_SIGNALLED = """
+import os, signal, sys
+
+class Signalling:
+    def find_spec(self, name, *_):
+        if name == module:
+            try:
+                os.kill(os.getpid(), number)
+            except KeyboardInterrupt:
+                raise ImportError("a library makes an error of its own of it")
+
+module, number = sys.argv[1], signal.Signals[sys.argv[2]]
+if sys.argv[3] == "ignored":
+    signal.signal(number, signal.SIG_IGN)
+sys.meta_path.insert(0, Signalling())
+from swerve.cli import main
+sys.argv[1:] = ["grade", "a.jsonl", "--task", "math", "--out", "g.jsonl"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "number", ["SIGHUP", *(pytest.param(n, marks=pytest.mark.slow) for n in ("SIGTERM", "SIGINT"))]
+)
+def test_a_signal_at_the_start_ends_with_a_line_and_its_status(number: str, tmp_path: Path) -> None:
+    begun = (
+        "swerve: interrupted; what was written so far is kept; continue with: swerve grade a.jsonl --task math --out g"
+    )
+    cases = {
+        ("swerve.cli.app", "heard"): "swerve: interrupted before it began; run the same command again\n",
+        ("swerve.eval.answer_files", "heard"): f"{begun}.jsonl\n",
+    }
+    if number == "SIGHUP":  # as under nohup
+        cases["swerve.cli.app", "ignored"] = "swerve: error: a.jsonl does not exist; give a file that ends in"
+    for (module, mode), said in cases.items():
+        ended = subprocess.run(
+            [sys.executable, "-c", _SIGNALLED, module, number, mode], cwd=tmp_path, capture_output=True, text=True
+        )
+        status = {"SIGHUP": 129, "SIGTERM": 143, "SIGINT": 130}[number] if mode == "heard" else 1
+        assert (ended.returncode, ended.stderr[: len(said)]) == (status, said)
+    assert list(tmp_path.iterdir()) == []

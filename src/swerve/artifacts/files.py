@@ -19,7 +19,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from swerve.errors import ArtifactError, DiskFullError, SwerveError, WriteError
+from swerve.errors import ArtifactError, DiskFullError, SwerveError, WriteError, system_fault
 
 MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".swerve-tmp-"
@@ -110,10 +110,13 @@ def _replacing(path: Path) -> Iterator[Path]:
         if refusal is None:
             raise
         if DiskFullError.matches(refusal):
-            raise DiskFullError(path) from error
+            raise DiskFullError(path, refusal) from error
         raise WriteError(
-            f"cannot write {path}: {refusal.strerror or refusal}; make {path.parent} writable or choose another "
-            "directory"
+            f"cannot write {path}: "
+            + (
+                system_fault(refusal)
+                or f"{refusal.strerror or refusal}; make {path.parent} writable or choose another directory"
+            )
         ) from error
 
 

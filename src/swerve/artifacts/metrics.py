@@ -139,7 +139,7 @@ def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
             stream.write(line)
     except OSError as error:
         if DiskFullError.matches(error):
-            raise DiskFullError(path) from error
+            raise DiskFullError(path, error) from error
         raise WriteError(f"cannot write {path}: {error.strerror or error}; training continues with --resume") from error
 
 

@@ -25,7 +25,7 @@ from swerve.artifacts.responses import (
     write_responses,
 )
 from swerve.artifacts.tables import PROVENANCE
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, unreadable
 from swerve.types import FinishReason, RewardStatus
 
 SAMPLES_TABLE = "samples"
@@ -170,7 +170,7 @@ def is_samples_file(path: Path) -> bool:
             stream.seek(max(0, path.stat().st_size - 4))
             if b"PAR1" not in (first, stream.read()):
                 return False
-        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        raise ArtifactError(unreadable(path, error)) from None
     return _is_marked(schema) or names == SAMPLES_SCHEMA.names
 
 

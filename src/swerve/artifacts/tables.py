@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from swerve.artifacts.files import atomic_path, regular_file
 from swerve.artifacts.parts import TABLE, Parts
 from swerve.artifacts.streams import chunks
-from swerve.errors import ArtifactError, DiskFullError, MissingExtraError
+from swerve.errors import ArtifactError, DiskFullError, MissingExtraError, unreadable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -298,8 +298,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and DiskFullError.matches(error):
-            raise DiskFullError(path) from error
-        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+            raise DiskFullError(path, error) from error
+        raise ArtifactError(unreadable(path, error)) from None
 
 
 def _typed(path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -21,6 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
+from swerve.cli import STOPPING
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_estimators
 from swerve.cli.claim import claim
@@ -46,6 +48,7 @@ from swerve.errors import (
     SwerveError,
     printable,
     redacted,
+    system_fault,
 )
 from swerve.progress import message_line, one_line
 from swerve.version import __version__
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given, status = list(sys.argv[1:] if arguments is None else arguments), 1
     if arguments is None:
         atexit.register(lambda: _leave(status))  # before others register theirs, so that it is called after them
-        _interrupt_on_sigterm()
+        _interrupt_on_signals()
         (logging.lastResort or logging.StreamHandler()).setFormatter(MessageFormatter())
         warnings.formatwarning = _warning
     debug = "--debug" in given
@@ -159,15 +162,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except (Exception, KeyboardInterrupt) as error:
-        line, status = describe_failure(error, debug=debug, arguments=rest)
+        # A library may make an error of its own of what interrupts it, as one that is being imported does.
+        is_known = not _signals or isinstance(error, KeyboardInterrupt | SwerveError | typer.Abort)
+        line, status = describe_failure(error if is_known else KeyboardInterrupt(), debug=debug, arguments=rest)
         if line and _is_other_process() and not isinstance(error, StalledProcessError):
             time.sleep(_FIRST_WORD_SECONDS)
-        sys.stderr.write(f"{line}\n" if line else "")
+        _say(line)
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
             line, status = _interrupted(rest, KeyboardInterrupt())
-            sys.stderr.write(f"{line}\n")
+            _say(line)
     raise SystemExit(status)
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write(f"{line}\n" if line else "")
+        sys.stderr.flush()
+    except OSError:  # the terminal is gone, and Python flushes again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
@@ -194,21 +207,32 @@ def _is_other_process() -> bool:
     return os.environ.get("RANK", "0") != "0"
 
 
-def _interrupt_on_sigterm() -> None:
-    """Treat SIGTERM like Ctrl-C, for what cleans up and for the line that says how to continue."""
+def _interrupt_on_signals() -> None:
+    """Treat SIGTERM, SIGHUP and SIGXCPU like Ctrl-C, for what cleans up and for the line that says how to continue."""
     process = os.getpid()
 
     def interrupt(number: int, _frame: object) -> None:
         if os.getpid() != process:  # a forked copy, which has nothing to save
             os._exit(128 + number)
+        is_again = number == signal.SIGXCPU and number in _signals  # it comes every second
         _signals.append(number)
-        raise KeyboardInterrupt
+        if not is_again:
+            raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+    # At the hard limit nothing can be said any more.
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if soft == hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_CPU, (max(1, hard - _LAST_CPU_SECONDS), hard))
 
 
 _signals: list[int] = []
-"""That interrupted the command, beside Ctrl-C."""
+"""That interrupted the command."""
+_LAST_CPU_SECONDS = 2
+"""Before a limit of CPU time, for what is to be saved and said."""
 _CONTINUED = {
     "demo": ["--resume"],
     "train": ["--resume-or-start"],
@@ -224,11 +248,15 @@ _CONTINUED = {
 def _interrupted(arguments: Sequence[str], error: BaseException) -> tuple[str, int]:
     """Return the line and the status of a command that a signal stopped."""
     line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
+    if signal.SIGXCPU in _signals:
+        line = (
+            "swerve: interrupted by the CPU time limit of the shell or job (ulimit -t); what was written so far is kept"
+        )
     status = 128 + (_signals or [signal.SIGINT])[-1]
 
     # A training says itself how it is continued; within a demo or a study the whole is continued.
     if isinstance(error, InterruptedRunError):
-        status = error.exit_status
+        status = status if _signals else error.exit_status
         line = line if command == "demo" else f"swerve: {one_line(str(error))}"
         if command not in ("demo", "study"):
             return line, status
@@ -267,11 +295,14 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
     if isinstance(error, _UsageError):
         return f"swerve: error: {_usage(error)}", 2
     if isinstance(error, OSError) and DiskFullError.matches(error):
-        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file')))}", 1
+        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file', error)))}", 1
     if isinstance(error, OSError) and error.filename is not None:
-        return f"swerve: error: {one_line(f'{error.filename}: {error.strerror}')}", 1
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
-        return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts it", 1
+        return f"swerve: error: {one_line(f'{error.filename}: {system_fault(error) or error.strerror}')}", 1
+    is_of_torch = type(error).__name__ == "OutOfMemoryError"  # which is not imported
+    if fault := "out of memory" if is_of_torch else system_fault(error):
+        hint = "; swerve config check RECIPE predicts it" if fault == "out of memory" else ""
+        said = "" if isinstance(error, OSError) or not str(error) else f": {error}"
+        return f"swerve: error: {one_line(fault + said)}{hint}", 1
     from swerve.recipes.custom import custom_place
 
     text = message_line(f"{type(error).__name__}: {error}", quoted=True)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, regular_file, verify_manifest
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, nearest, unreadable
 from swerve.formats.parquet_check import check_parquet
 from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
 from swerve.version import __version__
@@ -178,7 +178,7 @@ def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatc
                     cast = [array.cast(kind) for array, kind in zip(arrays, schema.types, strict=True)]
                     yield pa.RecordBatch.from_arrays(cast, schema=schema)
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise ArtifactError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
+            raise ArtifactError(unreadable(file, error)) from None
 
 
 def check_replaceable(target: Path, sources: Sequence[Path], format: ExportFormat, *, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, system_fault
 
 _ZSTANDARD = 93
 """Number of the compression method, which Python's `zipfile` reads from 3.14 on."""
@@ -42,6 +42,8 @@ def read_archive(path: Path, *, most: Callable[[int], int], most_of_all: int) ->
             for name in (*headers, *samples):
                 yield name, str(_content(path, archive, members[name], most(members[name].compress_size)), "utf-8")
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        if fault := system_fault(error):
+            raise ArtifactError(f"{path} cannot be read: {fault}") from None
         raise ArtifactError(f"{path} is damaged, or no log of Inspect: {error}") from None
 
 

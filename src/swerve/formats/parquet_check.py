@@ -10,14 +10,17 @@ import faulthandler
 import json
 import multiprocessing
 import resource
+import signal
 import warnings
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, unreadable
+from swerve.limits import cause_of_end, given_limit, held_limit, lower_limit
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE, _BUFFER_BYTES = 4096, 2**26, 2**20
 _BATCH_BYTES = 2**28
@@ -47,11 +50,11 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0, at_once: int = 
     sender.close()
     try:
         answer = json.loads(receiver.recv_bytes())
+        child.join()
     except EOFError:
-        answer = {"damaged": "the library that reads it fails"}
-    child.join()
-    if "damaged" in answer:
-        raise ArtifactError(f"{path} is damaged: {answer['damaged']}")
+        answer = {"refused": _refused(path, child)}
+    if "refused" in answer:
+        raise ArtifactError(answer["refused"])
     if answer["rows"] == 0:
         raise ArtifactError(
             f"{path} has a row of more than {_BATCH_BYTES / 2**20:.0f} MiB, or one that takes more than "
@@ -66,24 +69,39 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0, at_once: int = 
     return max(1, rows)
 
 
+def _refused(path: Path, child: ForkProcess) -> str:
+    """Return what ended the process: the library, of which a damaged file is the cause, or somebody else."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    child.join()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    end = cause_of_end(child.exitcode, cpu_seconds)
+    is_crash = child.exitcode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE)
+    if is_crash or (child.exitcode == -signal.SIGABRT and given_limit(resource.RLIMIT_AS) is None):
+        return f"{path} is damaged: the library that reads it fails ({end.detail})"
+    return f"{path} cannot be read: {end.detail}"
+
+
 def _answer(path: Path, limit: int, per_value: int, sender: Connection) -> None:
-    """Send the size of a file and how many of its rows fit at once, or what is wrong; in the process that may fail."""
+    """Send the size of a file and how many of its rows fit at once, or why it cannot be read."""
     faulthandler.disable()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lower_limit(resource.RLIMIT_CORE, 0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + _HELD_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    lower_limit(resource.RLIMIT_AS, most)
+    is_own = held_limit(resource.RLIMIT_AS, most) == most  # and not a lower one of the shell's
     answer: dict[str, int | str] = {}
     rows = _ROWS_AT_ONCE
     while not answer:
         try:
             answer = _measured(path, rows, limit, per_value)
-        except (MemoryError, pa.ArrowMemoryError):
+        except (MemoryError, pa.ArrowMemoryError) as error:
             # A dictionary has a long text once and its rows many times: fewer of them are tried.
             rows //= 16
-            answer = {} if rows else {"size": 0, "rows": 0}
+            if not rows:
+                answer = {"size": 0, "rows": 0} if is_own else {"refused": unreadable(path, error)}
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            answer = {"damaged": str(error).splitlines()[0]}
+            answer = {"refused": unreadable(path, error)}
     sender.send_bytes(json.dumps(answer).encode())
 
 

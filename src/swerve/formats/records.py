@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.files import regular_file
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, unreadable
 from swerve.formats.inspect_archive import read_archive
 from swerve.formats.typed_fields import at_place
 
@@ -260,7 +260,7 @@ def _read_parquet(path: Path) -> Iterator[_Read]:
                     number += 1
                     yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True)), row_bytes
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        raise ArtifactError(unreadable(path, error)) from None
 
 
 def _widened(column: pa.Array) -> pa.Array:

@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from swerve.errors import CheckpointError, said_by
+from swerve.errors import CheckpointError, said_by, unreadable
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.confinement import GraderLimits
 
@@ -160,7 +160,7 @@ def stored_headers(file: Path) -> dict[str, tuple[str, list[int]]]:
             parts = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
             return {name: (str(part.get_dtype()), list(part.get_shape())) for name, part in parts.items()}
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{file} is damaged: {said_by(error)}") from error
+        raise CheckpointError(unreadable(file, error)) from error
 
 
 def check_finite(path: Path | str, weights: Mapping[str, torch.Tensor], reason: str = "that are not finite") -> None:

@@ -84,7 +84,7 @@ def _fetched(path: str) -> Path:
             raise CheckpointError(f"cannot find a model {path}: {refusal(error, name, revision)}") from error
         except OSError as error:
             if DiskFullError.matches(error):
-                raise DiskFullError(constants.HF_HUB_CACHE) from error
+                raise DiskFullError(constants.HF_HUB_CACHE, error) from error
             raise CheckpointError(f"cannot fetch {path}: {said_by(error)}") from error
 
 

@@ -31,7 +31,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, verify_file
 from swerve.artifacts.run import STATE_NAME
-from swerve.errors import ArtifactError, CheckpointError, ConfigError, said_by
+from swerve.errors import ArtifactError, CheckpointError, ConfigError, said_by, unreadable
 from swerve.models.adapter import (
     ADAPTER_WEIGHTS,
     adapter_base,
@@ -167,7 +167,7 @@ def _load_with_adapter(path: Path | str, *, device: str, dtype: str, mapped_by: 
     try:
         tensors = read_shards(listed) if listed else load_file(folder / ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{folder / ADAPTER_WEIGHTS} is damaged: {said_by(error)}") from error
+        raise CheckpointError(unreadable(folder / ADAPTER_WEIGHTS, error)) from error
     check_finite(path, tensors)
     model = with_adapter(base, folder, tensors, dtype=dtype)
     _fit_vocabulary(path, model, tokenizer)

@@ -170,7 +170,7 @@ class WeightsFolder:
                 remove(temporary)
                 self._held.pop(final, None)
                 if DiskFullError.matches(error):
-                    raise DiskFullError(final) from error
+                    raise DiskFullError(final, error) from error
                 raise _refused(self.path, error) from None
 
     def keep_only(self, label: str | None) -> None:

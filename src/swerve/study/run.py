@@ -18,8 +18,8 @@ from swerve.artifacts.files import regular_file, write_text
 from swerve.config import Config
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
+from swerve.limits import cause_of_end
 from swerve.progress import Progress, ProgressTask
-from swerve.rewards.sandbox.confinement import cause_of_end
 from swerve.study.plan import Job, Plan, StudyStep
 
 _POLL_SECONDS = 0.2

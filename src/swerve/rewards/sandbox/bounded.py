@@ -22,8 +22,9 @@ from typing import Any, Literal, TypeVar
 
 from swerve import errors
 from swerve.errors import SwerveError
+from swerve.limits import End, cause_of_end
 from swerve.rewards.sandbox import confinement, wire
-from swerve.rewards.sandbox.confinement import End, GraderLimits, cause_of_end
+from swerve.rewards.sandbox.confinement import GraderLimits, memory_reached
 from swerve.rewards.sandbox.worker import Child
 
 _Item = TypeVar("_Item")
@@ -73,7 +74,8 @@ def call_each(
     finally:
         code, cpu_seconds = child.end()
     if len(replies) < len(items) and all("value" in reply for reply in replies):
-        end = cause_of_end(code, cpu_seconds, limits)
+        memory = memory_reached(limits)
+        end = cause_of_end(code, cpu_seconds, most_cpu_seconds=limits.cpu_seconds, memory=memory)
         if end.kind == "limit" and replies and whole - replies[-1]["spent"] < limits.cpu_seconds:
             end = End("limit", f"CPU time limit {whole:.3g} s of {len(items)} together")
         replies.append(asdict(end))
@@ -92,7 +94,7 @@ def _serve(
 ) -> None:
     confinement.die_with(parent_pid)
     used_bytes = _address_space()
-    out_of_memory = _ended("limit", confinement.memory_reached(limits, used_bytes))
+    out_of_memory = _ended("limit", memory_reached(limits, used_bytes))
     confinement.set_process_limits(limits, confined=False, used_bytes=used_bytes)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(caught, signal.SIG_DFL)

@@ -16,7 +16,9 @@ import signal
 import sys
 from dataclasses import dataclass, fields
 from types import CodeType, FrameType
-from typing import Any, Literal
+from typing import Any
+
+from swerve.limits import held_limit, lower_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +126,6 @@ def _builds_numbers(code: CodeType) -> bool:
     return _NUMBERS_AND_SYMBOLS.issuperset(code.co_names) and not any(isinstance(c, CodeType) for c in code.co_consts)
 
 
-def held_limit(kind: int, wanted: int) -> int:
-    """Return a limit that this process can set: the hard limit of the shell or job where that is lower."""
-    hard = resource.getrlimit(kind)[1]
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-
-
-def lower_limit(kind: int, wanted: int) -> None:
-    """Limit this process; a hard limit is never touched, since one that was lowered cannot be raised again."""
-    resource.setrlimit(kind, (held_limit(kind, wanted), resource.getrlimit(kind)[1]))
-
-
 def set_process_limits(limits: GraderLimits, *, confined: bool, used_bytes: int = 0) -> None:
     """Set the limits of this process that hold for every answer; memory comes on top of what is used before."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -161,55 +152,6 @@ def memory_reached(limits: GraderLimits, used_bytes: int = 0) -> str:
     if held < used_bytes + limits.memory_bytes:
         return f"memory limit {held >> 20} MiB of the shell or job (ulimit -v)"
     return f"memory limit {limits.memory_bytes >> 20} MiB"
-
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-"""Meant for the process that asks, which saves its work: some terminals and schedulers send them to everybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a helper process ended."""
-
-    kind: Literal["limit", "killed", "failed"]
-    """`limit`: it reached one; `killed`: by a signal from outside; `failed`: by itself."""
-    detail: str
-
-
-def cause_of_end(code: int | None, cpu_seconds: float = 0.0, limits: GraderLimits | None = None) -> End:
-    """Return what ended a helper process, as far as that is known.
-
-    Args:
-        code: its exit status, or minus the number of the signal that ended it; None: it lived on without its pipe.
-        cpu_seconds: CPU time that it used; 0: not known.
-        limits: what it limited itself to.
-
-    >>> cause_of_end(3).detail, cause_of_end(-11).detail
-    ('its process ended with status 3', 'its process died of SIGSEGV')
-    >>> cause_of_end(-signal.SIGPROF, 2.0, GraderLimits())
-    End(kind='limit', detail='CPU time limit 2 s')
-    >>> cause_of_end(-signal.SIGXCPU, 3.0, GraderLimits()).detail, cause_of_end(-signal.SIGXCPU).detail
-    ('CPU time limit 2 s', 'its process died of SIGXCPU')
-    """
-    if code is None:
-        return End("failed", "its process closed its connection")
-    if code >= 0:
-        return End("failed", f"its process ended with status {code}")
-    number = -code
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    # The kernel kills where the hard limit is reached, whether or not the soft one was heard.
-    if number in (signal.SIGXCPU, signal.SIGKILL) and hard != resource.RLIM_INFINITY and cpu_seconds > hard - 1:
-        return End("limit", f"CPU time limit {hard} s of the shell or job (ulimit -t)")
-    if limits is not None and number in (signal.SIGPROF, signal.SIGXCPU):
-        return End("limit", f"CPU time limit {limits.cpu_seconds:g} s")
-    if limits is not None and number == signal.SIGABRT:
-        return End("failed", f"aborted ({name}), as compiled code does at its {memory_reached(limits)}")
-    if number == signal.SIGKILL:
-        return End("killed", f"killed by {name}: by somebody, or by the system where memory ran out")
-    if number in (signal.SIGTERM, *STOP_SIGNALS):
-        return End("killed", f"killed by {name}")
-    return End("failed", f"its process died of {name}")
 
 
 def die_with(worker_pid: int) -> None:

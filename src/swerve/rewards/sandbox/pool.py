@@ -23,9 +23,10 @@ from dataclasses import asdict
 from typing import Self
 
 from swerve.errors import SwerveError
+from swerve.limits import cause_of_end
 from swerve.rewards.graders import entry_for
 from swerve.rewards.sandbox import wire
-from swerve.rewards.sandbox.confinement import GraderLimits, cause_of_end
+from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.types import Problem, Reward
 
 COMMAND = (sys.executable, "-P", "-m", "swerve.rewards.sandbox.worker")

@@ -22,6 +22,7 @@ from functools import partial
 
 from swerve.errors import MissingExtraError
 from swerve.grading.grader import GraderEntry
+from swerve.limits import STOP_SIGNALS, cause_of_end
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox import confinement, wire
 from swerve.rewards.sandbox.confinement import Confinement, GraderLimits
@@ -259,7 +260,8 @@ class Worker:
         """Return what the end of a child says of the answer it was judging."""
         child = self._children.pop(confined)
         child.wait_for_exit()
-        end = confinement.cause_of_end(*child.end(), self._limits)
+        memory = confinement.memory_reached(self._limits)
+        end = cause_of_end(*child.end(), most_cpu_seconds=self._limits.cpu_seconds, memory=memory)
         verdicts: dict[str, Callable[[str], wire.Reply]] = {
             "limit": wire.limit_reached,
             "killed": wire.Lost,
@@ -291,7 +293,7 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: the limits as JSON, and the process id of the one that asks.
     """
-    for number in confinement.STOP_SIGNALS:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
     requests, replies = os.dup(0), os.dup(1)
