@@ -250,6 +250,18 @@ def _listed_weights(folder: Path) -> dict[Path, str]:
     return weights
 
 
+def verify_folder(path: Path | str) -> None:
+    """Compare a model's files, and those of the base of an adapter, with the manifest, where there is one.
+
+    Raises:
+        CheckpointError: one is missing or damaged.
+    """
+    folder = local_folder(path)
+    verify_shards(_listed_weights(folder), ALONE)
+    if is_adapter(folder):
+        verify_folder(adapter_base(folder))
+
+
 def _from_tensors(
     folder: Path, tensors: Mapping[str, Tensor], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
