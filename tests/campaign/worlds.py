@@ -243,6 +243,7 @@ def _timeless(path: Path) -> object:
                 "date": None,
                 "seconds": None,
                 "command": None,
+                "folder": None,
                 "fields_sha256": None,
             }
         if path.name == "index.html":  # a page shows when its run was begun
