@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import swerve
+from swerve.artifacts.problem_records import problem_record
+from swerve.artifacts.run import RunDirectory
+from swerve.errors import ArtifactError, ConfigError, SwerveError
+from swerve.recipes import dump_yaml, load_config
+from swerve.types import Problem
 from tests.cases import each
 
 SOURCES = sorted(Path(swerve.__file__).parent.rglob("*.py"))
@@ -77,3 +87,91 @@ def test_no_source_file_executes_what_it_reads(path: Path) -> None:
 )
 def test_the_check_finds_what_it_is_for(source: str, expected: list[str]) -> None:
     assert violations(source) == expected
+
+
+TRAP = """
+from pathlib import Path
+Path({marker!r}).touch()
+def reward(problem, text):
+    return 1.0
+def loss(*tensors, **options):
+    return tensors[0]
+"""
+
+
+def sent_run(tmp_path: Path, **changes: Any) -> tuple[RunDirectory, Path]:
+    """Return a run that somebody sent, with a trap in its folder, and the marker that the trap leaves."""
+    made, run, marker = tmp_path / "made" / "run", tmp_path / "sent", tmp_path / "marker"
+    config = load_config("demo_addition", changes)
+    RunDirectory(made).create(config_yaml=dump_yaml(config), provenance={"status": "trained", "stages": {}})
+    (made / "trap.py").write_text(TRAP.format(marker=str(marker)))
+    assert not RunDirectory(made).is_copy()
+    return RunDirectory(shutil.copytree(made, run)), marker
+
+
+def continuations(run: RunDirectory) -> list[Any]:
+    return [
+        lambda: swerve.train(run.path, resume=True, progress=False),
+        lambda: swerve.evaluate(run.path, progress=False),
+        lambda: swerve.probe(run.path, progress=False),
+    ]
+
+
+def test_a_run_that_was_sent_runs_no_code_of_its_folder(tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    trap = str(tmp_path / "sent" / "trap.py")
+    task = {"kind": "table", "train": [str(problems)], "heldout": [str(problems)]}
+    task |= {"grader": "python", "reward_file": trap}
+    for changes in ({"task": task}, {"stages.rl.loss": {"kind": "custom", "path": f"{trap}:loss"}}):
+        run, marker = sent_run(tmp_path, **changes)
+        for go_on in continuations(run):
+            with pytest.raises(ConfigError, match=r"was copied here, and its .* is code in that folder .*trap.py"):
+                go_on()
+        # What only reads a run does not load it either.
+        for read in (swerve.report, lambda path: repr(swerve.Run(path))):
+            try:
+                read(run.path)
+            except SwerveError as error:
+                print(error)
+        assert not marker.exists()
+        shutil.rmtree(tmp_path / "made")
+        shutil.rmtree(tmp_path / "sent")
+
+
+def test_a_run_that_was_sent_reaches_no_server_that_nobody_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "s3cret")
+    engine = {"kind": "openai", "url": "https://collector.example/v1", "served_model": "m", "key": "MY_SECRET"}
+    run, _ = sent_run(tmp_path, **{"rollout.engine": engine})
+    for go_on in continuations(run):
+        with pytest.raises(ConfigError, match=r"to https://collector.example/v1; if that is meant, say rollout.engine"):
+            go_on()
+
+
+def test_a_record_names_no_code(tmp_path: Path) -> None:
+    marker, trap, rows = tmp_path / "marker", tmp_path / "trap.py", tmp_path / "rows.jsonl"
+    trap.write_text(TRAP.format(marker=str(marker)))
+    problem = Problem(
+        id="a", family="table", question="1 + 1?", answer="2", grader="python", grading={"file": str(trap)}
+    )
+    rows.write_text(json.dumps(problem_record(problem)) + "\n")
+    config = load_config("demo_addition", {"task": {"kind": "table", "train": [str(rows)], "heldout": [str(rows)]}})
+    from swerve.problems import load_family
+
+    with pytest.raises(ArtifactError, match="rows.jsonl, line 1 has the grader python: what a record names is not run"):
+        load_family(config.task).problems("heldout", seed=0)
+    assert not marker.exists()
+
+
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / ".lock").symlink_to(precious)
+    with (
+        pytest.raises(ArtifactError, match="is a link, and a lock is a file of its own"),
+        RunDirectory(tmp_path).lock(),
+    ):
+        pass
+    assert precious.read_text() == "kept"

@@ -41,7 +41,7 @@ def timeless(path: Path, name: str = "") -> object:
         if name == "metrics.jsonl":
             return [{**json.loads(line), **_TIMES} for line in path.read_bytes().splitlines()]
         if name == "run.json":
-            timed = ("date", "seconds", "command", "fields_sha256")
+            timed = ("date", "seconds", "command", "folder", "fields_sha256")
             return {**json.loads(path.read_bytes()), **dict.fromkeys(timed)}
         if name == "index.html":  # a page shows when its run was begun, and how long it took
             return re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d", b"", path.read_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from swerve.artifacts.record import Record
@@ -367,6 +367,10 @@ class ClaimCard(Record):
     num_samples: int
     inputs: str
     """Digest of models, problems and settings."""
+    contents: tuple[str, str] | None = None
+    """Digests of the two models, or of the two files."""
+    files: Mapping[str, str] = {}
+    """SHA-256 of each file that it rests on, by its path below the card's folder."""
     accuracy: AccuracyPart = AccuracyPart()
     gained: GainedPart = GainedPart()
     answers: AnswersPart = AnswersPart()

@@ -335,7 +335,7 @@ def verify_file(path: Path, digest: str, *, listed_in: str = "its manifest") -> 
     Raises:
         ArtifactError: it is missing or another; the message names it.
     """
-    if not path.is_file():
+    if not regular_file(path).is_file():
         raise ArtifactError(f"{path} is listed in {listed_in} but missing")
     if sha256_file(path) != digest:
         raise ArtifactError(f"{path} is damaged: its SHA-256 differs from the one in {listed_in}")

@@ -182,6 +182,7 @@ class RunDirectory:
         begun |= {"job": job} if job else {}
         record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:
+            record["folder"] = folder.stat().st_ino
             (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
             (folder / "run.json").write_text(dump_json(sealed(record)), encoding="utf-8")
 
@@ -217,6 +218,10 @@ class RunDirectory:
                 "back; settings of eval, probe and report are changed on the command line"
             )
         return record
+
+    def is_copy(self) -> bool:
+        """Whether this is not the very folder that the run was begun in: it was copied, perhaps from somebody else."""
+        return bool(self._read_record().get("folder") != self.path.stat().st_ino)
 
     def identity(self) -> dict[str, Any]:
         """Return what marks the run's files as its own: the hash of its configuration, and its seed."""
@@ -274,7 +279,8 @@ class RunDirectory:
             ArtifactError: another process holds it; the message names its pid.
         """
         kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
-        # A link in a folder from elsewhere is not followed: what it leads to would be emptied.
+        if place.is_symlink():  # in a folder that somebody sent: what it leads to would be emptied
+            raise ArtifactError(f"{place} is a link, and a lock is a file of its own; delete the link")
         descriptor = os.open(regular_file(place), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "a+", encoding="utf-8") as stream:
             if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):

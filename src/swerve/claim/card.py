@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from swerve.artifacts.claim import ClaimCard, Part, PartName
-from swerve.artifacts.files import sha256_file
+from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, sha256_file, verify_file
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
@@ -45,19 +47,32 @@ def write_card(
     _check_given(base, trained, settings, out)
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
-    inputs = {
-        "models": [[side.label, _content(side)] for side in (base, trained)],
+    contents = _content(base), _content(trained)
+    inputs: dict[str, Any] = {
+        "models": [[base.label, contents[0]], [trained.label, contents[1]]],
         "problems": problems_digest(problems),
         "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
     }
-    path, parts = out / "claim.json", Parts(out / "claim.partial", inputs, copied=shard.copied)
+    if settings.texts:
+        inputs["texts"] = [sha256_file(Path(text)) for text in settings.texts]
+    path, page = out / "claim.json", out / "index.html"
+    parts = Parts(out / "claim.partial", inputs, copied=shard.copied)
     known = ClaimCard.read(path, remedy="run swerve claim again with another --out") if path.exists() else None
     begun = parts.begun()
+    if known:
+        _check_known(known, [base, trained], contents, out)
+    elif begun is None and page.exists():
+        progress.note(f"{path} is missing: the card is made again")
     if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
         raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
     wanted = [name for name in PARTS if name in settings.parts and name not in done]
+    from swerve.report.claim import claim_html, write_claim_page
+
+    if known and (not regular_file(page).is_file() or page.read_bytes() != claim_html(known).encode()):
+        write_claim_page(page, known)
+        progress.note(f"{page} was not the page of {path}: written again")
     if known and not wanted:
         progress.note(f"{path} has these parts already: nothing to do")
         return known
@@ -80,14 +95,46 @@ def write_card(
             num_problems=len(problems or work.samples[0]),
             num_samples=settings.num_samples if problems else work.counts[0],
             inputs=digest_of(inputs),
+            contents=contents,
+            files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )
         card.write(path)
-        from swerve.report.claim import write_claim_page
-
-        write_claim_page(out / "index.html", card)
+        write_claim_page(page, card)
         parts.finish()
     return card
+
+
+def _rests_on(out: Path) -> list[Path]:
+    """Return the files below a card's folder that its parts were measured on, or that hold what was measured."""
+    files = (file for place in ("samples", "probe/probe") for file in (out / place).rglob("*"))
+    return sorted(file for file in files if file.is_file() and not file.name.startswith(TEMPORARY_PREFIX))
+
+
+def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, str], out: Path) -> None:
+    """Check that what an earlier card rests on is as it was.
+
+    Raises:
+        ConfigError: a model, or a file of samples, is another.
+        ArtifactError: a file that it was measured on, or of a model, is missing or damaged; the message names it.
+    """
+    for side, content, known in zip(sides, contents, card.contents or contents, strict=True):
+        if content != known:
+            raise ConfigError(
+                f"{side.model or side.samples} is not what the card in {out} is of: it has changed, or is another; put "
+                "it back, or give another --out"
+            )
+        if side.model is not None:
+            from swerve.models.model_folder import verify_folder
+
+            verify_folder(side.model)
+    try:
+        for name, digest in card.files.items():
+            verify_file(out / name, digest, listed_in=str(out / "claim.json"))
+        if card.files and card.behaviour.is_measured:
+            RunDirectory(out / "probe").read_provenance()
+    except ArtifactError as error:
+        raise ArtifactError(f"{error}; put it back, or delete {out} to make the card again") from None
 
 
 def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) -> None:

@@ -126,10 +126,12 @@ def probe(
     from swerve.cli.runs import main_progress
     from swerve.cli.summary import findings_text
     from swerve.models.runtime import set_thread_environment
-    from swerve.recipes.loader import load_run_config
+    from swerve.recipes.layers import overrides_of
+    from swerve.recipes.loader import check_copied, load_run_config
 
     directory = find_run(run)
     config = load_run_config(directory, changes)
+    check_copied(config, directory, overrides_of(changes, {}))
     set_thread_environment(config.runtime)
     from swerve.probe.from_run import probe_run
 
@@ -162,7 +164,8 @@ def _probe_files(
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
     from swerve.probe.rollouts.checks import check_files
-    from swerve.recipes.loader import load_run_config, load_settings
+    from swerve.recipes.layers import overrides_of
+    from swerve.recipes.loader import check_copied, load_run_config, load_settings
 
     # Settings are those of the run, with overrides, or what the overrides alone say.
     if task is not None:
@@ -175,6 +178,7 @@ def _probe_files(
         set_thread_environment(load_settings(ProbeSettings, changes).runtime)
     else:
         config = load_run_config(run, changes)
+        check_copied(config, run, overrides_of(changes, {}))
         trained, changes = (config, run), []
         data = config.model_dump(mode="json", include=set(ProbeSettings.model_fields))
         set_thread_environment(config.runtime)

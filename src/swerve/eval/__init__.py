@@ -9,8 +9,8 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.models.runtime import set_thread_environment
 from swerve.progress import Progress, shown_progress
-from swerve.recipes.layers import Change
-from swerve.recipes.loader import load_run_config
+from swerve.recipes.layers import Change, overrides_of
+from swerve.recipes.loader import check_copied, load_run_config
 
 __all__ = ["evaluate"]
 
@@ -38,6 +38,7 @@ def evaluate(
     """
     directory = find_run(run)
     config = load_run_config(directory, overrides, changes)
+    check_copied(config, directory, overrides_of(overrides, changes))
     set_thread_environment(config.runtime)
     from swerve.eval.heldout import evaluate_run
 

@@ -54,7 +54,7 @@ from swerve.models.shards import (
     whole_tensor,
 )
 from swerve.prompts import limit_ids, num_ids, turn_end
-from swerve.world import World
+from swerve.world import ALONE, World
 
 WEIGHTS = "model"
 _HOW_LOADED = ("is_local", "local_files_only")
@@ -242,6 +242,18 @@ def _listed_weights(folder: Path) -> dict[Path, str]:
     except ArtifactError as error:
         raise CheckpointError(str(error)) from error
     return weights
+
+
+def verify_folder(path: Path | str) -> None:
+    """Compare a model's files, and those of the base of an adapter, with the manifest, where there is one.
+
+    Raises:
+        CheckpointError: one is missing or damaged.
+    """
+    folder = local_folder(path)
+    verify_shards(_listed_weights(folder), ALONE)
+    if is_adapter(folder):
+        verify_folder(adapter_base(folder))
 
 
 def _from_tensors(

@@ -15,8 +15,8 @@ from swerve.callable_package import make_callable
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
 from swerve.progress import Progress, shown_progress
-from swerve.recipes.layers import Change
-from swerve.recipes.loader import STAGE_SECTIONS, load_run_config
+from swerve.recipes.layers import Change, overrides_of
+from swerve.recipes.loader import STAGE_SECTIONS, check_copied, load_run_config
 
 if TYPE_CHECKING:
     from swerve.probe.callback import DivergenceCallback
@@ -145,6 +145,7 @@ def _probe_run(
 ) -> ProbeResult | None:
     directory = find_run(run)
     config = load_run_config(directory, overrides, changes)
+    check_copied(config, directory, overrides_of(overrides, changes))
     set_thread_environment(config.runtime)
     from swerve.probe.from_run import probe_run
     from swerve.probe.result import read_result

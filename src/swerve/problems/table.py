@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from swerve.artifacts.problem_records import is_problem_record, read_problem
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
 from swerve.problems.knights.rows import row_problem
@@ -99,6 +99,13 @@ class Table(ReadFamily[TableTask]):
         # Problems that swerve wrote, and rows of Logic-RL, say themselves how they are read.
         if is_problem_record(record.values):
             problem = read_problem(record.values, record.place)
+            if _PYTHON in (problem.grader or problem.family, self._task.grader):  # a record names no code to run
+                if self._task.reward_file is None:
+                    raise ArtifactError(
+                        f"{record.place} has the grader python: what a record names is not run; give "
+                        "task.grader=python and the file as task.reward_file=FILE"
+                    )
+                problem = replace(problem, grading={})
             return replace(problem, grader=self._task.grader or problem.grader)
         if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
             return row_problem(record)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -69,6 +70,34 @@ def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes
                 f"{override.source}: the run is trained already; only keys under {allowed} can be changed"
             )
     return load_config(run, *parsed)
+
+
+def check_copied(config: Config, run: RunDirectory, typed: Iterable[Override]) -> None:
+    """Check that a run which was copied here runs no code of its folder and reaches no server that nobody typed.
+
+    Whoever made such a folder wrote its configuration; code elsewhere on this machine is its user's own.
+
+    Raises:
+        ConfigError: it names code in its own folder, or a server on another machine.
+    """
+    if not run.is_copy():
+        return
+    named, flat = [override.keys for override in typed], _flatten(config.model_dump(mode="json"))
+    for key, value in flat.items():
+        is_code = key == "task.reward_file" or flat.get(f"{key.removesuffix('path')}kind") == "custom"
+        file = Path(str(value).partition(".py:")[0]).resolve() if is_code and value else None
+        if file is not None and file.is_relative_to(run.path.resolve()):
+            raise ConfigError(
+                f"{run.path} was copied here, and its {key} is code in that folder ({value}), which would be run; read "
+                f"it, and begin a run of your own: swerve train {run.config_path}"
+            )
+        is_typed = any(tuple(key.split("."))[: len(keys)] == keys for keys in named)
+        is_url = ".engine." in f".{key}" and str(value).startswith(("http://", "https://"))
+        if is_url and not is_typed and urlsplit(value).hostname not in ("127.0.0.1", "localhost", "::1"):
+            raise ConfigError(
+                f"{run.path} was copied here, and would send prompts, and the key or weights that it names, to "
+                f"{value}; if that is meant, say {key}={value}"
+            )
 
 
 def load_document(

@@ -25,8 +25,13 @@ def write_claim_page(path: Path, card: ClaimCard) -> Path:
     Raises:
         DiskFullError: no room.
     """
-    write_text(path, render(claim_page(card)))
+    write_text(path, claim_html(card))
     return path
+
+
+def claim_html(card: ClaimCard) -> str:
+    """Return the text of the page of a card."""
+    return render(claim_page(card))
 
 
 def claim_page(card: ClaimCard) -> Page:

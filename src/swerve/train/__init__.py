@@ -18,7 +18,7 @@ from swerve.problems.reading import ReadFamily
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import Change, overrides_of, split_profile
-from swerve.recipes.loader import RecipeSource, check_recorded_config, load_config
+from swerve.recipes.loader import RecipeSource, check_copied, check_recorded_config, load_config
 from swerve.run import Run
 from swerve.seeds import derive_seed
 
@@ -62,6 +62,8 @@ def train(
     known = known_run(recipe) if resume else None
     config = load_config(recipe if known is None else known, *parsed)
     directory = run_directory(config, known if out is None and known is not None else out)
+    if known is not None:
+        check_copied(config, known, parsed)
     if resume == "or_start":
         resume = (directory.path / "run.json").is_file()
     if resume:

@@ -211,6 +211,10 @@ def _sequence(
         metadata["set"] = response.population
     metadata |= {key: response.extra[key] for key in _CONDITIONED if key in response.extra and key not in metadata}
     problem = replace(own, question=own.question or encoded.prompt, metadata=metadata)
+    # A file names no code to run: of reward files only the one of the task or the run is.
+    reward_file = None if family is None else getattr(family, "grading", {}).get("file")
+    if (problem.grader or problem.family) == "python" and problem.grading.get("file") != reward_file:
+        problem = replace(problem, family=IMPORTED, grader="", grading={})
     # What grades it: its own grader, the run's, or the task's.
     if family is None:
         needs_no_gold = has_grader(problem) and not entry_for(problem).needs_gold
