@@ -44,7 +44,7 @@ def timeless(path: Path, name: str = "") -> object:
             timed = ("date", "seconds", "command", "fields_sha256")
             return {**json.loads(path.read_bytes()), **dict.fromkeys(timed)}
         if name == "index.html":  # a page shows when its run was begun, and how long it took
-            return re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d", b"", path.read_bytes())
+            return re.sub(rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)", b"", path.read_bytes())
         if name == "MANIFEST.json":
             entry = json.loads(path.read_bytes())
             return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
