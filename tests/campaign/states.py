@@ -115,7 +115,7 @@ class Undisturbed:
     def wrong(self, world: Path) -> list[str]:
         """Return what must not be in a directory as a kill or a power cut of the command left it, a line per file."""
         held = [file for file in _files(world) if not is_temporary(file.relative_to(world))]
-        names = {str(file.relative_to(world)): file for file in held if file.suffix not in _UNHELD}
+        names = {str(file.relative_to(world)): file for file in held if not file.name.endswith(_UNHELD)}
         found = [self._wrong_content(name, file) for name, file in names.items()]
         return [line for line in (*found, *self._vouched(world, names)) if line]
 
