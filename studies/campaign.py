@@ -23,13 +23,16 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
         ("commit", f"`{own[0]['name']}`"),
         ("date", " to ".join(dict.fromkeys((days[0], days[-1])))),
         ("kills", f"{num:,}, of each command at least {min(kills.values())}"),
-        ("seconds a kill", f"{sum(seconds[name] for name in _KILLING) / max(1, num):.1f}"),
+        ("seconds a kill", f"{seconds.total() / max(1, num):.1f}"),
         *((name, f"{sum(part[name] for part in own):,}") for name in ("mismatches", "extra files", "orphans")),
         *((f"cases of `{name}`", f"{cases[name]:,}") for name in sorted(cases.keys() - {*_KILLING})),
     ]
     return {
         "campaign": table(("what", "found"), rows),
-        "campaign kills": table(("command", "kills"), [(f"`{name}`", str(count)) for name, count in kills.items()]),
+        "campaign kills": table(
+            ("command", "kills", "seconds a kill"),
+            [(f"`{name}`", f"{count:,}", f"{seconds[name] / max(1, count):.1f}") for name, count in kills.items()],
+        ),
     }
 
 

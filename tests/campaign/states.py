@@ -44,7 +44,7 @@ def timeless(path: Path, name: str = "") -> object:
             timed = ("date", "seconds", "command", "folder", "fields_sha256")
             return {**json.loads(path.read_bytes()), **dict.fromkeys(timed)}
         if name == "index.html":  # a page shows when its run was begun, and how long it took
-            return re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d", b"", path.read_bytes())
+            return re.sub(rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)", b"", path.read_bytes())
         if name == "MANIFEST.json":
             entry = json.loads(path.read_bytes())
             return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
@@ -115,7 +115,7 @@ class Undisturbed:
     def wrong(self, world: Path) -> list[str]:
         """Return what must not be in a directory as a kill or a power cut of the command left it, a line per file."""
         held = [file for file in _files(world) if not is_temporary(file.relative_to(world))]
-        names = {str(file.relative_to(world)): file for file in held if file.suffix not in _UNHELD}
+        names = {str(file.relative_to(world)): file for file in held if not file.name.endswith(_UNHELD)}
         found = [self._wrong_content(name, file) for name, file in names.items()]
         return [line for line in (*found, *self._vouched(world, names)) if line]
 

@@ -192,9 +192,9 @@ def test_children_that_outlive_a_killed_command_are_named(tmp_path: Path, monkey
 
 def test_parts_of_the_newest_commit_are_added() -> None:
     part = {"kind": "campaign", "date": "2026-11-29", "seed": 1, "cases": {"kills": 2, "lost": 5}, "orphans": 0,
-            "seconds": {"kills": 30.0, "lost": 8.0}, "mismatches": 1, "extra files": 2}  # fmt: skip
+            "seconds": {"train": 20.0, "eval": 10.0}, "mismatches": 1, "extra files": 2}  # fmt: skip
     found = tables([
-        {**part, "name": "old", "kills": {"train": 100}},
+        {**part, "name": "old", "kills": {"train": 100, "eval": 1}},
         {**part, "name": "new", "kills": {"train": 4, "eval": 3}},
         {**part, "name": "new", "seed": 2, "date": "2026-11-30", "kills": {"train": 3, "eval": 5}},
     ])  # fmt: skip
@@ -208,4 +208,4 @@ def test_parts_of_the_newest_commit_are_added() -> None:
         "| orphans | 0 |",
         "| cases of `lost` | 10 |",
     ]
-    assert found["campaign kills"].splitlines()[2:] == ["| `eval` | 8 |", "| `train` | 7 |"]
+    assert found["campaign kills"].splitlines()[2:] == ["| `eval` | 8 | 2.5 |", "| `train` | 7 | 5.7 |"]
