@@ -137,6 +137,8 @@ def packed_attention(
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if unknown:
         raise MismatchError(f"the attention of {type(module).__name__} has '{unknown[0]}'; give it padded rows")
+    if attention_mask is None or attention_mask.numel() != 1:  # not the one of `_read_packed`
+        raise MismatchError(f"{type(module).__name__} makes a mask of its own; give it padded rows")
     parts = []
     for places in packed_row.blocks:
         width = places.shape[1]
