@@ -36,7 +36,8 @@ from swerve.config import AdditionTask, OptimizerConfig
 from swerve.config.recipe import RuntimeConfig, ShardingConfig
 from swerve.functional.logprobs import token_logprobs
 from swerve.models.folder_checks import quiet_transformers
-from swerve.models.model_folder import read_trainer_state, save_checkpoint
+from swerve.models.model_folder import read_trainer_state
+from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
 from swerve.train.learner import Learner, load_trainer_state

@@ -26,8 +26,9 @@ from swerve.errors import ArtifactError, CheckpointError, DiskFullError, Missing
 from swerve.models import export
 from swerve.models.export import export_model
 from swerve.models.model_card import Origin
-from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.models.named_models import resolve_model
+from swerve.models.saving import save_checkpoint
 
 CARD = "---\nlicense: apache-2.0\nlanguage: en\n---\n# A base\n"
 

@@ -19,11 +19,11 @@ from swerve.models.model_folder import (
     load_model,
     load_tokenizer,
     read_trainer_state,
-    save_checkpoint,
     stop_ids,
     tokenizer_fingerprint,
     weights_fingerprint,
 )
+from swerve.models.saving import save_checkpoint
 from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.prompts import encode_completions, encode_prompts
@@ -118,7 +118,7 @@ def test_a_checkpoint_being_written_leaves_the_old_one_when_the_disk_is_full(sav
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swerve.models.model_folder.write_shards", full)
+    monkeypatch.setattr("swerve.models.saving.write_shards", full)
     with pytest.raises(DiskFullError, match="disk full while writing .*checkpoint; nothing of it was kept"):
         save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], trainer_state=state, provenance={})
     assert (path / "model.safetensors").read_bytes() == before

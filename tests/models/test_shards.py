@@ -13,7 +13,8 @@ from swerve.artifacts import files
 from swerve.artifacts.run import CheckpointRef
 from swerve.errors import CheckpointError
 from swerve.models import shards
-from swerve.models.model_folder import load_model, read_trainer_state, save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
+from swerve.models.saving import save_checkpoint
 
 TENSORS = {
     "b": torch.arange(6.0).reshape(2, 3).t(),

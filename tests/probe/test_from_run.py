@@ -23,7 +23,8 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.models.model_folder import save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import weights_fingerprint
+from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan

@@ -40,7 +40,8 @@ from swerve.config import (
 )
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
 from swerve.eval.heldout import evaluate_run
-from swerve.models.model_folder import save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import weights_fingerprint
+from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family

@@ -8,7 +8,8 @@ import torch
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import OptimizerConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError
-from swerve.models.model_folder import load_model, read_trainer_state, save_checkpoint, weights_fingerprint
+from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
+from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head
 from swerve.train.replicated_model import ReplicatedModel

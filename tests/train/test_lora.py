@@ -28,7 +28,8 @@ from swerve.models import model_folder
 from swerve.models.adapter import new_adapter
 from swerve.models.export import export_model
 from swerve.models.model_card import Origin
-from swerve.models.model_folder import load_model, save_checkpoint
+from swerve.models.model_folder import load_model
+from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, BioGptConfig, FalconConfig, GPT2Config, OPTConfig
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
@@ -45,10 +45,20 @@ def _update(learner: Learner) -> dict[str, torch.Tensor]:
     }
 
 
-def test_only_supervised_updates_drop_out_and_layers_run_again_without_dropout_too(tiny: Any) -> None:
+_SIZES = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+_DROPPING = [
+    GPT2Config(vocab_size=11, n_embd=16, n_layer=2, n_head=2, n_positions=16),
+    # Layers of these drop out in their own code, by the mode of the layer.
+    OPTConfig(**_SIZES, ffn_dim=16, word_embed_proj_dim=16, max_position_embeddings=16, dropout=0.2),
+    FalconConfig(**_SIZES, alibi=False, hidden_dropout=0.2),
+    BioGptConfig(**_SIZES, intermediate_size=16, max_position_embeddings=16),
+]
+
+
+@pytest.mark.parametrize("config", _DROPPING, ids=lambda config: config.model_type)
+def test_only_supervised_updates_drop_out_and_layers_run_again_without_dropout_too(tiny: Any, config: Any) -> None:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=16, n_layer=2, n_head=2, n_positions=16))
-    assert model.config.resid_pdrop > 0
+    model = AutoModelForCausalLM.from_config(config)
     found = {}
     for drops, layers in ((False, "none"), (False, "full"), (True, "none")):
         runtime = RuntimeConfig(activation_checkpointing=layers)

@@ -222,6 +222,19 @@ def new_directory(path: Path) -> Iterator[Path]:
         fsync(path.parent)
 
 
+@contextmanager
+def passing_directory(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory that is gone after the block; what a kill leaves goes with the next of its `path`.
+
+    Raises:
+        DiskFullError, WriteError: see `new_directory`.
+    """
+    with _replacing(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        remove(temporary)
+
+
 def check_space(path: Path, num_bytes: int) -> None:
     """Check that the file system of `path`, which need not exist, has room for so many bytes.
 

@@ -6,11 +6,10 @@ Weights and the trainer's state are safetensors: nothing is pickled and no remot
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -31,22 +29,19 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
-from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, dump_json, read_manifest, verify_file
-from swerve.artifacts.run import STATE_NAME, CheckpointRef
+from swerve.artifacts.files import MANIFEST_NAME, read_manifest, verify_file
+from swerve.artifacts.run import STATE_NAME
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, said_by
 from swerve.models.adapter import (
-    ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     adapter_base,
-    adapter_entry,
-    adapter_tensors,
-    base_digest,
     has_adapter,
     is_adapter,
     merged,
     sharing_copy,
     with_adapter,
 )
+from swerve.models.description import keep_description, token_settings
 from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
@@ -54,18 +49,14 @@ from swerve.models.shards import (
     map_shards,
     read_shards,
     shard_files,
-    shards_digest,
     tensors_digest,
     verify_shards,
     whole_tensor,
-    write_shards,
 )
 from swerve.prompts import limit_ids, num_ids, turn_end
-from swerve.version import __version__
-from swerve.world import ALONE, World
+from swerve.world import World
 
-_WEIGHTS = "model"
-_GENERATION = "generation_config.json"
+WEIGHTS = "model"
 _HOW_LOADED = ("is_local", "local_files_only")
 """What transformers notes in a loaded tokenizer and would save with it, though it says nothing of the tokenizer."""
 
@@ -196,13 +187,16 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
         tensors = read_shards(weights)
     else:
         verify_shards(weights, mapped_by)
-        tensors = map_shards(weights or shard_files(folder, _WEIGHTS))
+        tensors = map_shards(weights or shard_files(folder, WEIGHTS))
     with _loading(f"a model from {path}"):
+        if (generation := token_settings(folder)) is not None:
+            load["generation_config"] = generation
         if tensors:
             model, info = _from_tensors(folder, tensors, load)
         else:
             model, info = auto_model.from_pretrained(str(folder), trust_remote_code=False, **load)
     _check_complete(path, model, info)
+    keep_description(model, folder)
     untyped: Any = model
     if untyped.get_expanded_tied_weights_keys(all_submodels=True) and not model.all_tied_weights_keys:
         # The files have an output head that differs from the embeddings: what is written of it says so, too.
@@ -258,10 +252,7 @@ def _from_tensors(
     auto_model: Any = AutoModelForCausalLM
     with torch.device("meta"):
         model_class = type(auto_model.from_config(config, trust_remote_code=False))
-    generation = GenerationConfig.from_pretrained(str(folder)) if (folder / _GENERATION).is_file() else None
-    model, info = model_class.from_pretrained(
-        None, config=config, state_dict=dict(tensors), generation_config=generation, **options
-    )
+    model, info = model_class.from_pretrained(None, config=config, state_dict=dict(tensors), **options)
     model.config.name_or_path = model.name_or_path = str(folder)
     return model, info
 
@@ -381,7 +372,7 @@ def weights_fingerprint(model: PreTrainedModel) -> str:
     Of a model with an adapter it covers the base, too.
     """
     weights = model.state_dict()
-    return tensors_digest(_WEIGHTS, weights if has_adapter(model) else stored_tensors(model, weights))
+    return tensors_digest(WEIGHTS, weights if has_adapter(model) else stored_tensors(model, weights))
 
 
 def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -406,93 +397,6 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
         digest.update(f"{index} {token}\n".encode())
     return digest.hexdigest()
-
-
-def save_checkpoint(
-    checkpoint: CheckpointRef,
-    *,
-    model: PreTrainedModel,
-    weights: Mapping[str, Tensor] | None = None,
-    tokenizer: PreTrainedTokenizerBase,
-    trainer_state: Mapping[str, Mapping[str, Tensor]],
-    provenance: Mapping[str, Any],
-    base: Path | str | None = None,
-    world: World = ALONE,
-) -> CheckpointRef:
-    """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
-
-    Of a model with an adapter it is the adapter alone, and what names its base.
-
-    Args:
-        checkpoint: where, and what it is.
-        model: its configuration is written, and its weights.
-        weights: these instead of the model's own; they may be divided over the processes.
-        tokenizer: written beside the model.
-        trainer_state: what resuming needs besides, by file name and tensor name.
-        provenance: further entries of the manifest.
-        base: of a model with an adapter: the folder or hub name of its base.
-        world: the processes that write it together, on one file system; all must call this with the same arguments.
-
-    Raises:
-        DiskFullError: no room; earlier checkpoints are intact.
-        ArtifactError: the operating system refuses.
-    """
-    weights = model.state_dict() if weights is None else weights
-    stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
-    manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
-    if base is not None:
-        manifest["base_sha256"] = base_digest(base)
-    position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
-    with _directory_of_all(checkpoint.path, manifest, {**position, "swerve_version": __version__}, world) as folder:
-        # The first process writes what is not tensors; then all of them write those.
-        if world.is_main:
-            (folder / STATE_NAME).mkdir()
-            with quiet_transformers():
-                tokenizer.save_pretrained(folder)
-                if base is None:
-                    model.save_pretrained(folder, state_dict={})  # its configuration
-                    model.config.dtype = _widest(stored)
-                    model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
-                else:
-                    entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
-                    (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
-        world.barrier()  # the folder is there
-        stem = _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem
-        digests = write_shards(folder, stem, stored, world)
-        manifest["weights_sha256"] = shards_digest(digests)
-        for name, tensors in trainer_state.items():
-            written = write_shards(folder / STATE_NAME, name, tensors, world)
-            digests |= {f"{STATE_NAME}/{file}": digest for file, digest in written.items()}
-        manifest["files"] = digests
-    return replace(checkpoint, weights_sha256=manifest["weights_sha256"])
-
-
-@contextmanager
-def _directory_of_all(
-    path: Path, manifest: Mapping[str, Any], provenance: Mapping[str, Any], world: World
-) -> Iterator[Path]:
-    """Let processes write into one `atomic_directory`; the first one finishes it when all have left the block."""
-    if world.is_main:
-        with atomic_directory(path, manifest, **provenance) as folder:
-            world.gather(folder.name)
-            yield folder  # until all have been asked for their digests
-    else:
-        yield path.with_name(world.gather(None)[0])
-    world.barrier()
-
-
-def _widest(weights: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the type that holds all weights: those that were frozen may be stored in a narrower one."""
-    types = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
-    return max(types, key=lambda dtype: dtype.itemsize)
-
-
-def _name_in(checkpoint: Path, base: Path | str) -> str:
-    """Return what a checkpoint calls its base: a folder of the same run by its place beside, so that runs can move."""
-    folder, run = Path(base).absolute(), checkpoint.absolute().parent.parent
-    if not folder.is_dir():
-        return str(base)
-    return os.path.relpath(folder, checkpoint.absolute()) if run in folder.parents else str(folder)
 
 
 def read_trainer_state(path: Path, mapped_by: World | None = None) -> dict[str, dict[str, Tensor]]:

@@ -15,7 +15,8 @@ from swerve.artifacts.metrics import cut_back
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, StageConfig
 from swerve.errors import CheckpointError
-from swerve.models.model_folder import LoadedModel, read_trainer_state, save_checkpoint
+from swerve.models.model_folder import LoadedModel, read_trainer_state
+from swerve.models.saving import save_checkpoint
 from swerve.models.starting_model import initial_model
 from swerve.progress import Progress
 from swerve.train.context import StageContext

@@ -26,6 +26,7 @@ from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids
 from swerve.models.runtime import apply_runtime
+from swerve.models.saving import check_saving
 from swerve.models.starting_model import initial_model, starting_model
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
@@ -180,6 +181,10 @@ def _train_stages(
     if newest is not None:
         _make_up_evaluation(session, newest, family)
     weights = _trained_weights(session, model)
+    declare_stop_ids(model, tokenizer)
+    if world.is_main:
+        base = None if config.model.lora is None else initial_model(config, run)
+        check_saving(model, tokenizer, weights.whole_weights(), run.path / "saving-trial", base=base)
     moments = {} if state is None else state.trainer
     engine_of_policy = PolicyEngine(
         lambda: make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows),

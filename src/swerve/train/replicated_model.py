@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import MethodType
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -139,11 +141,8 @@ class ReplicatedModel:
         return completion_hidden(self.model, batch if self.packs else batch.padded(), self.head, most=most)
 
     def begin_update(self, *, drops: bool) -> None:
-        """Put the model into training mode; without dropout (`drops`) only where it decides what is kept for later."""
+        """Put the model into training mode if it is to have dropout (`drops`), else into evaluation mode."""
         self.model.train(drops)
-        for module in self.model.modules():
-            if isinstance(module, GradientCheckpointingLayer):
-                module.training = True
 
     def sum_gradients(self) -> None:
         """Replace every gradient by its sum over the processes."""
@@ -317,19 +316,25 @@ def _states_and_gradient(model: PreTrainedModel, head: Head) -> tuple[Tensor, Te
 def checkpoint_activations(model: PreTrainedModel, layers: Literal["none", "every_second", "full"]) -> None:
     """Keep of some decoder layers only their inputs for the backward pass, which runs these layers again.
 
+    transformers does so in training mode only, which turns on what dropout a layer's own code has.
+
     Raises:
         ConfigError: the architecture cannot do that.
     """
     if layers == "none":
         return
-    if not model.supports_gradient_checkpointing:
+    able = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not (able and model.supports_gradient_checkpointing):
         raise ConfigError(
             f"runtime.activation_checkpointing={layers}: {type(model).__name__} cannot run layers again; use none"
         )
-    # transformers renamed it; the old name warns in new versions.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-    if layers == "every_second":
-        able = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-        for layer in able[1::2]:
-            layer.gradient_checkpointing = False
+    for layer in able if layers == "full" else able[::2]:
+        vars(layer)["forward"] = MethodType(_run_again, layer)
+
+
+def _run_again(layer: GradientCheckpointingLayer, *args: Any, **kwargs: Any) -> Any:
+    """Run a layer, and again in the backward pass."""
+    forward = type(layer).forward
+    if not torch.is_grad_enabled():
+        return forward(layer, *args, **kwargs)
+    return checkpoint(partial(forward, layer, **kwargs), *args, use_reentrant=False)
