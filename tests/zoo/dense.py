@@ -11,6 +11,7 @@ from tests.zoo.animal import (
     DENSE,
     GPT,
     GROUPED,
+    HEAD,
     HEADS,
     LATENT,
     QWEN_WINDOWS,
@@ -136,10 +137,12 @@ DENSE_ANIMALS = {
         type="minicpm3",
         about="latent attention, scaled states",
         keys=LATENT,
-        refused="turns hidden states into logits in a way that is not known here",
+        refused=HEAD,
     ),
-    "doge": Animal(type="doge", about="learned masks, windows", keys={**GROUPED, "keep_window_size": WINDOW}),
-    "doge-new": Animal(type="doge", about="learned masks, all alike at first", keys=GROUPED, is_new=True),
+    "doge": Animal(
+        type="doge", about="learned masks, windows", keys={**GROUPED, "keep_window_size": WINDOW}, packs=False
+    ),
+    "doge-new": Animal(type="doge", about="learned masks, all alike at first", keys=GROUPED, is_new=True, packs=False),
     "hrm_text": Animal(type="hrm_text", about="layers in circles", keys={**GROUPED, **CALM}),
     "modernbert-decoder": Animal(
         type="modernbert-decoder",
@@ -164,7 +167,7 @@ DENSE_ANIMALS = {
     "gpt_neox_japanese": Animal(type="gpt_neox_japanese", keys={**SIZES, "hidden_dropout": 0.2}, packs=False),
     "gptj": Animal(type="gptj", keys={**GPT, "rotary_dim": 4, "attn_pdrop": 0.2, "resid_pdrop": 0.2}, packs=False),
     "codegen": Animal(type="codegen", keys={**GPT, "rotary_dim": 4, "resid_pdrop": 0.2}, packs=False),
-    "openai-gpt": Animal(type="openai-gpt", about="learned positions", keys=GPT, packs=False),
+    "openai-gpt": Animal(type="openai-gpt", about="learned positions", keys=GPT, packs=False, refused="takes no cache"),
     "ctrl": Animal(type="ctrl", about="fixed positions", keys={**GPT, "dff": 48}),
     "opt": Animal(
         type="opt",

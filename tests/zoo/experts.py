@@ -52,7 +52,10 @@ EXPERT_ANIMALS = {
     "deepseek_v2": Animal(type="deepseek_v2", about="experts, latent attention", keys={**LATENT, **ROUTED_EXPERTS}),
     "deepseek_v3": Animal(type="deepseek_v3", about="experts, latent attention", keys={**LATENT, **ROUTED_EXPERTS}),
     "deepseek_v32": Animal(
-        type="deepseek_v32", about="experts, sparse attention", keys={**LATENT, **ROUTED_EXPERTS, **INDEXED}
+        type="deepseek_v32",
+        about="experts, sparse attention",
+        keys={**LATENT, **ROUTED_EXPERTS, **INDEXED},
+        packs=False,
     ),
     "deepseek_v4": Animal(
         type="deepseek_v4",
@@ -71,11 +74,13 @@ EXPERT_ANIMALS = {
         type="axk2",
         about="experts, sparse attention",
         keys={**LATENT, **ROUTED_EXPERTS, **INDEXED, "gated_norm_rank": 8},
+        packs=False,
     ),
     "hy_v4": Animal(
         type="hy_v4",
         about="experts, sparse attention",
         keys={**LATENT, **ROUTED_EXPERTS, **INDEXED, "indexer_types": ["full", "shared"], "hc_mult": 2},
+        packs=False,
     ),
     "dots3_note_text": Animal(
         type="dots3_note_text",
@@ -84,6 +89,7 @@ EXPERT_ANIMALS = {
             **{**LATENT, **ROUTED_EXPERTS, **INDEXED, **SLIDES, "shared_experts_intermediate_size": 16},
             **{"layer_types": ["indexed_attention", "sliding_attention"], "per_layer_config": {}, "head_dim": 12},
         },
+        packs=False,
     ),
     "minimax_m3_vl_text": Animal(
         type="minimax_m3_vl_text",
@@ -103,7 +109,10 @@ EXPERT_ANIMALS = {
         },
     ),
     "flint": Animal(
-        type="flint", about="experts, windows", keys={**HEADS, **SHARED_EXPERT, **WINDOWS, "mlp_only_layers": [0]}
+        type="flint",
+        about="experts, windows",
+        keys={**HEADS, **SHARED_EXPERT, **WINDOWS, "mlp_only_layers": [0]},
+        packs=False,
     ),
     "zaya": Animal(
         type="zaya",
@@ -115,6 +124,7 @@ EXPERT_ANIMALS = {
             "router_hidden_size": 16,
             "layer_types": ["hybrid", "hybrid"],
         },
+        packs=False,
     ),
     "inkling_text": Animal(
         type="inkling_text",
@@ -130,6 +140,7 @@ EXPERT_ANIMALS = {
             **{"sliding_window_size": WINDOW, "d_rel": 4, "rel_extent": 64, "mlp_layer_types": ["dense", "sparse"]},
             "layer_types": ["hybrid_sliding", "hybrid"],
         },
+        packs=False,
     ),
     "inkling2_text": Animal(
         type="inkling2_text",
@@ -146,11 +157,12 @@ EXPERT_ANIMALS = {
             "layer_types": ["hybrid_sliding", "hybrid"],
         },
         dtype_of_oracle=torch.float32,
+        packs=False,
     ),
     "glm4_moe": Animal(type="glm4_moe", about="experts", keys={**HEADS, **ROUTED_EXPERTS}),
     "glm4_moe_lite": Animal(type="glm4_moe_lite", about="experts, latent attention", keys={**LATENT, **ROUTED_EXPERTS}),
     "glm_moe_dsa": Animal(
-        type="glm_moe_dsa", about="experts, sparse attention", keys={**LATENT, **ROUTED_EXPERTS, **INDEXED}
+        type="glm_moe_dsa", about="experts, sparse attention", keys={**LATENT, **ROUTED_EXPERTS, **INDEXED}, packs=False
     ),
     "dots1": Animal(
         type="dots1", about="experts, windows", keys={**HEADS, **ROUTED_EXPERTS, **SLIDES, "max_window_layers": 0}

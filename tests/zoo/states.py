@@ -9,6 +9,7 @@ from tests.zoo.animal import (
     EXPERTS,
     GROUPED,
     GROUPED_EXPERTS,
+    HEAD,
     HEADS,
     LATENT,
     LINEAR,
@@ -17,6 +18,7 @@ from tests.zoo.animal import (
     NO_CACHE,
     SHARED_EXPERT,
     STATE,
+    UNLIKE,
     WINDOW,
     Animal,
 )
@@ -47,23 +49,27 @@ STATE_ANIMALS = {
             **{"make_ngram_vocab_size_divisible_by": 8, "indexer_n_heads": 2, "indexer_kv_heads": 1},
             **{"indexer_head_dim": 8, "indexer_budget": WINDOW, "indexer_compress_ratio": 2},
         },
+        packs=False,
     ),
     "olmo_hybrid": Animal(type="olmo_hybrid", about="linear attention", keys={**HEADS, **DELTA, **LINEAR}, packs=False),
     "kimi_linear": Animal(
         type="kimi_linear",
         about="linear and latent attention, experts",
         keys={**LATENT, **GROUPED_EXPERTS, **LINEAR, "linear_head_dim": 8, "linear_num_heads": 4},
+        packs=False,
     ),
     "bailing_hybrid": Animal(
         type="bailing_hybrid",
         about="linear and latent attention, experts",
         keys={**LATENT, **GROUPED_EXPERTS, **LINEAR, "linear_head_dim": 8, "linear_num_heads": 4},
+        packs=False,
     ),
     "minimax": Animal(
         type="minimax",
         about="linear attention, experts",
         keys={**HEADS, **LINEAR, **LOCAL_EXPERTS, "block_size": 8},
         packs=False,
+        refused="MiniMax uses cache of its own",
     ),
     "lfm2": Animal(
         type="lfm2",
@@ -108,6 +114,7 @@ STATE_ANIMALS = {
             **{"ssm_state_size": 8, "n_groups": 1},
         },
         packs=False,
+        refused=UNLIKE,
     ),
     "granitemoehybrid": Animal(
         type="granitemoehybrid",
@@ -133,6 +140,7 @@ STATE_ANIMALS = {
             **{"attention_hidden_size": 64, "attention_head_dim": 16, "use_mamba_kernels": False},
             "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
         },
+        packs=False,
     ),
     "zamba2": Animal(
         type="zamba2",
@@ -142,6 +150,7 @@ STATE_ANIMALS = {
             "layers_block_type": ["mamba", "hybrid"],
         },
         packs=False,
+        refused=UNLIKE,
     ),
     "recurrent_gemma": Animal(
         type="recurrent_gemma",
@@ -150,6 +159,7 @@ STATE_ANIMALS = {
             **{**HEADS, "lru_width": 32, "block_types": ["recurrent", "attention"]},
             "attention_window_size": WINDOW,
         },
+        refused=HEAD,
     ),
     "mamba": Animal(type="mamba", about="states", keys=STATE, refused=NO_CACHE),
     "mamba2": Animal(
