@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from swerve.errors import MismatchError
 from swerve.models.head import Head, head_inputs, head_tolerance, model_head, num_ids_of
 from swerve.models.packed_attention import PackedRow, sdpa_again, use_packed_attention
+from swerve.models.trial import Trial, close, passes, reads_padded
 from swerve.positions import angles_of, forget_lengths, turns
 
 TokenSequence = tuple[Sequence[int], Sequence[int]]
@@ -73,6 +74,21 @@ class TokenBatch:
         names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask")
         chosen: dict[str, Any] = {name: getattr(self, name)[list(places)] for name in names}
         return replace(self, rows=tuple(places), **chosen)
+
+    def narrowed(self) -> TokenBatch:
+        """Return padded rows without the columns in which none of them has a token."""
+        if self.packed_row is not None or self.attention_mask is None:
+            return self
+        used = self.attention_mask.any(0).nonzero()
+        start, end = int(used[0]), int(used[-1]) + 1
+        width = self.prompt_width
+        rows: dict[str, Any] = {
+            name: getattr(self, name)[:, start:end] for name in ("input_ids", "attention_mask", "position_ids")
+        }
+        completions: dict[str, Any] = {
+            name: getattr(self, name)[:, : end - width] for name in ("completion_ids", "mask")
+        }
+        return replace(self, **rows, **completions, prompt_width=width - start)
 
 
 def token_batches(
@@ -269,8 +285,8 @@ def completion_hidden(
     """Return what the head is given at each real completion token, one sequence after the other, padding left out.
 
     Row n of `head(completion_hidden(...))` is row n of `completion_logits(...)[batch.mask]`; no logits are formed.
-    Sequences that a model reads with other rotary angles (`angles_of`) have a forward pass of their own, so that a
-    sequence's states are those that it has alone.
+    Sequences that a model reads with other rotary angles (`angles_of`) have a forward pass of their own, and so has
+    each of a model that does not know padding from tokens, so that a sequence's states are those that it has alone.
 
     Args:
         model: the model.
@@ -281,12 +297,17 @@ def completion_hidden(
     Raises:
         MismatchError: the model does not call its head once with the positions asked for.
     """
-    if not turns(model.config):
+    shares_pass = reads_padded(model)
+    if shares_pass and not turns(model.config):
         return _hidden(model, batch, head)
     sides: dict[tuple[int, ...], list[int]] = {}
     for place, length in enumerate(_lengths(batch)):
-        sides.setdefault(angles_of(model.config, length), []).append(place)
-    parts = [batch] if len(sides) < 2 else [batch.chosen(places) for places in sides.values()]
+        side = angles_of(model.config, length) if shares_pass else (place,)
+        sides.setdefault(side, []).append(place)
+    if shares_pass:
+        parts = [batch] if len(sides) < 2 else [batch.chosen(places) for places in sides.values()]
+    else:
+        parts = [batch.chosen([place]).narrowed() for (place,) in sides.values()] or [batch]
     parts += [empty_batch(pad_id=0).to(batch.input_ids.device)] * (int(most(len(parts))) - len(parts))
     hidden = torch.cat([_hidden(model, part, head) for part in parts])
     if len(sides) < 2:
@@ -351,9 +372,14 @@ def _num_unused(input_ids: Int[Tensor, "1 L"]) -> int:
 def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
     """Let a model read packed rows beside padded ones, and return whether it gives the same states in both.
 
-    Two prompts and four completions are tried. Models whose attention has what the packed one has not, or that mix
-    tokens elsewhere than in attention, do not; they are left as they were.
+    Two prompts and four completions are tried, and texts longer than each window of attention by a copy of the model.
+    Models whose attention has what the packed one has not, or that mix tokens elsewhere than in attention, do not; they
+    are left as they were.
     """
+    attention = model.config._attn_implementation
+    is_flash = attention.startswith("flash")
+    if not (reads_padded(model) and passes(model.config, _packs, attention=attention if is_flash else None)):
+        return False
     if not use_packed_attention(model):
         return False
     sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (1, 2, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
@@ -368,6 +394,22 @@ def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
     if not agrees:
         sdpa_again(model)
     return agrees
+
+
+def _packs(trial: Trial) -> bool:
+    """Whether packed texts, two of which begin alike, have the states that they have in padded rows."""
+    model, head = trial.model, model_head(trial.model)
+    if not use_packed_attention(model):
+        return False
+    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in trial.texts if len(text) > 1]
+    sequences = [*halves, (halves[0][0], halves[-1][1])]
+    try:
+        (padded,), (packed,) = (
+            token_batches(sequences, pad_id=0, in_order=True, packed=is_packed) for is_packed in (False, True)
+        )
+        return close(_hidden(model, packed.to(model.device), head), _hidden(model, padded.to(model.device), head))
+    finally:
+        sdpa_again(model)
 
 
 def _reads_packed_like_padded(

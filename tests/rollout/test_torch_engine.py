@@ -239,6 +239,7 @@ def test_convolutions_and_attention_are_sampled_where_their_states_follow_the_ro
             expected = token_logprobs(logits, torch.tensor([each.token_ids]))[0].tolist()
             assert each.logprobs == pytest.approx(expected, abs=1e-5)
     monkeypatch.setattr(LinearAttentionLayer, "reorder_cache", lambda _self, rows: None)
+    monkeypatch.setattr("swerve.models.trial._faults", {})
     with pytest.raises(ConfigError, match=r"cannot sample from Lfm2ForCausalLM: .*; sft stages, and the probe of"):
         TorchEngine(model, pad_id=0, max_rows=4)
 

@@ -170,7 +170,8 @@ class MismatchConfig(Model):
     """When training stops because sampler and trainer disagree about log-probabilities."""
 
     stop: Positive = 0.2
-    """Stop above this mean absolute difference, in nats per token (the metric `logprob_gap`)."""
+    """Stop above this mean absolute difference, in nats per token (the metric `logprob_gap`); at once above three times
+    this."""
     window: PositiveInt = 10
     """Steps over which the mean is taken."""
 

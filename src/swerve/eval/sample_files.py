@@ -40,7 +40,7 @@ from swerve.positions import limit_said, max_sampled
 from swerve.progress import Progress, ProgressTask
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
 from swerve.rewards.checks import problems_digest
-from swerve.rollout.cache import check_samples
+from swerve.rollout.decoding import check_samples
 from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt

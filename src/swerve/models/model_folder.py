@@ -53,6 +53,7 @@ from swerve.models.shards import (
     verify_shards,
     whole_tensor,
 )
+from swerve.models.trial import check_causal
 from swerve.prompts import limit_ids, num_ids, turn_end
 from swerve.world import World
 
@@ -203,6 +204,7 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
         model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
     _fit_vocabulary(path, model, tokenizer)
     del tensors
+    check_causal(path, model.config)
     if mapped_by is None:
         _own_memory(model)
         model.to(device)
@@ -270,6 +272,7 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     check_folder(folder)
     with _loading(f"a model from {path}: config.json"):
         config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    check_causal(path, config)
     return config
 
 

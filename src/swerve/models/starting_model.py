@@ -28,6 +28,7 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
+from swerve.models.trial import check_causal
 from swerve.problems import ProblemFamily, load_family
 from swerve.seeds import derive_seed
 from swerve.world import World
@@ -63,6 +64,7 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
     check_readable(name, config)
+    check_causal(path, config)
     if not (Path(name) / "tokenizer_config.json").is_file():
         return config, None
     tokenizer = load_tokenizer(name)

@@ -30,6 +30,7 @@ from swerve.models.model_folder import (
     tokenizer_fingerprint,
 )
 from swerve.models.named_models import resolve_model
+from swerve.models.trial import check_causal
 from swerve.positions import max_positions
 from swerve.probe.engine.forward import ForcedStates, forced_states, pair_statistics
 from swerve.probe.result import STATISTICS, ProbeResult
@@ -265,8 +266,10 @@ def model_states(
         ValueError: there are no sequences, one has an empty half or an id outside the vocabulary, or more tokens
             than the model has positions.
         MismatchError: the model's logits cannot be formed from its hidden states.
+        CheckpointError: see `check_causal`.
     """
     inner = unwrapped(model)
+    check_causal(label, inner.config)
     embeddings: Any = inner.get_input_embeddings()
     size = int(embeddings.weight.shape[0])
     _check_sequences(sequences, size=size, longest=max_positions(inner.config), label=label)

@@ -9,14 +9,17 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from swerve.errors import ConfigError
 from swerve.models.folder_checks import layer_configs
 
 # Columns a cache grows by at least. Lines that stand close together are read faster.
 _ROOM = 16
+
+_KEEPS_ALL = "swerve_keeps_every_position"
+"""Attribute of a model; see `keep_every_position`."""
 
 
 def is_plain(cache: Cache) -> bool:
@@ -178,17 +181,17 @@ def growing_cache(model: PreTrainedModel, width: int | None = None) -> Cache:
     growing_layer: Any = GrowingLayer  # a typed handle: the class it extends is not typed
     check_cache(type(model))
     cache = DynamicCache(config=model.config)
-    cache.layers = [growing_layer(width) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    grows = {DynamicLayer, DynamicSlidingWindowLayer} if getattr(model, _KEEPS_ALL, False) else {DynamicLayer}
+    cache.layers = [growing_layer(width) if type(layer) in grows else layer for layer in cache.layers]
     return cache
 
 
-def check_samples(config: PreTrainedConfig) -> None:
-    """Check that models of an architecture take the cache that is decoded with; no weight is needed.
+def keep_every_position(model: PreTrainedModel, keeps: bool) -> None:
+    """Let caches of a model hold all positions, or drop those behind the window that its configuration has.
 
-    Raises:
-        ConfigError: they keep what they have read in a form of their own (Mamba, RWKV, xLSTM).
+    Some configurations have a window that the architecture's code does not look at.
     """
-    check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+    setattr(model, _KEEPS_ALL, keeps)
 
 
 def check_cache(model_class: Any) -> None:

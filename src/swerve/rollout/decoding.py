@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, DynamicCache
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache
 
-from swerve.errors import said_by
-from swerve.models.head import head_tolerance, num_ids_of
+from swerve.models.head import num_ids_of
+from swerve.models.trial import OTHER_LOGITS, Trial, close, fault_of, passes
 from swerve.rollout.cache import (
     GrowingLayer,
     cache_argument,
@@ -26,6 +26,7 @@ from swerve.rollout.cache import (
     check_cache,
     growing_cache,
     is_plain,
+    keep_every_position,
     no_sampling,
 )
 from swerve.rollout.engine import SamplingParams
@@ -287,31 +288,72 @@ class Decoding:
 
 
 def check_decoding(model: PreTrainedModel) -> None:
-    """Compare logits of rows that are padded, repeated, chosen and continued with those of the whole sequences.
-
-    Only for models that keep states beside keys and values, as convolutions and linear attention do.
+    """Check that a model can be sampled from, and choose how its cache is kept; see `check_samples`.
 
     Raises:
-        ConfigError: they differ by more than rounding, or the model cannot continue.
+        ConfigError: it cannot.
     """
-    check_cache(type(model))
-    if not any(hasattr(layer, "conv_states") for layer in DynamicCache(config=model.config).layers):
-        return
-    prompts, added = [(0, 1, 2, 1), (2, 1), (2, 1)], (2, 0, 1)
-    device, name = model.device, type(model).__name__
-    with evaluating(model), torch.inference_mode():
-        try:
-            rows = Decoding(model, prompts, pad_id=0, keys=[0, 1, 1])
-            keep = torch.tensor([1], device=device)
-            for token in added:
-                rows.advance(torch.tensor([token], device=device), keep, compact=True)
-                keep = keep * 0
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:  # of the architecture's code
-            raise no_sampling(name, said_by(error)) from error
-        own = model(input_ids=torch.tensor([[*prompts[1], *added]], device=device)).logits[:, -1, : num_ids_of(model)]
-    tolerance = head_tolerance(own.dtype)
-    if not torch.allclose(rows.row_logits, own, rtol=tolerance, atol=tolerance * float(own.abs().amax())):
-        raise no_sampling(name, "token by token it gives other logits than for the whole sequence")
+    keep_every_position(model, check_samples(model.config))
+
+
+def check_samples(config: PreTrainedConfig) -> bool:
+    """Check that token by token, in padded rows, models of an architecture give the logits of whole texts.
+
+    Returns whether they do so only with the keys and values of every position, which their configuration would drop.
+
+    Raises:
+        ConfigError: they differ by more than rounding, or the models cannot continue what they have read.
+    """
+    check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+    fault = fault_of(config, _decodes)
+    keeps_all = fault is not None and passes(config, _decodes_with_every_position)
+    if fault is not None and not keeps_all:
+        name = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
+        raise no_sampling(name, f"token by token {fault}" if fault == OTHER_LOGITS else fault)
+    return keeps_all
+
+
+def _decodes(trial: Trial) -> bool:
+    """Continue the two longest texts, beside one another, one of them twice at first."""
+    model, texts = trial.model, trial.texts[:2]
+    num_added = min(8, *(len(text) - 1 for text in texts))
+    if num_added < 1:
+        return True
+    prompts = [text[:-num_added] for text in (*texts, texts[1])]
+    prefixes = None
+    if is_plain(growing_cache(model)):  # the engine takes what prompts begin with from such caches
+        prefixes = PrefixCache(model, [prompt[:-1] for prompt in prompts[:2]], {0: 0, 1: 1}, pad_id=0)
+    return all(
+        _continues(trial, Decoding(model, prompts, pad_id=0, keys=[0, 1, 1], prefixes=begun), num_added)
+        for begun in (None, prefixes)[: 1 if prefixes is None else 2]
+    )
+
+
+def _continues(trial: Trial, rows: Decoding, num_added: int) -> bool:
+    """Append tokens to rows of the texts 0, 1 and 1; halfway the last row ends, and the others change places."""
+    order, keep = [0, 1, 1], None
+    for added in range(num_added + 1):
+        ends = [len(trial.texts[text]) - num_added + added for text in order]
+        expected = torch.stack([trial.logits[text][end - 1] for text, end in zip(order, ends, strict=True)])
+        if not close(rows.row_logits, expected[:, : rows.row_logits.shape[1]]):
+            return False
+        if added == num_added:
+            break
+        if added == num_added // 2:
+            order, ends = [1, 0], ends[1::-1]
+            keep = torch.tensor([1, 0])
+        ids = torch.tensor([trial.texts[text][end] for text, end in zip(order, ends, strict=True)])
+        rows.advance(ids, keep, compact=keep is not None)
+        keep = None
+    return True
+
+
+def _decodes_with_every_position(trial: Trial) -> bool:
+    keep_every_position(trial.model, True)
+    try:
+        return _decodes(trial)
+    finally:
+        keep_every_position(trial.model, False)
 
 
 class GrowingRows:

@@ -20,8 +20,7 @@ from swerve.problems.held_out import HeldOut
 from swerve.problems.learned import read_learned
 from swerve.prompts import check_solution_lengths
 from swerve.rewards.checks import check_graders
-from swerve.rollout.cache import check_samples
-from swerve.rollout.decoding import check_decoding
+from swerve.rollout.decoding import check_decoding, check_samples
 from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws

@@ -28,6 +28,7 @@ from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, 
 from swerve.models.runtime import apply_runtime
 from swerve.models.saving import check_saving
 from swerve.models.starting_model import initial_model, starting_model
+from swerve.models.trial import reads_padded
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments, turn_of
@@ -315,7 +316,11 @@ def _trained_weights(session: Session, model: PreTrainedModel) -> ReplicatedMode
             f"config.json asks for {aux_coef:g} times the auxiliary loss that balances experts "
             "(output_router_logits), which no stage has in its loss"
         )
-    if config.runtime.rows == "packed" and not weights.packs and world.is_main:
+    if not reads_padded(model) and world.is_main:
+        session.progress.note(
+            f"{type(model).__name__} does not know padding from tokens: it reads one text at a time, which is slower"
+        )
+    elif config.runtime.rows == "packed" and not weights.packs and world.is_main:
         session.progress.note(f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower")
     return weights
 

@@ -31,9 +31,15 @@ def test_a_mean_above_the_bound_over_the_window_stops_and_says_so():
     )
 
 
-@pytest.mark.parametrize("gaps", [(9.0, 9.0), (9.0, 0.25, 0.25, 0.25), (9.0, 9.0, None), (None,)])
+@pytest.mark.parametrize("gaps", [(0.75, 0.75), (9.0, 0.25, 0.25, 0.25), (9.0, 9.0, None), (None,)])
 def test_too_few_steps_or_a_mean_at_the_bound_do_not_stop(gaps):
     assert judge_mismatch(STAGE, SETTINGS, _records(*gaps)).error is None
+
+
+def test_a_gap_that_no_rounding_explains_stops_at_the_first_step():
+    verdict = judge_mismatch(STAGE, SETTINGS, _records(0.76))
+    assert verdict.figures == {"stopped_logprob_gap": 0.76}
+    assert "stopped at its step 1: over the last step the log-probabilities of sampler" in str(verdict.error)
 
 
 def test_without_a_bound_nothing_is_judged():

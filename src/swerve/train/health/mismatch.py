@@ -12,6 +12,8 @@ from swerve.config.stages import StageConfig
 from swerve.errors import EngineError
 from swerve.train.health.verdict import Verdict
 
+_AT_ONCE = 3
+"""How many times the bound the gap of a single step may be."""
 _MARK = "stopped_logprob_gap"
 
 
@@ -21,7 +23,8 @@ def judge_mismatch(
     """Say whether training has to stop because sampler and trainer differ too much.
 
     Looked at is the mean of `logprob_gap` over the last `window` steps that measured it, after the last stop of this
-    kind; where there are fewer, nothing is judged. Depends on the records only.
+    kind; where there are fewer, nothing is judged but a step whose gap no rounding explains, several times the bound.
+    Depends on the records only.
 
     Args:
         stage: of the records.
@@ -35,14 +38,19 @@ def judge_mismatch(
     # The last steps that measured it, after the last stop of this kind.
     since = takewhile(lambda record: _MARK not in record, reversed(records))
     gaps = [record["logprob_gap"] for record in since if record.get("logprob_gap") is not None]
-    if settings is None or len(gaps) < settings.window:
+    if settings is None or not gaps:
+        return Verdict()
+    is_measured = records[-1].get("logprob_gap") is not None
+    window = 1 if is_measured and gaps[0] > _AT_ONCE * settings.stop else settings.window
+    if len(gaps) < window:
         return Verdict()
     # Too far apart: the run stops with its state saved.
-    mean = fmean(gaps[: settings.window])
+    mean = fmean(gaps[:window])
     if mean <= settings.stop:
         return Verdict()
+    steps = "step" if window == 1 else f"{window} steps"
     error = EngineError(
-        f"stage '{stage.label}' stopped at its step {records[-1]['stage_step']}: over the last {settings.window} steps "
+        f"stage '{stage.label}' stopped at its step {records[-1]['stage_step']}: over the last {steps} "
         f"the log-probabilities of sampler and trainer differ by {mean:.3g} nats per token, more than "
         f"rollout.mismatch.stop={settings.stop:g}; the state is saved: look at logprob_gap_q1 to logprob_gap_q4 in the "
         "metrics, at the engine's precision and weights, then continue with --resume"
