@@ -18,6 +18,7 @@ from tests.zoo.animal import (
     SIZES,
     SLIDES,
     SOFT,
+    UNLIKE,
     WINDOW,
     WINDOWS,
     Animal,
@@ -66,7 +67,7 @@ DENSE_ANIMALS = {
         type="gemma3_text",
         about="windows, tokens that see later ones",
         keys={**HEADS, **SOFT, **WINDOWS, "use_bidirectional_attention": True},
-        packs=False,
+        refused="is not causal",
     ),
     "gemma3n_text": Animal(
         type="gemma3n_text",
@@ -140,7 +141,11 @@ DENSE_ANIMALS = {
         refused=HEAD,
     ),
     "doge": Animal(
-        type="doge", about="learned masks, windows", keys={**GROUPED, "keep_window_size": WINDOW}, packs=False
+        type="doge",
+        about="learned masks, windows",
+        keys={**GROUPED, "keep_window_size": WINDOW},
+        packs=False,
+        refused=UNLIKE,
     ),
     "doge-new": Animal(type="doge", about="learned masks, all alike at first", keys=GROUPED, is_new=True, packs=False),
     "hrm_text": Animal(type="hrm_text", about="layers in circles", keys={**GROUPED, **CALM}),

@@ -16,6 +16,7 @@ from tests.zoo.animal import (
     ROUTED_EXPERTS,
     SHARED_EXPERT,
     SLIDES,
+    UNLIKE,
     WINDOW,
     WINDOWS,
     Animal,
@@ -23,7 +24,7 @@ from tests.zoo.animal import (
 
 EXPERT_ANIMALS = {
     "mixtral": Animal(type="mixtral", about="experts, windows", keys={**GROUPED, **LOCAL_EXPERTS, **SLIDES}),
-    "phimoe": Animal(type="phimoe", about="experts, windows", keys={**GROUPED, **LOCAL_EXPERTS, **SLIDES}),
+    "phimoe": Animal(type="phimoe", about="experts, windows", keys={**GROUPED, **LOCAL_EXPERTS, **SLIDES}, packs=False),
     "qwen2_moe": Animal(type="qwen2_moe", about="experts, windows", keys={**GROUPED, **SHARED_EXPERT, **QWEN_WINDOWS}),
     "qwen3_moe": Animal(type="qwen3_moe", about="experts", keys={**HEADS, **EXPERTS}, is_whole=True),
     "qwen3_moe-window": Animal(
@@ -67,7 +68,7 @@ EXPERT_ANIMALS = {
             "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
             **{"mlp_layer_types": ["moe", "moe"], "index_topk": 4, "index_head_dim": 8, "index_n_heads": 32},
         },
-        packs=False,
+        refused=UNLIKE,
     ),
     "axk1": Animal(type="axk1", about="experts, latent attention", keys={**LATENT, **ROUTED_EXPERTS}),
     "axk2": Animal(
@@ -181,6 +182,7 @@ EXPERT_ANIMALS = {
         type="llama4_text",
         about="experts, chunks",
         keys={**HEADS, **LOCAL_EXPERTS, "intermediate_size_mlp": 48, "attention_chunk_size": WINDOW},
+        packs=False,
     ),
     "minimax_m2": Animal(type="minimax_m2", about="experts", keys={**HEADS, **LOCAL_EXPERTS}),
     "minimax_m2-window": Animal(type="minimax_m2", about="experts, windows", keys={**HEADS, **LOCAL_EXPERTS, **SLIDES}),

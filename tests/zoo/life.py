@@ -46,6 +46,8 @@ LIMITS = {
     **{"export.weights": 0.0, "export.logits": 0.0},
 }
 """The largest errors that are rounding: nats, shares of the norm, learning rates."""
+ROWS = {"reads one text at a time": "alone", "does not read packed rows": "padded"}
+"""Words of a note -> how rows are read."""
 PARTS = ("rl", "dpo", "sft", "probe", "export")
 
 
@@ -105,7 +107,8 @@ class Life:
         except Exception as error:
             self._wrong.append(f"{label}: {type(error).__name__}: {str(error)[:300]}")
             return None
-        self._row["rows"] = "padded" if any("does not read packed rows" in note for note in notes.notes) else "packed"
+        said = " ".join(notes.notes)
+        self._row["rows"] = next((rows for words, rows in ROWS.items() if words in said), "packed")
         return run
 
     def _refuse(self, key: str, label: str, line: str) -> None:

@@ -18,7 +18,7 @@ from tests.zoo.animal import (
     NO_CACHE,
     SHARED_EXPERT,
     STATE,
-    UNLIKE,
+    UNCLAMPED,
     WINDOW,
     Animal,
 )
@@ -68,7 +68,6 @@ STATE_ANIMALS = {
         type="minimax",
         about="linear attention, experts",
         keys={**HEADS, **LINEAR, **LOCAL_EXPERTS, "block_size": 8},
-        packs=False,
         refused="MiniMax uses cache of its own",
     ),
     "lfm2": Animal(
@@ -111,10 +110,9 @@ STATE_ANIMALS = {
         about="states, attention",
         keys={
             **{**HEADS, "layers_block_type": ["mamba", "attention"], "mamba_num_heads": 8, "mamba_head_dim": 8},
-            **{"ssm_state_size": 8, "n_groups": 1},
+            **{"ssm_state_size": 8, "n_groups": 1, **UNCLAMPED},
         },
         packs=False,
-        refused=UNLIKE,
     ),
     "granitemoehybrid": Animal(
         type="granitemoehybrid",
@@ -146,11 +144,10 @@ STATE_ANIMALS = {
         type="zamba2",
         about="states, attention",
         keys={
-            **{**GROUPED, "mamba_d_state": 8, "mamba_ngroups": 1, "n_mamba_heads": 8},
+            **{**GROUPED, "mamba_d_state": 8, "mamba_ngroups": 1, "n_mamba_heads": 8, **UNCLAMPED},
             "layers_block_type": ["mamba", "hybrid"],
         },
         packs=False,
-        refused=UNLIKE,
     ),
     "recurrent_gemma": Animal(
         type="recurrent_gemma",
