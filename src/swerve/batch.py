@@ -276,6 +276,11 @@ def completion_logits(model: PreTrainedModel, batch: TokenBatch) -> Float[Tensor
         logits_to_keep=keep,
         use_cache=False,
     ).logits
+    if logits.shape[1] not in (0, len(keep)):  # 0: the head is skipped
+        raise MismatchError(
+            f"{type(model).__name__} gives logits of other positions than those asked for (logits_to_keep), so its "
+            "states before the output head are not known; take another model"
+        )
     return logits[..., : num_ids_of(model)]
 
 
@@ -397,17 +402,20 @@ def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
 
 
 def _packs(trial: Trial) -> bool:
-    """Whether packed texts, two of which begin alike, have the states that they have in padded rows."""
+    """Whether packed texts, two of which begin alike, have the states that they have in padded rows.
+
+    So must padded rows, which are then attended to by the same implementation.
+    """
     model, head = trial.model, model_head(trial.model)
-    if not use_packed_attention(model):
-        return False
     halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in trial.texts if len(text) > 1]
     sequences = [*halves, (halves[0][0], halves[-1][1])]
+    (padded,) = token_batches(sequences, pad_id=0, in_order=True)
+    (packed,) = token_batches(sequences, pad_id=0, packed=True)
+    expected = _hidden(model, padded.to(model.device), head)
+    if not use_packed_attention(model):
+        return False
     try:
-        (padded,), (packed,) = (
-            token_batches(sequences, pad_id=0, in_order=True, packed=is_packed) for is_packed in (False, True)
-        )
-        return close(_hidden(model, packed.to(model.device), head), _hidden(model, padded.to(model.device), head))
+        return all(close(_hidden(model, batch.to(model.device), head), expected) for batch in (packed, padded))
     finally:
         sdpa_again(model)
 

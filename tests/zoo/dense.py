@@ -172,7 +172,7 @@ DENSE_ANIMALS = {
     "gpt_neox_japanese": Animal(type="gpt_neox_japanese", keys={**SIZES, "hidden_dropout": 0.2}, packs=False),
     "gptj": Animal(type="gptj", keys={**GPT, "rotary_dim": 4, "attn_pdrop": 0.2, "resid_pdrop": 0.2}, packs=False),
     "codegen": Animal(type="codegen", keys={**GPT, "rotary_dim": 4, "resid_pdrop": 0.2}, packs=False),
-    "openai-gpt": Animal(type="openai-gpt", about="learned positions", keys=GPT, packs=False, refused="takes no cache"),
+    "openai-gpt": Animal(type="openai-gpt", about="learned positions", keys=GPT, packs=False, refused="it keeps nothing it has read"),
     "ctrl": Animal(type="ctrl", about="fixed positions", keys={**GPT, "dff": 48}),
     "opt": Animal(
         type="opt",

@@ -112,6 +112,7 @@ class Life:
         return run
 
     def _refuse(self, key: str, label: str, line: str) -> None:
+        line = line.replace(str(self._folder), "FOLDER")
         self._row[key] = {"refused": line} if key == "sft" else line
         if (self._folder / label).exists():
             self._wrong.append(f"{label} was refused only after something was written: {line}")

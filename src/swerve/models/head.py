@@ -16,6 +16,7 @@ from swerve.errors import MismatchError
 from swerve.functional.head_logits import LinearHead
 from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss, chunked_head_map
 
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _TILE = 8192
 _WIDE = (torch.float64, torch.float32)
 _NUM_IDS = "swerve_num_ids"
@@ -113,7 +114,8 @@ def model_head(model: PreTrainedModel) -> Head:
     """Return the output head of any causal model of transformers.
 
     Logits are multiplied by `logit_scale` (Cohere), divided by `logits_scaling` (Granite), multiplied by
-    `lm_head_multiplier` (Falcon-H1) and capped by `final_logit_softcapping` (Gemma), where the configuration has these.
+    `lm_head_multiplier` (Falcon-H1) and capped by `final_logit_softcapping` (Gemma), `logits_soft_cap` (RecurrentGemma)
+    or `output_logit_soft_cap` (xLSTM), where the configuration has these.
 
     Raises:
         MismatchError: the model has no output head.
@@ -134,7 +136,7 @@ def model_head(model: PreTrainedModel) -> Head:
     return Head(
         projection=projection,
         multiplier=multiplier,
-        softcap=setting("final_logit_softcapping"),
+        softcap=next(filter(None, map(setting, _SOFT_CAPS)), None),
         num_ids=num_ids_of(model),
     )
 

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from swerve.errors import CheckpointError, said_by
 from swerve.models.folder_checks import quiet_transformers
-from swerve.models.head import head_tolerance
+from swerve.models.head import head_inputs, head_tolerance, model_head
 from swerve.positions import forget_lengths, max_sampled
 
 _SMALL = 1 << 22
@@ -44,7 +44,8 @@ _SEEDS = (0, 1)
 """Of the weights: a choice among experts that rounding turns is not turned in both."""
 
 _WINDOWS = re.compile(
-    r"sliding_window(_size)?|(attention_)?window_size|local_attention|attention_chunk_size|block_size|index_topk"
+    r"(sliding|keep)_window(_size)?|(attention_)?window_size|local_attention|attention_chunk_size|block_size"
+    r"|index_topk(_blocks)?|index(er)?_(block_size|budget)"
     r"|(mamba_)?chunk_size(_linear_attn)?"
 )
 _TOKEN_IDS = re.compile(r"(pad|bos|eos|cls|sep|decoder_start)_token_id")
@@ -176,19 +177,29 @@ def _is_causal(trial: Trial) -> bool:
     return close(alone(trial.model, turned)[:half], trial.logits[0][:half])
 
 
-_PADS = "swerve_reads_padded"
+def forms_logits(trial: Trial) -> bool:
+    """Whether a model's output head, applied to what it is given at chosen tokens, gives the model's logits there."""
+    head, model, ids = model_head(trial.model), trial.model, torch.tensor([trial.texts[0]])
+    keep = torch.arange(len(trial.texts[0]) // 2)
+    untyped: Any = model
+    with head_inputs(head.projection, skip_head=True) as captured:
+        untyped(input_ids=ids.to(model.device), logits_to_keep=keep.to(model.device), use_cache=False)
+    return len(captured) == 1 and close(head(captured[0][0]), trial.logits[0][: len(keep)])
+
+
+_PADS = "swervepads"
 """Attribute of a model: what `reads_padded` returned."""
 
 
 def reads_padded(model: PreTrainedModel) -> bool:
     """Whether a model reads a padded text beside others as it does alone; some ignore the mask of the padding."""
     if not hasattr(model, _PADS):
-        setattr(model, _PADS, passes(model.config, _reads_padded))
+        setattr(model, _PADS, passes(model.config, pads))
     return bool(getattr(model, _PADS))
 
 
-def _reads_padded(trial: Trial) -> bool:
-    """Pad the first half of each text on the left, the second on the right."""
+def pads(trial: Trial) -> bool:
+    """Whether texts beside others are the same, padded on the left of their first half, on the right of the second."""
     halves = [(len(text) // 2, len(text)) for text in trial.texts]
     start, end = (max(sizes) for sizes in zip(*((half, whole - half) for half, whole in halves), strict=True))
     ids = torch.zeros(len(halves), start + end, dtype=torch.long)

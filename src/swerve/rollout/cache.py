@@ -12,12 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from swerve.errors import ConfigError
 from swerve.models.folder_checks import layer_configs
 
 # Columns a cache grows by at least. Lines that stand close together are read faster.
 _ROOM = 16
 
+_CACHES = ("cache", "past_key_values")
+"""What models call their cache since transformers 5.24, and before."""
 _KEEPS_ALL = "swerve_keeps_every_position"
 """Attribute of a model; see `keep_every_position`."""
 
@@ -174,12 +175,8 @@ def growing_cache(model: PreTrainedModel, width: int | None = None) -> Cache:
     Args:
         model: whose cache it is.
         width: columns that there will be at most; None: no limit.
-
-    Raises:
-        ConfigError: see `check_cache`.
     """
     growing_layer: Any = GrowingLayer  # a typed handle: the class it extends is not typed
-    check_cache(type(model))
     cache = DynamicCache(config=model.config)
     grows = {DynamicLayer, DynamicSlidingWindowLayer} if getattr(model, _KEEPS_ALL, False) else {DynamicLayer}
     cache.layers = [growing_layer(width) if type(layer) in grows else layer for layer in cache.layers]
@@ -194,32 +191,20 @@ def keep_every_position(model: PreTrainedModel, keeps: bool) -> None:
     setattr(model, _KEEPS_ALL, keeps)
 
 
-def check_cache(model_class: Any) -> None:
-    """Check that a class of models takes a cache.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    cache_argument(model_class)
+def takes_no_cache(model_class: Any) -> str | None:
+    """Return why a class of models takes no cache, and so does not continue what it has read; None: it takes one."""
+    taken = _arguments(model_class)
+    if any(name in taken for name in _CACHES):
+        return None
+    return "it keeps what it has read in a form of its own" if "use_cache" in taken else "it keeps nothing it has read"
 
 
 def cache_argument(model_class: Any) -> str:
-    """Return what a class of models calls its cache: `cache` since transformers 5.24, `past_key_values` before.
+    """Return what a class of models calls its cache."""
+    taken = _arguments(model_class)
+    return next(name for name in _CACHES if name in taken)
 
-    Raises:
-        ConfigError: it takes none.
-    """
+
+def _arguments(model_class: Any) -> set[str]:
     forwards = [base.forward for base in model_class.__mro__ if hasattr(base, "forward")]
-    taken = {name for forward in forwards for name in inspect.signature(forward).parameters}
-    for name in ("cache", "past_key_values"):
-        if name in taken:
-            return name
-    raise no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
-
-
-def no_sampling(name: str, reason: str) -> ConfigError:
-    """Return what is raised where a model cannot be sampled from."""
-    return ConfigError(
-        f"the embedded engine cannot sample from {name}: {reason}; sft stages, and the probe of responses from a file, "
-        "work; for everything else name an engine that can (rollout.engine), or take another model"
-    )
+    return {name for forward in forwards for name in inspect.signature(forward).parameters}

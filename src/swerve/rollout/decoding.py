@@ -17,17 +17,17 @@ from torch.nn.functional import pad
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
+from swerve.errors import ConfigError
 from swerve.models.head import num_ids_of
-from swerve.models.trial import OTHER_LOGITS, Trial, close, fault_of, passes
+from swerve.models.trial import OTHER_LOGITS, Trial, close, fault_of, forms_logits, pads, passes
 from swerve.rollout.cache import (
     GrowingLayer,
     cache_argument,
     cache_bytes,
-    check_cache,
     growing_cache,
     is_plain,
     keep_every_position,
-    no_sampling,
+    takes_no_cache,
 )
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward
@@ -304,13 +304,21 @@ def check_samples(config: PreTrainedConfig) -> bool:
     Raises:
         ConfigError: they differ by more than rounding, or the models cannot continue what they have read.
     """
-    check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
-    fault = fault_of(config, _decodes)
-    keeps_all = fault is not None and passes(config, _decodes_with_every_position)
-    if fault is not None and not keeps_all:
-        name = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
-        raise no_sampling(name, f"token by token {fault}" if fault == OTHER_LOGITS else fault)
-    return keeps_all
+    model_class, keeps_all = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], False
+    fault = takes_no_cache(model_class)
+    if fault is None:
+        fault = fault_of(config, _decodes)
+        keeps_all = fault is not None and passes(config, _decodes_with_every_position)
+    if fault is None or keeps_all:
+        return keeps_all
+    if fault == OTHER_LOGITS:
+        fault = f"token by token {fault}" if passes(config, pads) else "it does not know padding from tokens"
+    # What is said to work instead is tried: texts are read padded or alone, up to the output head.
+    works = "sft stages, and the probe of responses from a file, work; " if passes(config, forms_logits) else ""
+    raise ConfigError(
+        f"the embedded engine cannot sample from {model_class.__name__}: {fault}; {works}for everything else name an "
+        "engine that can (rollout.engine), or take another model"
+    )
 
 
 def _decodes(trial: Trial) -> bool:
