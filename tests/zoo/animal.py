@@ -81,6 +81,6 @@ DELTA |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
 SHARED_EXPERT = {"shared_expert_intermediate_size": 16, **EXPERTS}
 STATE = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
 ATTENTION_DROPOUT = {"attention_dropout": 0.2}
-UNLIKE = "token by token it gives other logits than for the whole text"
+MASKLESS = "it does not know padding from tokens"
 HEAD = "turns hidden states into logits in a way that is not known here"
 NO_CACHE = "it keeps what it has read in a form of its own"

@@ -14,11 +14,11 @@ from tests.zoo.animal import (
     HEAD,
     HEADS,
     LATENT,
+    MASKLESS,
     QWEN_WINDOWS,
     SIZES,
     SLIDES,
     SOFT,
-    UNLIKE,
     WINDOW,
     WINDOWS,
     Animal,
@@ -145,9 +145,11 @@ DENSE_ANIMALS = {
         about="learned masks, windows",
         keys={**GROUPED, "keep_window_size": WINDOW},
         packs=False,
-        refused=UNLIKE,
+        refused=MASKLESS,
     ),
-    "doge-new": Animal(type="doge", about="learned masks, all alike at first", keys=GROUPED, is_new=True, packs=False),
+    "doge-new": Animal(
+        type="doge", about="learned masks, all alike at first", keys=GROUPED, is_new=True, refused=MASKLESS
+    ),
     "hrm_text": Animal(type="hrm_text", about="layers in circles", keys={**GROUPED, **CALM}),
     "modernbert-decoder": Animal(
         type="modernbert-decoder",
@@ -172,7 +174,9 @@ DENSE_ANIMALS = {
     "gpt_neox_japanese": Animal(type="gpt_neox_japanese", keys={**SIZES, "hidden_dropout": 0.2}, packs=False),
     "gptj": Animal(type="gptj", keys={**GPT, "rotary_dim": 4, "attn_pdrop": 0.2, "resid_pdrop": 0.2}, packs=False),
     "codegen": Animal(type="codegen", keys={**GPT, "rotary_dim": 4, "resid_pdrop": 0.2}, packs=False),
-    "openai-gpt": Animal(type="openai-gpt", about="learned positions", keys=GPT, packs=False, refused="it keeps nothing it has read"),
+    "openai-gpt": Animal(
+        type="openai-gpt", about="learned positions", keys=GPT, refused="it keeps nothing it has read"
+    ),
     "ctrl": Animal(type="ctrl", about="fixed positions", keys={**GPT, "dff": 48}),
     "opt": Animal(
         type="opt",
