@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 VLLM ?= 0.32.0
 
-.PHONY: help demo test test-vllm check slow planted campaign docs clean
+.PHONY: help demo test test-vllm check slow planted campaign zoo docs clean
 
 help:
 	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
@@ -21,6 +21,7 @@ help:
 	@echo "make planted  rates of false claims and coverage of intervals, over many draws of a known truth"
 	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm"
 	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 400' for all)"
+	@echo "make zoo      small models of all architectures beside plain transformers (ZOO='--only rwkv,opt' for some)"
 	@echo "make docs     the documentation, into site/"
 	@echo "make clean    remove what the commands above made, except runs/"
 
@@ -41,6 +42,9 @@ test-vllm: .venv-vllm/$(VLLM)
 
 campaign: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign $(or $(CAMPAIGN),--seconds 300)
+
+zoo: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo $(ZOO)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

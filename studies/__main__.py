@@ -25,6 +25,7 @@ import studies.planted.tables as planted
 import studies.selectors.findings as selectors
 import studies.stories.figures as stories_figures
 import studies.stories.tables as stories
+import studies.zoo as zoo
 from studies import benchmarks, campaign, experiments
 from studies.pages import ROOT, fill_pages
 from studies.records import RESULTS, keep_records, made_with, read_records
@@ -39,6 +40,7 @@ STUDIES: Mapping[str, ModuleType] = {
     "planted": planted,
     "selectors": selectors,
     "stories": stories,
+    "zoo": zoo,
 }
 """Name of the file of results -> `tables(records)`, and `numbers(records)` where sentences quote any."""
 KEEPERS: Mapping[str, Callable[[Path], Any]] = {

@@ -8,6 +8,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV32Config,
+    DogeConfig,
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
@@ -152,6 +154,15 @@ ARCHITECTURES = {
     "soft caps": (Gemma2Config, {"head_dim": 8, "attn_logit_softcapping": 2.0}, False),
     "sinks": (GptOssConfig, {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, False),
     "convolutions": (Lfm2Config, {"layer_types": ["conv", "full_attention"]}, False),
+    "learned masks": (DogeConfig, {}, False),  # all of one value at first: only their gradient tells
+    "index": (
+        DeepseekV32Config,  # which takes every token of a text of the trial
+        {
+            **{"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8},
+            **{"num_key_value_heads": 2, "index_n_heads": 2, "index_head_dim": 8, "mlp_layer_types": ["dense"] * 2},
+        },
+        False,
+    ),
 }
 
 

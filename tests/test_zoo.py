@@ -1,23 +1,16 @@
-"""Small random models of many architectures, as folders that somebody has, through training, evaluation and the probe.
-
-Right is what a checksum of the text says, so that half of all texts are. docs/any-model.md has the table.
-"""
+"""Some models of the zoo through whole stages, evaluation and the probe of a run; `make zoo` has the others."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers as hf
-import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from studies.records import RESULTS, read_records
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
@@ -30,144 +23,10 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run
 from tests.builders import Notes
+from tests.zoo.animal import DATED
+from tests.zoo.architectures import ZOO
+from tests.zoo.folders import save, write_recipe
 
-DOCS = Path(__file__).parents[1] / "docs"
-SPECIAL = ["<|endoftext|>", "<s>", "</s>", "<|end|>", "<|user|>", "<|assistant|>"]
-TEMPLATE = "<s>{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
-DATED = "<s>{{ strftime_now('%d') }}{% if enable_thinking %}think{% endif %}" + TEMPLATE
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
-GROUPED = {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2}
-HEADS = {**GROUPED, "head_dim": 8}
-WINDOWS = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-SOFT = {"initializer_range": 0.05, "query_pre_attn_scalar": 8}  # embeddings are multiplied by the root of their width
-MAMBA = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
-DELTA = {f"linear_{name}": size for name, size in [("num_value_heads", 4), ("num_key_heads", 2)]}
-DELTA |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "shared_expert_intermediate_size": 16, **EXPERTS}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Animal:
-    """How a small model of an architecture is made, and what is expected of it."""
-
-    about: str
-    """What it has that others have not."""
-    config: Callable[..., Any]
-    keys: dict[str, Any]
-    packs: bool = True
-    template: str = TEMPLATE
-    saved: dict[str, Any] = field(default_factory=dict)
-    dtype: torch.dtype = torch.float32
-    stops: int | list[int] = 2
-    beyond: tuple[str, ...] = ()
-    """Tokens of the tokenizer that the model has no embedding for."""
-    model: dict[str, Any] = field(default_factory=dict)
-    """Further keys of the recipe's model."""
-
-
-ZOO = {
-    "Llama": Animal(
-        about="bfloat16 files, shards, two end tokens, untied head",
-        config=hf.LlamaConfig,
-        keys={**GROUPED, "tie_word_embeddings": False},
-        dtype=torch.bfloat16,
-        stops=[2, 3],
-        saved={"max_shard_size": "40KB"},
-    ),
-    "Mistral": Animal(about="sliding window", config=hf.MistralConfig, keys={**GROUPED, "sliding_window": 6}),
-    "Qwen2": Animal(about="tied head", config=hf.Qwen2Config, keys={**GROUPED, "tie_word_embeddings": True}),
-    "Qwen3": Animal(
-        about="tied head, more rows than tokens",
-        config=hf.Qwen3Config,
-        keys={**HEADS, "tie_word_embeddings": True, "vocab_size": 272},
-    ),
-    "Qwen3-MoE": Animal(about="experts", config=hf.Qwen3MoeConfig, keys={**HEADS, **EXPERTS}),
-    "Qwen3-Next": Animal(
-        about="linear attention, experts",
-        config=hf.Qwen3NextConfig,
-        packs=False,
-        keys={**HEADS, **DELTA, "layer_types": ["linear_attention", "full_attention"]},
-    ),
-    "Gemma 2": Animal(
-        about="soft caps, sliding windows",
-        config=hf.Gemma2Config,
-        keys={**HEADS, **SOFT, "sliding_window": 6},
-        packs=False,
-    ),
-    "Gemma 3": Animal(
-        about="sliding windows, a token beyond the embeddings",
-        config=hf.Gemma3TextConfig,
-        keys={**HEADS, **SOFT, **WINDOWS},
-        beyond=("<image_soft_token>",),
-    ),
-    "Phi-3": Animal(about="projections in one matrix", config=hf.Phi3Config, keys=GROUPED),
-    "OLMo 2": Animal(about="norms after the layers", config=hf.Olmo2Config, keys=GROUPED),
-    "OLMo 3": Animal(about="sliding windows", config=hf.Olmo3Config, keys={**GROUPED, **WINDOWS}),
-    "SmolLM3": Animal(
-        about="a layer without positions, a template with a date and `enable_thinking`",
-        config=hf.SmolLM3Config,
-        keys={**GROUPED, "no_rope_layers": [1, 0]},
-        template=DATED,
-        model={"template_args": {"enable_thinking": True}, "today": "2025-03-17"},
-    ),
-    "Granite": Animal(
-        about="scaled logits",
-        config=hf.GraniteConfig,
-        keys={**GROUPED, "logits_scaling": 2.0, "residual_multiplier": 0.5},
-    ),
-    "Cohere 2": Animal(about="scaled logits, sliding windows", config=hf.Cohere2Config, keys={**GROUPED, **WINDOWS}),
-    "GLM-4": Animal(about="rotation of half a head", config=hf.Glm4Config, keys=HEADS),
-    "gpt-oss": Animal(
-        about="experts, sinks, sliding windows",
-        config=hf.GptOssConfig,
-        packs=False,
-        keys={**HEADS, **WINDOWS, "num_local_experts": 4, "num_experts_per_tok": 2},
-    ),
-    "GPT-2": Animal(
-        about="learned positions, dropout",
-        config=hf.GPT2Config,
-        keys={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
-    ),
-    "GPT-NeoX": Animal(about="parallel layers", config=hf.GPTNeoXConfig, keys={**SIZES, "intermediate_size": 48}),
-    "LFM2": Animal(
-        about="convolutions",
-        config=hf.Lfm2Config,
-        keys={**GROUPED, "layer_types": ["conv", "full_attention"]},
-        packs=False,
-    ),
-    "Falcon-H1": Animal(
-        about="state-space layers beside attention", config=hf.FalconH1Config, keys={**HEADS, **MAMBA}, packs=False
-    ),
-}
-
-
-def build_tokenizer(template: str = TEMPLATE, more: tuple[str, ...] = ()) -> hf.PreTrainedTokenizerFast:
-    """Return a tokenizer of bytes."""
-    words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([*SPECIAL, *more])
-    special = {"pad_token": SPECIAL[0], "bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
-    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template, **special)
-
-
-def save(animal: Animal, folder: Path) -> Path:
-    tokenizer = build_tokenizer(animal.template, animal.beyond)
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": animal.stops}
-    sizes = {"vocab_size": len(tokenizer) - len(animal.beyond), "initializer_range": 0.3}
-    torch.manual_seed(0)
-    config = animal.config(**{**ids, **sizes, **animal.keys})
-    model = hf.AutoModelForCausalLM.from_config(config, dtype=animal.dtype)
-    model.save_pretrained(folder, **animal.saved)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-REWARD = """
-def reward(problem, text):
-    return float((sum(map(ord, text)) + int(problem.answer)) % 2)
-"""
 STAGES = {
     "sft": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 1e-3}},
     "dpo": {"steps": 2, "batch_size": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}},
@@ -182,24 +41,8 @@ STAGES = {
 }
 
 
-def write_recipe(folder: Path, model: Path, stages: tuple[str, ...] = ("sft", "dpo", "rl"), **keys: Any) -> Path:
-    rows = [{"question": f"{n} {n * 7 % 11}", "answer": str(n // 2 % 2), "solution": "ab cd"} for n in range(320)]
-    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "reward.py").write_text(REWARD)
-    task = {"kind": "table", "train": str(folder / "problems.jsonl"), "num_heldout": 24}
-    recipe = {
-        "seed": 3,
-        "task": {**task, "grader": "python", "reward_file": str(folder / "reward.py")},
-        "model": {"kind": "pretrained", "path": str(model), **keys},
-        "max_new_tokens": 8,
-        "stages": [{"kind": name, **STAGES[name]} for name in stages],
-        "eval": {"num_problems": 24, "samples_per_problem": 1},
-        "probe": {"min_rollouts": 1, "causal": {"max_rollouts": 1, "num_continuations": 2}, "kernel": "eager"},
-        "runtime": {"device": "cpu", "threads": 1, "grader_workers": 1},
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return path
+def _stages(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: STAGES[name] for name in names}
 
 
 def plain_logprobs(model: Any, prompt: list[int], completion: list[int], *, num_ids: int) -> list[float]:
@@ -210,12 +53,12 @@ def plain_logprobs(model: Any, prompt: list[int], completion: list[int], *, num_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [name for name, animal in ZOO.items() if animal.is_whole])
 def test_a_model_goes_through_every_stage(name, tmp_path):
     animal, run, progress = ZOO[name], RunDirectory(tmp_path / "run"), Notes()
     folder = save(animal, tmp_path / "model")
     assert (folder / "model.safetensors.index.json").is_file() == bool(animal.saved)
-    config = load_config(write_recipe(tmp_path, folder, **animal.model))
+    config = load_config(write_recipe(tmp_path, folder, STAGES, **animal.model))
     train_run(config, run, resume=False, progress=progress)
     evaluate_run(config, run, progress=progress)
     summary = probe_run(config, run, progress=progress)
@@ -264,24 +107,19 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert all(tokenizer.decode(list(prompt)).startswith(begin) for prompt in prompts)
 
 
-def test_the_table_of_the_docs_is_the_zoo():
-    rows = [f"| {name} | {'packed' if animal.packs else 'padded'} | {animal.about} |" for name, animal in ZOO.items()]
-    assert "\n".join(rows) + "\n" in (DOCS / "any-model.md").read_text(encoding="utf-8")
-
-
-MAMBA_2 = Animal(
-    about="",
-    config=hf.Mamba2Config,
-    keys={"hidden_size": 32, "num_hidden_layers": 1, "num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2},
-    packs=False,
-)
+def test_the_kept_table_has_every_model_of_the_zoo_and_none_is_wrong():
+    rows = [row for row in read_records(RESULTS / "zoo.jsonl") if row["kind"] == "model"]
+    assert sorted(row["name"] for row in rows) == sorted(ZOO)
+    assert {row["name"]: row["wrong"] for row in rows if row["wrong"]} == {}
+    assert len({row["code"] for row in rows}) == 1
+    assert len({animal.type for animal in ZOO.values()}) >= 90
 
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_path, capsys):
     """Of two stages the first could be trained."""
-    model = save(MAMBA_2, tmp_path / "model")
-    recipe, out = write_recipe(tmp_path, model, ("sft", "rl")), tmp_path / "run"
+    model = save(ZOO["mamba2"], tmp_path / "model")
+    recipe, out = write_recipe(tmp_path, model, _stages("sft", "rl")), tmp_path / "run"
     with pytest.raises(ConfigError, match="cannot sample from Mamba2ForCausalLM"):
         train_run(load_config(recipe), RunDirectory(out), resume=False, progress=SilentProgress())
     assert not out.exists()
@@ -299,14 +137,14 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
         assert len(line.splitlines()) == 1
     assert {one.name for one in tmp_path.iterdir()} == {"model", "problems.jsonl", "reward.py", "recipe.yaml"}
     with pytest.raises(SystemExit) as caught:
-        main(["config", "check", str(write_recipe(tmp_path, model, ("sft",)))])
+        main(["config", "check", str(write_recipe(tmp_path, model, _stages("sft")))])
     assert caught.value.code == 0
 
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_learns_and_is_probed_on_responses(tmp_path):
-    model, run = save(MAMBA_2, tmp_path / "model"), RunDirectory(tmp_path / "run")
-    train_run(load_config(write_recipe(tmp_path, model, ("sft",))), run, resume=False, progress=SilentProgress())
+    model, run = save(ZOO["mamba2"], tmp_path / "model"), RunDirectory(tmp_path / "run")
+    train_run(load_config(write_recipe(tmp_path, model, _stages("sft"))), run, resume=False, progress=SilentProgress())
     rows = [{"question": f"{n} 1", "response": f"a{n} b", "answer": "0"} for n in range(6)]
     (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     final = run.checkpoints[-1].path

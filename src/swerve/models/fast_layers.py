@@ -45,8 +45,10 @@ def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         return nn.functional.linear(states, weight, bias)
     if not torch.is_grad_enabled():
         return _product(states, weight, bias)
-    result: Tensor = _Linear.apply(states, weight, bias)  # type: ignore[no-untyped-call]
-    return result
+    # A product of rows is no view, so that the model's code may change it in place, as Gemma 3n's does.
+    rows = states.reshape(-1, states.shape[-1])
+    product: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+    return product.view(*states.shape[:-1], -1)
 
 
 def many_rows(weight: Tensor) -> float:
@@ -140,7 +142,7 @@ class _Linear(torch.autograd.Function):
         of_states = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
             of_states = _product(gradient, weight.T)
-        left, right = gradient.flatten(0, -2).T, states.flatten(0, -2).T
+        left, right = gradient.T, states.T
         if ctx.needs_input_grad[1]:  # the longer factor is to be on the right
             of_weight = _product(left, right) if len(left) <= len(right) else _product(right, left).T
         if ctx.needs_input_grad[2]:

@@ -118,7 +118,8 @@ def packed_attention(
     """Attend as `transformers` asks its attention functions to; without a `packed_row` as its `sdpa` does.
 
     Raises:
-        MismatchError: the layer's attention has what this one has not (soft caps, sinks, biases of positions).
+        MismatchError: the layer's attention has what this one has not (soft caps, sinks, biases of positions, an
+            index, a mask of its own).
     """
     if packed_row is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(
@@ -134,11 +135,10 @@ def packed_attention(
         )
         return output
     # Each block of sequences is cut out of the row and attended causally.
-    unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
+    unknown = [name for name in ("softcap", "s_aux", "position_bias", "indices") if kwargs.get(name) is not None]
     if unknown:
         raise MismatchError(f"the attention of {type(module).__name__} has '{unknown[0]}'; give it padded rows")
-    if attention_mask is None or attention_mask.numel() != 1:  # not the one of `_read_packed`
-        raise MismatchError(f"{type(module).__name__} makes a mask of its own; give it padded rows")
+    _check_no_mask(module, attention_mask)
     parts = []
     for places in packed_row.blocks:
         width = places.shape[1]
@@ -150,6 +150,16 @@ def packed_attention(
         q, k, v = (_chosen(states[0].transpose(0, 1), places).transpose(1, 2) for states in (query, key, value))
         parts.append(attention(q, k, v, scaling=scaling, allowed=mask, dropout=dropout).transpose(1, 2).flatten(0, 1))
     return _chosen(torch.cat(parts) if len(parts) > 1 else parts[0], packed_row.order)[None], None
+
+
+def _check_no_mask(module: torch.nn.Module, mask: Tensor | None) -> None:
+    """Check that a layer has left the mask of one truth that packed rows are read with, and made none of its own.
+
+    Raises:
+        MismatchError: it has, as Doge's learned masks and DeepSeek's index do.
+    """
+    if mask is not None and (mask.dtype != torch.bool or mask.numel() > 1):
+        raise MismatchError(f"the attention of {type(module).__name__} has a mask of its own; give it padded rows")
 
 
 def _chosen(states: Float[Tensor, "L H D"], places: Int[Tensor, "*n"]) -> Float[Tensor, "*n H D"]:
@@ -168,10 +178,15 @@ def packed_flash_attention(
     packed_row: PackedRow | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend by flash attention; without a `packed_row` as `transformers` does."""
+    """Attend by flash attention; without a `packed_row` as `transformers` does.
+
+    Raises:
+        MismatchError: the layer has a mask of its own.
+    """
     if packed_row is None:
         output: tuple[Tensor, None] = flash_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output
+    _check_no_mask(module, attention_mask)
     row, ends, longest = packed_row, packed_row.ends, packed_row.longest
     lengths = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
     q, k, v = (states[:, :, row.places] for states in (query, key, value))
