@@ -138,10 +138,13 @@ def forked(
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     others = _children()
     child = started(command, log=log, time_limit=time_limit)
-    if kill_after is not None:
-        time.sleep(kill_after)
-        os.kill(child, signal.SIGKILL)  # waited for below: until then its number is its own
-    status = os.waitpid(child, 0)[1]
+    until, found, status = time.monotonic() + (kill_after or 0.0), 0, 0
+    while kill_after is not None and not found and time.monotonic() < until:
+        time.sleep(0.002)
+        found, status = os.waitpid(child, os.WNOHANG)
+    if kill_after is not None and not found:
+        os.kill(child, signal.SIGKILL)
+    status = status if found else os.waitpid(child, 0)[1]
     return replace(ended(status, log), orphans=_orphans(others))
 
 

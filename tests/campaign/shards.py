@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from swerve.artifacts.parts import SHARD_FILES
+from tests.campaign.kills import Events
 from tests.campaign.states import contents, differences
 from tests.campaign.worlds import Case, Worlds
 
@@ -52,7 +53,8 @@ def _check(worlds: Worlds, name: str, rng: random.Random) -> tuple[list[str], in
             words = [more] if more else []
             marks = [] if more else [str(one.relative_to(world)) for one in world.rglob(f"{SHARD_FILES}.json")]
             while rng.random() < _KILLED:
-                ended = worlds.run(name, world, *words, kill_after=known.seconds * rng.random())
+                last = int(len(known.events) ** rng.random())  # of a few events as often as of many
+                ended = worlds.run(name, world, *words, before=partial(Events, world, last=last))
                 num_kills += ended.killed
                 wrong += [*known.wrong(world), *known.undivided(world, marks)]
                 wrong += [f"orphan: {line}" for line in ended.orphans]

@@ -120,17 +120,23 @@ class Undisturbed:
         return [line for line in (*found, *self._vouched(world, names)) if line]
 
     def undivided(self, world: Path, marks: Collection[str]) -> list[str]:
-        """Return the marks of shards, of those that were there, which are gone before the whole is there.
+        """Return the marks of shards, of those that were there, which are gone before their whole is there.
 
         Nobody can then tell how the work was divided, or that it is done.
         """
-        wholes = [name for name in set(self.expected) - set(contents(self.before)) if (self.after / name).is_file()]
-        is_whole = all((world / name).is_file() for name in wholes)
-        return (
-            []
-            if is_whole
-            else [f"before it was run again: {name} is gone" for name in marks if not (world / name).is_file()]
-        )
+        gone = [Path(name) for name in marks if not (world / name).is_file()]
+        return [f"before it was run again: {name} is gone" for name in gone if not self._is_whole(world, name.parent)]
+
+    def _is_whole(self, world: Path, parts: Path) -> bool:
+        """Whether what a folder has the parts of is there: the file it is named after, or all that is new beside it."""
+        named = Path(str(parts).removesuffix(".partial"))
+        beside = [path.relative_to(self.after) for path in (self.after / parts.parent).iterdir() if path.is_file()]
+        wholes = [named] if (self.after / named).is_file() else [one for one in beside if str(one) not in self._given]
+        return all((world / one).is_file() for one in wholes)
+
+    @cached_property
+    def _given(self) -> Collection[str]:
+        return contents(self.before).keys()
 
     def _wrong_content(self, name: str, file: Path) -> str:
         known = self._states.get(name, set())
