@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import pytest
 
 import swerve
 from swerve.artifacts.problem_records import problem_record
+from swerve.artifacts.responses import RESPONSES_SCHEMA, Response, write_responses
 from swerve.artifacts.run import RunDirectory
+from swerve.cli import main
 from swerve.errors import ArtifactError, ConfigError, SwerveError
 from swerve.recipes import dump_yaml, load_config
+from swerve.recipes.layers import overrides_of
+from swerve.recipes.loader import check_copied, load_run_config
 from swerve.types import Problem
 from tests.cases import each
 
@@ -126,7 +131,10 @@ def test_a_run_that_was_sent_runs_no_code_of_its_folder(tmp_path: Path) -> None:
     for changes in ({"task": task}, {"stages.rl.loss": {"kind": "custom", "path": f"{trap}:loss"}}):
         run, marker = sent_run(tmp_path, **changes)
         for go_on in continuations(run):
-            with pytest.raises(ConfigError, match=r"was copied here, and its .* is code in that folder .*trap.py"):
+            with pytest.raises(
+                ConfigError,
+                match=r"would run the code in .*trap.py(:loss)?; if that is meant, say ",
+            ):
                 go_on()
         # What only reads a run does not load it either.
         for read in (swerve.report, lambda path: repr(swerve.Run(path))):
@@ -143,11 +151,54 @@ def test_a_run_that_was_sent_reaches_no_server_that_nobody_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET", "s3cret")
-    engine = {"kind": "openai", "url": "https://collector.example/v1", "served_model": "m", "key": "MY_SECRET"}
-    run, _ = sent_run(tmp_path, **{"rollout.engine": engine})
-    for go_on in continuations(run):
-        with pytest.raises(ConfigError, match=r"to https://collector.example/v1; if that is meant, say rollout.engine"):
-            go_on()
+    for url in ("https://collector.example/v1", "http://127.0.0.1:9/v1"):
+        engine = {"kind": "openai", "url": url, "served_model": "m", "key": "MY_SECRET"}
+        run, _ = sent_run(tmp_path, **{"rollout.engine": engine})
+        for go_on in continuations(run):
+            with pytest.raises(ConfigError, match=f"to {url}; if that is meant, say rollout.engine.url={url}"):
+                go_on()
+        check_copied(load_config(run), run, overrides_of([f"rollout.engine.url={url}"], {}))
+        shutil.rmtree(tmp_path / "made")
+        shutil.rmtree(tmp_path / "sent")
+
+
+def test_what_a_copied_run_is_asked_to_run_may_be_typed(tmp_path: Path) -> None:
+    problems, reward = tmp_path / "problems.jsonl", tmp_path / "reward.py"
+    problems.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    reward.write_text("def reward(problem, text):\n    return 1.0\n")
+    task = {"kind": "table", "train": [str(problems)], "heldout": [str(problems)], "grader": "python"}
+    run, _ = sent_run(tmp_path, task=task | {"reward_file": str(reward)})
+    typed = [f"task.reward_file={reward}"]
+    check_copied(load_run_config(run, typed), run, overrides_of(typed, {}))
+    with pytest.raises(ConfigError, match="the run is trained already"):
+        load_run_config(run, ["task.reward_file=other.py"])
+
+
+@pytest.mark.slow
+def test_a_file_of_responses_names_no_code(tmp_path: Path, save_addition_model: Callable[..., Path]) -> None:
+    marker, trap, file = tmp_path / "marker", tmp_path / "trap.py", tmp_path / "responses.parquet"
+    trap.write_text(TRAP.format(marker=str(marker)))
+    grader = {"grader": "python", "grading": {"file": str(trap)}}
+    problem = Problem(id="a", family="table", question="1 1 + 7 6 =", answer="0 8 7", **grader)
+    response = Response(problem=problem, sequence_id=0, text="1 + 6 = 0 8 7")
+    write_responses(file, [response], RESPONSES_SCHEMA, table="responses")
+    base, rl = (str(save_addition_model(tmp_path / name, seed=seed)) for seed, name in enumerate(("base", "rl")))
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "probe",
+                "--use-responses",
+                str(file),
+                "--reference",
+                base,
+                "--checkpoint",
+                rl,
+                "--out",
+                str(tmp_path / "p"),
+            ]
+        )
+    assert ended.value.code == 0
+    assert not marker.exists()
 
 
 def test_a_record_names_no_code(tmp_path: Path) -> None:

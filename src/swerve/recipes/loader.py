@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -63,8 +62,10 @@ def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes
         ConfigError: an override would change how the run was trained.
     """
     parsed = overrides_of(overrides, changes)
+    own = _flatten(load_config(run).model_dump(mode="json"))
     for override in parsed:
-        if override.keys[0] not in STAGE_SECTIONS:
+        is_as_trained = own.get(".".join(override.keys), override) == override.value  # typed for `check_copied`
+        if override.keys[0] not in STAGE_SECTIONS and not is_as_trained:
             allowed = ", ".join(f"{name}." for name in STAGE_SECTIONS)
             raise ConfigError(
                 f"{override.source}: the run is trained already; only keys under {allowed} can be changed"
@@ -73,30 +74,25 @@ def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes
 
 
 def check_copied(config: Config, run: RunDirectory, typed: Iterable[Override]) -> None:
-    """Check that a run which was copied here runs no code of its folder and reaches no server that nobody typed.
+    """Check that of a run which was copied here no code is run, and no server reached, that nobody typed.
 
-    Whoever made such a folder wrote its configuration; code elsewhere on this machine is its user's own.
+    Whoever made such a folder wrote its configuration.
 
     Raises:
-        ConfigError: it names code in its own folder, or a server on another machine.
+        ConfigError: it names such code, or such a server.
     """
     if not run.is_copy():
         return
-    named, flat = [override.keys for override in typed], _flatten(config.model_dump(mode="json"))
+    meant = [override.value for override in typed]
+    flat = _flatten(config.model_dump(mode="json"))
     for key, value in flat.items():
         is_code = key == "task.reward_file" or flat.get(f"{key.removesuffix('path')}kind") == "custom"
-        file = Path(str(value).partition(".py:")[0]).resolve() if is_code and value else None
-        if file is not None and file.is_relative_to(run.path.resolve()):
+        is_url = isinstance(value, str) and value.startswith(("http://", "https://"))
+        if value and key.endswith(("reward_file", "path", "url")) and (is_code or is_url) and value not in meant:
+            what = f"run the code in {value}" if is_code else f"send prompts, and the key that it names, to {value}"
             raise ConfigError(
-                f"{run.path} was copied here, and its {key} is code in that folder ({value}), which would be run; read "
-                f"it, and begin a run of your own: swerve train {run.config_path}"
-            )
-        is_typed = any(tuple(key.split("."))[: len(keys)] == keys for keys in named)
-        is_url = ".engine." in f".{key}" and str(value).startswith(("http://", "https://"))
-        if is_url and not is_typed and urlsplit(value).hostname not in ("127.0.0.1", "localhost", "::1"):
-            raise ConfigError(
-                f"{run.path} was copied here, and would send prompts, and the key or weights that it names, to "
-                f"{value}; if that is meant, say {key}={value}"
+                f"{run.path} was not begun in this folder: it was copied or moved, and would {what}; if that is meant, "
+                f"say {key}={value}"
             )
 
 
