@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_path, fsync, parse_json, read_sealed, remove, write_sealed
+from swerve.artifacts.files import (
+    TEMPORARY_PREFIX,
+    atomic_path,
+    fsync,
+    missing_folders,
+    parse_json,
+    read_sealed,
+    remove,
+    remove_empty,
+    write_sealed,
+)
 from swerve.errors import ArtifactError, ConfigError
 
 _INPUTS = "parts.json"
@@ -118,6 +128,8 @@ class Parts:
         self.inputs = json.loads(json.dumps(inputs))
         self._form = form
         self._in_memory: dict[str, Any] = {}
+        self._made: list[Path] = []
+        """Folders that were not there before."""
 
     def begun(self) -> Any | None:
         """Return the inputs that the folder was begun with; None where it was not, or where what says so is damaged.
@@ -140,6 +152,8 @@ class Parts:
     def begin(self) -> None:
         """Write down the inputs, so that a folder without a room for them is noticed before any work."""
         if self.folder is not None and self.begun() != self.inputs:
+            self._made = missing_folders(self.folder)
+            _begun.add(self)
             write_sealed(self.folder / _INPUTS, {"inputs": self.inputs})
 
     def get(self, name: str, depends: Any = None) -> Any | None:
@@ -191,9 +205,28 @@ class Parts:
         remove(self.folder / _INPUTS)
         with suppress(OSError):  # somebody else's files are in it, or another process has removed it
             self.folder.rmdir()
+        remove_empty(self._made)
+        _begun.discard(self)
+
+    def leave(self) -> None:
+        """Remove what `begin` has made if no part has come since, nor anything of another process."""
+        if self.folder is None or self.folder not in self._made:
+            return
+        if {path.name for path in self.folder.glob("*")} <= {_INPUTS, ".lock"}:
+            remove(self.folder / _INPUTS)
+            remove_empty(self._made)
 
     def _file_name(self, name: str, depends: Any) -> str:
         return f"{name}-{digest_of(self.inputs, name, depends)[:_NUM_DIGITS]}{_ENDING}"
+
+
+_begun: set[Parts] = set()
+
+
+def leave_nothing() -> None:
+    """Remove what was begun in this process and has nothing in it: for a command that ends with an error."""
+    while _begun:
+        _begun.pop().leave()
 
 
 def _is_empty(folder: Path) -> bool:
