@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from swerve.artifacts.files import TEMPORARY_PREFIX
-from swerve.artifacts.parts import TABLE, Parts, digest_of
+from swerve.artifacts.files import TEMPORARY_PREFIX, atomic_directory, atomic_path
+from swerve.artifacts.parts import TABLE, Parts, _begun, digest_of, leave_nothing
 from swerve.errors import ConfigError
 
 
@@ -138,3 +138,39 @@ def test_digests_see_order_of_lists_but_not_of_keys() -> None:
     assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     values: list[tuple[Any, ...]] = [([1, 2],), ([2, 1],), (1, 2), ([1, 2.5],), ("1", 2), ()]
     assert len({digest_of(*one) for one in values}) == len(values)
+
+
+def test_what_was_begun_and_refused_leaves_nothing_and_what_holds_something_stays(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for place in (tmp_path / "new" / "deep" / "a.partial", tmp_path / "there" / "a.partial"):
+        refused = Parts(place, "x")
+        refused.begin()
+        (place / ".lock").touch()
+        leave_nothing()
+        assert sorted(tmp_path.iterdir()) == [tmp_path / "there"]
+        assert list((tmp_path / "there").iterdir()) == []
+
+    # A part, another process's file, and a folder that an interruption left.
+    for name in ("part", "marker", "before"):
+        kept = Parts(tmp_path / name, "x")
+        if name == "before":
+            Parts(tmp_path / name, "x").begin()
+            _begun.clear()
+        kept.begin()
+        if name == "part":
+            kept.put("a", 1, 1)
+        if name == "marker":
+            (tmp_path / name / "shard-1-of-2.json").touch()
+        leave_nothing()
+        assert (tmp_path / name / "parts.json").is_file()
+
+
+def test_a_file_that_is_not_written_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no"), atomic_path(tmp_path / "a" / "b" / "c.txt"):
+        raise ValueError("no")
+    assert list(tmp_path.iterdir()) == []
+    with atomic_path(tmp_path / "a" / "c.txt") as temporary:
+        temporary.touch()
+    with pytest.raises(ValueError, match="no"), atomic_directory(tmp_path / "a" / "d"):
+        raise ValueError("no")
+    assert list((tmp_path / "a").iterdir()) == [tmp_path / "a" / "c.txt"]

@@ -57,6 +57,10 @@ def test_an_empty_directory_is_used_and_a_withdrawn_run_leaves_other_files(tmp_p
     run.create(config_yaml="", provenance={})
     run.withdraw()
     assert not run.path.exists()
+    inner = RunDirectory(tmp_path / "new" / "deep" / "run")
+    inner.create(config_yaml="", provenance={})
+    inner.withdraw([tmp_path / "new" / "deep", tmp_path / "new"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def _intact(run):

@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from glob import escape
 from pathlib import Path
@@ -39,12 +39,26 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def missing_folders(folder: Path) -> list[Path]:
+    """Return a directory and those it is in as far as they are missing, the innermost first."""
+    return [one for one in (folder, *folder.parents) if not one.exists()]
+
+
 def _make_folder(folder: Path) -> None:
     """Make a directory and those it is in, where they are missing; their names are on the disk then."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = missing_folders(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:
         fsync(one.parent)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove directories, the innermost first, in which there is nothing but the file of a lock."""
+    for folder in folders:
+        with suppress(OSError):
+            if [one.name for one in folder.iterdir()] == [".lock"]:
+                (folder / ".lock").unlink()
+            folder.rmdir()
 
 
 def remove(path: Path) -> None:
@@ -99,6 +113,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{_writer(os.getpid())}-{path.name}")
     if path.exists() and not (path.is_file() or path.is_dir()):  # a device would be replaced by a file of its name
         raise ArtifactError(f"cannot write {path}: it is not an ordinary file; give another name")
+    missing = missing_folders(path.parent)
     try:
         _make_folder(path.parent)
         remove(temporary)
@@ -106,6 +121,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
     except BaseException as error:
         remove(temporary)
+        remove_empty(missing)
         refusal = _refusal(error, path)
         if refusal is None:
             raise

@@ -21,10 +21,12 @@ from swerve.artifacts.files import (
     TEMPORARY_PREFIX,
     atomic_path,
     fsync,
+    missing_folders,
     parse_json,
     read_sealed,
     regular_file,
     remove,
+    remove_empty,
     write_sealed,
 )
 from swerve.errors import ArtifactError, ConfigError, said_by
@@ -165,6 +167,8 @@ class Parts:
         self._form = form
         self._copied = copied or CopiedParts()
         self._in_memory: dict[str, Any] = {}
+        self._made: list[Path] = []
+        """Folders that were not there before."""
 
     def begun(self) -> Any | None:
         """Return the inputs that the folder was begun with; None where it was not, or where what says so is damaged.
@@ -199,6 +203,8 @@ class Parts:
     def begin(self) -> None:
         """Write down the inputs, so that a folder without a room for them is noticed before any work."""
         if self.folder is not None and self.begun() != self.inputs:
+            self._made = missing_folders(self.folder)
+            _begun.add(self)
             write_sealed(self.folder / _INPUTS, {"inputs": self.inputs})
 
     def get(self, name: str, depends: Any = None) -> Any | None:
@@ -264,6 +270,16 @@ class Parts:
         self.end_sharing()
         with suppress(OSError):  # somebody else's files are in it, or another process has removed it
             self.folder.rmdir()
+        remove_empty(self._made)
+        _begun.discard(self)
+
+    def leave(self) -> None:
+        """Remove what `begin` has made if no part has come since, nor anything of another process."""
+        if self.folder is None or self.folder not in self._made:
+            return
+        if {path.name for path in self.folder.glob("*")} <= {_INPUTS, ".lock"}:
+            remove(self.folder / _INPUTS)
+            remove_empty(self._made)
 
     def end_sharing(self) -> None:
         """Delete what shards left beside the parts: the files that they held, and last what says whose they were."""
@@ -274,6 +290,15 @@ class Parts:
 
     def _file_name(self, name: str, depends: Any) -> str:
         return f"{name}-{digest_of(self.inputs, name, depends)[:_NUM_DIGITS]}{_ENDING}"
+
+
+_begun: set[Parts] = set()
+
+
+def leave_nothing() -> None:
+    """Remove what was begun in this process and has nothing in it: for a command that ends with an error."""
+    while _begun:
+        _begun.pop().leave()
 
 
 def _is_empty(folder: Path) -> bool:

@@ -11,7 +11,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from swerve.artifacts.files import (
     read_sealed,
     regular_file,
     remove,
+    remove_empty,
     sealed,
     sha256_file,
     verify_manifest,
@@ -195,15 +196,17 @@ class RunDirectory:
         job = _torchrun_job()
         return job is not None and (self.path / "run.json").is_file() and self.read_provenance().get("job") == job
 
-    def withdraw(self) -> None:
+    def withdraw(self, made: Iterable[Path] = ()) -> None:
         """Delete what `create` and training before its first metrics made, and the directory if nothing else is in it.
 
         What the run is continued with goes last: after a kill in between it is still a run.
+
+        Args:
+            made: directories that it is in and that were made for it, the innermost first.
         """
         for name in (*_BEFORE_METRICS, "config.yaml", "run.json", ".lock"):
             remove(self.path / name)
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        remove_empty([self.path, *made])
 
     def read_provenance(self) -> dict[str, Any]:
         """Return `run.json`, which together with `config.yaml` is as it was written.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from swerve.artifacts.files import remove
 from swerve.artifacts.parts import CopiedParts, Parts
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError, MissingShardsError
@@ -101,11 +102,12 @@ class Shard:
         assert folder is not None
         parts.check_same()
         parts.begin()
-        with (
-            RunDirectory(within or folder).lock(shared=True),
-            RunDirectory(folder).lock(name=f"shard-{self.number}-of-{self.total}.lock"),
-        ):
-            yield
+        held = f"shard-{self.number}-of-{self.total}.lock"
+        with RunDirectory(within or folder).lock(shared=True), RunDirectory(folder).lock(name=held):
+            try:
+                yield
+            finally:
+                remove(folder / held)
 
 
 WHOLE = Shard()

@@ -162,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except (Exception, KeyboardInterrupt) as error:
+        _leave_nothing()
         # A library may make an error of its own of what interrupts it, as one that is being imported does.
         is_known = not _signals or isinstance(error, KeyboardInterrupt | SwerveError | typer.Abort)
         line, status = describe_failure(error if is_known else KeyboardInterrupt(), debug=debug, arguments=rest)
@@ -173,6 +174,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             line, status = _interrupted(rest, KeyboardInterrupt())
             _say(line)
     raise SystemExit(status)
+
+
+def _leave_nothing() -> None:
+    if "swerve.artifacts.parts" in sys.modules:  # else nothing was begun
+        from swerve.artifacts.parts import leave_nothing
+
+        leave_nothing()
 
 
 def _say(line: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from swerve.artifacts.files import missing_folders
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import (
@@ -119,6 +120,7 @@ def _held(session: Session, provenance: dict[str, Any], *, resume: bool) -> Iter
     # A signal waits until there is somebody who writes down that it came.
     interruption.raises = False
     is_new = not (resume and (run.path / "run.json").exists())
+    made = missing_folders(run.path.parent) if is_new else []
     if is_new:
         run.create(config_yaml=dump_yaml(session.config), provenance=provenance)
     else:
@@ -135,7 +137,7 @@ def _held(session: Session, provenance: dict[str, Any], *, resume: bool) -> Iter
             interruption.raises = False  # while it is written down
             is_refused = isinstance(error, SwerveError) and not isinstance(error, _FAULTS)
             if is_new and is_refused and not run.metrics_path.exists():
-                run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
+                run.withdraw(made)  # refused before the first step: nothing to keep, and the name stays free
                 raise
             with suppress(SwerveError):  # where the disk is full, what filled it is what is told
                 run.set_status(_STATUS.get(type(error), "failed"), seconds=time.monotonic() - started)
