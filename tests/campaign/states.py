@@ -20,6 +20,7 @@ from swerve.artifacts.files import TEMPORARY_PREFIX, read_sealed, sha256_file
 from tests.campaign.kills import watch_disk
 
 _TIMES = {"seconds": None, "sync_seconds": None}
+_TIMES_OF_A_PAGE = rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)|seconds(,|(</?t[dh][^>]*>\s*)+)[\d.]+"
 _UNHELD = (".lock", ".log")
 """Endings of files that say which process works, and what one printed."""
 _UNSEEN = ("study/runs/", "sent/")
@@ -44,7 +45,7 @@ def timeless(path: Path, name: str = "") -> object:
             timed = ("date", "seconds", "command", "folder", "fields_sha256")
             return {**json.loads(path.read_bytes()), **dict.fromkeys(timed)}
         if name == "index.html":  # a page shows when its run was begun, and how long it took
-            return re.sub(rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)", b"", path.read_bytes())
+            return re.sub(_TIMES_OF_A_PAGE, b"", path.read_bytes())
         if name == "MANIFEST.json":
             entry = json.loads(path.read_bytes())
             return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}

@@ -238,6 +238,7 @@ def test_what_a_killed_run_left_goes_and_what_another_needs_stays(make, server, 
     names = ("v000007-0123456789ab-00000001", f"{TEMPORARY_PREFIX}v000008-0123456789ab-00000002")
     for name in names:
         left_by_a_kill(folder, name)
+    (folder / f"{TEMPORARY_PREFIX}v000008-0123456789ab-00000004").mkdir()  # killed before the marker
     with left_by_a_kill(folder, "v000009-0123456789ab-00000003").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         sampled(make(server))
@@ -310,9 +311,11 @@ def test_links_and_folders_without_the_marker_are_never_removed(tmp_path):
         (folder / name).mkdir()
         (folder / name / "mine.txt").touch()
     (folder / "v000003-0123456789ab-00000003" / ".swerve-weights").symlink_to(target)
+    (folder / f"{TEMPORARY_PREFIX}v000004-0123456789ab-00000004").mkdir()
+    (folder / f"{TEMPORARY_PREFIX}v000004-0123456789ab-00000004" / "mine.txt").touch()
     WeightsFolder(weights_path(str(tmp_path)))
     assert len(list(folder.glob("v*"))) == 3
-    assert len(list(folder.glob("v*/*"))) == 5
+    assert len(list(folder.glob("*v*/*"))) == 6
     assert target.is_file()
 
 

@@ -80,7 +80,7 @@ class WeightsFolder:
 
     Each process holds a shared lock on those it needs, so that the last one removes them, and what a process that was
     killed has left is known: the next engine removes it. Nothing else is removed: a version's folder has swerve's own
-    form of name and its marker.
+    form of name and its marker, or a temporary name and nothing in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,6 +100,11 @@ class WeightsFolder:
                     with regular_file(version / _MARKER).open("rb") as stream:
                         if _try_lock(stream, fcntl.LOCK_EX):
                             _remove_version(version)
+                # A kill may come before the marker is made, and after it is gone.
+                for folder in self.path.glob(f"{TEMPORARY_PREFIX}*"):
+                    is_folder = folder.is_dir() and not folder.is_symlink()
+                    if is_folder and _VERSION.fullmatch(folder.name) and not any(folder.iterdir()):
+                        folder.rmdir()
         except OSError as error:
             raise _refused(path, error) from None
 
