@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import swerve
+from studies.pages import ROOT
 from studies.records import RESULTS, keep_records
 from tests.campaign.crashes import crash_case, crash_cases
 from tests.campaign.damage import Damages
@@ -99,13 +100,14 @@ class Campaign:
         self._seconds = Counter[str]()
         self.worlds = Worlds(folder / "worlds")
         self._damages = Damages(self.worlds, folder)
-        self._commit = _commit()
+        self._commit = _commit() if given.keep else ""
 
     def run(self) -> int:
         """Run the parts; return the exit status."""
         if self._given.case:
             case = next(one for one in self._of_part(self._parts[0], self._commands) if one.name == self._given.case)
             self._try(case)
+            print(f"{case.name}: {self._kills.total()} kills, {self._found['mismatches']} mismatches")
         for number, part in enumerate([] if self._given.case else self._parts):
             weights = [_WEIGHTS[one] for one in self._parts[number:]]
             left = None
@@ -220,9 +222,12 @@ class Campaign:
 
 
 def _commit() -> str:
-    """Return the commit that is tried, with a plus where files were changed since."""
-    said = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-    return subprocess.run(said, cwd=RESULTS, text=True, capture_output=True, check=True).stdout.strip()
+    """Return the commit that is tried, with a plus where code or tests were changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, text=True, capture_output=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "src", "tests") else "")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ FAULTS: Mapping[str, _Fault] = {
     "marks-of-shards-removed-first": _Fault(
         plant=_marks_of_shards_removed_first, command="grade", before=("--shard=1/2", "--shard=2/2")
     ),
-    "last-row-of-a-part-lost": _Fault(plant=_last_row_of_a_part_lost, command="sample"),
+    "last-row-of-a-part-lost": _Fault(plant=_last_row_of_a_part_lost, command="import"),
     "verdict-flipped-in-a-part": _Fault(plant=_verdict_flipped_in_a_part, command="grade"),
 }
 
