@@ -68,7 +68,7 @@ def write_description(folder: Path, model: PreTrainedModel, dtype: torch.dtype) 
         with quiet_transformers():
             config.save_pretrained(folder)
     else:
-        own = {"architectures": config.architectures, "dtype": str(dtype).removeprefix("torch.")}
+        own: dict[str, Any] = {"architectures": config.architectures, "dtype": str(dtype).removeprefix("torch.")}
         if "torch_dtype" in read.config:  # as transformers called it before its version 5
             own["torch_dtype"] = own["dtype"]
         if getattr(config, "tie_word_embeddings", None) is False:

@@ -304,7 +304,8 @@ def check_samples(config: PreTrainedConfig) -> bool:
     Raises:
         ConfigError: they differ by more than rounding, or the models cannot continue what they have read.
     """
-    model_class, keeps_all = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], False
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    keeps_all = False
     fault = takes_no_cache(model_class)
     if fault is None:
         fault = fault_of(config, _decodes)
