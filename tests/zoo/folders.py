@@ -38,6 +38,9 @@ def save(animal: Animal, folder: Path) -> Path:
         for weight in model.parameters():
             if not animal.is_new and weight.min() == weight.max():
                 weight.add_(0.1 * torch.randn_like(weight))  # biases of 0 and norms of 1 would hide a fault
+        embeddings = model.get_input_embeddings().weight
+        empty = embeddings.abs().amax(1) == 0  # the padding's, whose states of 0 choose experts and keys by chance
+        embeddings[empty] = 0.3 * torch.randn_like(embeddings[empty])
     model.save_pretrained(folder, **animal.saved)
     tokenizer.save_pretrained(folder)
     return folder
