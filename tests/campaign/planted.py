@@ -12,11 +12,11 @@ from typing import Any
 
 from swerve.artifacts import files
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.parts import SHARD_FILES, Parts
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.run import RunDirectory
 from tests.campaign.kills import Events
 from tests.campaign.lost_writes import power_cuts, wrong_after_cut
-from tests.campaign.states import without_writers
+from tests.campaign.states import parts_of_shards, without_writers
 from tests.campaign.worlds import Case, Worlds
 
 
@@ -99,16 +99,16 @@ def _record_of_parts_removed_first() -> None:
     Parts.finish = record_first  # type: ignore[method-assign]
 
 
-def _marks_of_shards_removed_first() -> None:
+def _parts_of_shards_removed_first() -> None:
     begin = Parts.begin
 
-    def marks_first(self: Parts) -> None:
+    def parts_first(self: Parts) -> None:
         assert self.folder is not None
-        for mark in self.folder.glob(f"{SHARD_FILES}.json"):
-            files.remove(mark)
+        for part in self.folder.glob("*.part"):
+            files.remove(part)
         begin(self)
 
-    Parts.begin = marks_first  # type: ignore[method-assign]
+    Parts.begin = parts_first  # type: ignore[method-assign]
 
 
 def _changed_parts(change: Callable[[Any], Any]) -> None:
@@ -135,8 +135,8 @@ FAULTS: Mapping[str, _Fault] = {
     "status-before-its-checkpoint": _Fault(plant=_status_before_its_checkpoint, command="train"),
     "summary-before-its-table": _Fault(plant=_summary_before_its_table, command="eval"),
     "record-of-parts-removed-first": _Fault(plant=_record_of_parts_removed_first, command="grade"),
-    "marks-of-shards-removed-first": _Fault(
-        plant=_marks_of_shards_removed_first, command="grade", before=("--shard=1/2", "--shard=2/2")
+    "parts-of-shards-removed-first": _Fault(
+        plant=_parts_of_shards_removed_first, command="grade", before=("--shard=1/2", "--shard=2/2")
     ),
     "last-row-of-a-part-lost": _Fault(plant=_last_row_of_a_part_lost, command="import"),
     "verdict-flipped-in-a-part": _Fault(plant=_verdict_flipped_in_a_part, command="grade"),
@@ -166,14 +166,14 @@ def _check_kills(worlds: Worlds, fault: _Fault) -> tuple[list[str], int]:
         world = worlds.copy(known.before)
         for words in fault.before:
             assert worlds.run(fault.command, world, words).status == 0
-        marks = {str(one.relative_to(world)) for one in world.rglob(f"{SHARD_FILES}.json")}
+        parts = parts_of_shards(world)
 
         def watch() -> None:
             fault.plant()
             Events(world, last=last, log=log)
 
         worlds.run(fault.command, world, before=watch)
-        return [*known.wrong(world), *known.undivided(world, marks)]
+        return [*known.wrong(world), *known.lost(world, parts)]
 
     kill(None)
     events, usual = ([without_writers(one) for one in lines] for lines in (log.read_text().splitlines(), known.events))

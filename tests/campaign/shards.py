@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from swerve.artifacts.parts import SHARD_FILES
 from tests.campaign.kills import Events
-from tests.campaign.states import contents, differences
+from tests.campaign.states import contents, differences, parts_of_shards
 from tests.campaign.worlds import Case, Worlds
 
 ROUNDS: Mapping[str, Sequence[bool]] = {
@@ -51,12 +50,12 @@ def _check(worlds: Worlds, name: str, rng: random.Random) -> tuple[list[str], in
         shards = [f"--shard={number}/{_NUM_SHARDS}" for number in range(1, _NUM_SHARDS + 1)]
         for more in [*rng.sample(shards, _NUM_SHARDS), *([""] if is_finished else [])]:
             words = [more] if more else []
-            marks = [] if more else [str(one.relative_to(world)) for one in world.rglob(f"{SHARD_FILES}.json")]
+            parts = [] if more else parts_of_shards(world)
             while rng.random() < _KILLED:
                 last = int(len(known.events) ** rng.random())  # of a few events as often as of many
                 ended = worlds.run(name, world, *words, before=partial(Events, world, last=last))
                 num_kills += ended.killed
-                wrong += [*known.wrong(world), *known.undivided(world, marks)]
+                wrong += [*known.wrong(world), *known.lost(world, parts)]
                 wrong += [f"orphan: {line}" for line in ended.orphans]
             ended = worlds.run(name, world, *words)
             if ended.status:

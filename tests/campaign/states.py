@@ -120,12 +120,9 @@ class Undisturbed:
         found = [self._wrong_content(name, file) for name, file in names.items()]
         return [line for line in (*found, *self._vouched(world, names)) if line]
 
-    def undivided(self, world: Path, marks: Collection[str]) -> list[str]:
-        """Return the marks of shards, of those that were there, which are gone before their whole is there.
-
-        Nobody can then tell how the work was divided, or that it is done.
-        """
-        gone = [Path(name) for name in marks if not (world / name).is_file()]
+    def lost(self, world: Path, parts: Collection[str]) -> list[str]:
+        """Return the parts, of those that shards had left, which are gone before their whole is there."""
+        gone = [Path(name) for name in parts if not (world / name).is_file()]
         return [f"before it was run again: {name} is gone" for name in gone if not self._is_whole(world, name.parent)]
 
     def _is_whole(self, world: Path, parts: Path) -> bool:
@@ -142,7 +139,7 @@ class Undisturbed:
     def _wrong_content(self, name: str, file: Path) -> str:
         known = self._states.get(name, set())
         is_known = _digest(file, file.name) in known or (None in known and _is_beginning(file, self.after / name))
-        if is_known or name.startswith(_UNSEEN) or _is_mark(file):
+        if is_known or name.startswith(_UNSEEN) or (not known and _is_of_shards(file)):
             return ""
         return f"before it was run again: {name} {'has a content it never has' if known else 'is never written'}"
 
@@ -205,9 +202,14 @@ def _digest(file: Path, name: str) -> str:
     return hashlib.sha256(repr(timeless(file, name)).encode()).hexdigest()
 
 
-def _is_mark(file: Path) -> bool:
-    """Whether a file is a shard's mark, which agrees with itself; who writes it when depends on the other shards."""
-    return re.fullmatch(r"shard-\d+-of-\d+\.json", file.name) is not None and bool(read_sealed(file))
+def _is_of_shards(file: Path) -> bool:
+    """Whether a file says whose work shards do, which agrees with itself; an undivided probe has none."""
+    return file.name == "parts.json" and bool(read_sealed(file))
+
+
+def parts_of_shards(world: Path) -> list[str]:
+    """Return the names of all parts, but for those that are dropped once others are made of them."""
+    return [str(one.relative_to(world)) for one in world.rglob("*.part") if not one.name.startswith("states-")]
 
 
 def _is_beginning(file: Path, whole: Path) -> bool:

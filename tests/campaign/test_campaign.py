@@ -33,7 +33,7 @@ def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 def test_every_command_is_killed_or_writes_nothing() -> None:
-    registered = set(_commands(typer.main.get_command(app))) - {("merge",)}
+    registered = set(_commands(typer.main.get_command(app)))
     assert ("data", "select") in registered
     killed = {words for words in registered for argv in COMMANDS.values() if tuple(argv[: len(words)]) == words}
     silent = {tuple(name.split()) for name in WRITES_NOTHING}

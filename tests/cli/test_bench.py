@@ -206,7 +206,7 @@ def test_wrong_tables(swerve: Swerve, folders: dict[str, Path], tmp_path: Path) 
     write_table(path, [{"prompt_ids": [2]}], pa.schema([ROLLOUTS_SCHEMA.field("prompt_ids")]))
     cases = [("lacks the columns ['completion_ids']", path), ("does not exist", tmp_path / "none.parquet")]
     path.with_name("cut.parquet").write_bytes(path.read_bytes()[:40])
-    cases += [("is damaged", tmp_path / "cut.parquet"), ("cannot be read as JSONL", tmp_path)]
+    cases += [("is damaged", tmp_path / "cut.parquet"), ("is a folder, and only ordinary files are read", tmp_path)]
     cases += [("give a rollouts table of a run or a JSONL file", tmp_path / "none.jsonl")]
     for message, given in cases:
         status, _, err = swerve(*_arguments(given, folders))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from swerve.artifacts.shards import WHOLE
 from swerve.claim.passes import read_logprobs
 from swerve.models.model_folder import load_model
 from tests.claim.planted.models import (
@@ -85,7 +86,7 @@ def test_the_engine_samples_them(tmp_path):
     parts = Parts(out / "claim.partial", {})
     problems = chosen_problems(settings, progress)
     assert len(problems) == 16
-    samples = work.Work(*of, settings, problems, out=out, parts=parts, shard=None, progress=progress).samples
+    samples = work.Work(*of, settings, problems, out=out, parts=parts, shard=WHOLE, progress=progress).samples
     for side in (0, 1):
         for problem in problems:
             chance = pair.chances([problem.question])[0][side]
