@@ -41,7 +41,7 @@ STAGES = {
 }
 
 
-def _stages(*names: str) -> dict[str, dict[str, Any]]:
+def stages(*names: str) -> dict[str, dict[str, Any]]:
     return {name: STAGES[name] for name in names}
 
 
@@ -119,7 +119,7 @@ def test_the_kept_table_has_every_model_of_the_zoo_and_none_is_wrong():
 def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_path, capsys):
     """Of two stages the first could be trained."""
     model = save(ZOO["mamba2"], tmp_path / "model")
-    recipe, out = write_recipe(tmp_path, model, _stages("sft", "rl")), tmp_path / "run"
+    recipe, out = write_recipe(tmp_path, model, stages("sft", "rl")), tmp_path / "run"
     with pytest.raises(ConfigError, match="cannot sample from Mamba2ForCausalLM"):
         train_run(load_config(recipe), RunDirectory(out), resume=False, progress=SilentProgress())
     assert not out.exists()
@@ -137,14 +137,14 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
         assert len(line.splitlines()) == 1
     assert {one.name for one in tmp_path.iterdir()} == {"model", "problems.jsonl", "reward.py", "recipe.yaml"}
     with pytest.raises(SystemExit) as caught:
-        main(["config", "check", str(write_recipe(tmp_path, model, _stages("sft")))])
+        main(["config", "check", str(write_recipe(tmp_path, model, stages("sft")))])
     assert caught.value.code == 0
 
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_learns_and_is_probed_on_responses(tmp_path):
     model, run = save(ZOO["mamba2"], tmp_path / "model"), RunDirectory(tmp_path / "run")
-    train_run(load_config(write_recipe(tmp_path, model, _stages("sft"))), run, resume=False, progress=SilentProgress())
+    train_run(load_config(write_recipe(tmp_path, model, stages("sft"))), run, resume=False, progress=SilentProgress())
     rows = [{"question": f"{n} 1", "response": f"a{n} b", "answer": "0"} for n in range(6)]
     (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     final = run.checkpoints[-1].path
