@@ -23,8 +23,8 @@ _TIMES = {"seconds": None, "sync_seconds": None}
 _TIMES_OF_A_PAGE = rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)|seconds(,|(</?t[dh][^>]*>\s*)+)[\d.]+"
 _UNHELD = (".lock", ".log")
 """Endings of files that say which process works, and what one printed."""
-_UNSEEN = ("study/runs/", "sent/")
-"""What a study's children write, whose disk calls are not watched, and weights for a server, whose names are drawn."""
+_UNSEEN = "study/runs/"
+"""What a study's children write, whose disk calls are not watched."""
 
 
 def contents(world: Path) -> dict[str, object]:

@@ -244,7 +244,7 @@ class Worlds:
         texts = {"recipe": recipe, "reject": _REJECT, "phases": _PHASES, "probe": _PROBE, "served": _SERVED}
         for name, text in {**texts, "studied": _STUDIED, "study": _STUDY}.items():
             served = text.replace("SGLANG", self._url("sglang")) if "SGLANG" in text and not self._changes else text
-            text = served.replace("SENT", str(self.path / "broken" / "sent")).replace("MODEL", _LATE)
+            text = served.replace("SENT", str(self.path / "sent")).replace("MODEL", _LATE)
             (world / f"{name}.yaml").write_text(text)
         rows = [{"id": n, "gold": str(n), "answer": str(n + n % 3 // 2), "recorded": n % 2} for n in range(NUM_ANSWERS)]
         said = [
@@ -260,6 +260,7 @@ class Worlds:
     def _url(self, kind: str) -> str:
         if kind not in self._servers:
             serve = serve_openai if kind == "openai" else partial(serve_sglang, self._base)
+            (self.path / "sent").mkdir(exist_ok=True)  # beside the worlds: the next sender removes what is left there
             self._servers[kind] = started_server(serve, self.path / kind)
         return self._servers[kind][1]
 

@@ -126,6 +126,8 @@ def test_other_directories_and_names_are_refused(folder):
     RunDirectory(Path("runs/studies/kl")).create(config_yaml="", provenance={})
     with pytest.raises(ConfigError, match="runs/studies/kl exists and is not a study"):
         plan()
+    (Path("begun") / ".swerve-tmp-5bce98f7-4153-309721-study.yaml").mkdir(parents=True)  # all that a kill left
+    assert plan(out=Path("begun")).path == Path("begun")
     with pytest.raises(ConfigError, match="unknown recipe 'demo_stdy'; did you mean 'demo_study'"):
         plan(source="demo_stdy")
     with pytest.raises(ConfigError, match="a study has seeds=N"):

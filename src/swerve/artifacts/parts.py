@@ -176,7 +176,7 @@ class Parts:
         Raises:
             ConfigError: the folder is somebody else's.
         """
-        if self.folder is None or not self.folder.exists() or _is_empty(self.folder):
+        if self.folder is None or not self.folder.exists() or is_empty(self.folder):
             return None
         if not (self.folder / _INPUTS).is_file() and not any(self.folder.glob(f"*{_ENDING}")):
             raise ConfigError(
@@ -301,6 +301,6 @@ def leave_nothing() -> None:
         _begun.pop().leave()
 
 
-def _is_empty(folder: Path) -> bool:
+def is_empty(folder: Path) -> bool:
     """Whether there is nothing but what a kill left of the first file."""
     return folder.is_dir() and all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())

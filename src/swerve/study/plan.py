@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
+from swerve.artifacts.parts import is_empty
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import (
@@ -369,7 +370,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     # Where the study lies; a directory of something else is never written into.
     is_renamed = any(parse_override(text).keys == ("name",) for text in own)
     path = out or (None if is_renamed else folder) or runs / "studies" / study.name
-    if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and not (path / "study.yaml").is_file() and not is_empty(path):
         raise ConfigError(
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
         )
