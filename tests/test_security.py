@@ -160,6 +160,12 @@ def test_a_run_that_was_sent_reaches_no_server_that_nobody_typed(
         check_copied(load_config(run), run, overrides_of([f"rollout.engine.url={url}"], {}))
         shutil.rmtree(tmp_path / "made")
         shutil.rmtree(tmp_path / "sent")
+    url = "http://127.0.0.1:9"
+    run, _ = sent_run(tmp_path, **{"rollout.engine": {"kind": "server", "urls": [url]}})
+    for go_on in continuations(run):
+        with pytest.raises(ConfigError, match=rf"to {url}; if that is meant, say rollout.engine.urls=\[{url}\]"):
+            go_on()
+    check_copied(load_config(run), run, overrides_of([f"rollout.engine.urls=[{url}]"], {}))
 
 
 def test_what_a_copied_run_is_asked_to_run_may_be_typed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ def test_every_piece_belongs_to_one_shard(total: int) -> None:
     ["", "3", "0/7", "8/7", "1/0", "merge/7", "-1/7", "1/7/7", "1 / 7", "01/7", "1/7\n", "\N{FULLWIDTH DIGIT TWO}/7"],
 )
 def test_what_is_no_shard_is_named(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--shard .* is not I/N with I from 1 to N, such as 2/7$"):
+    with pytest.raises(
+        ConfigError, match=r"^--shard .* is not I/N with I from 1 to N, such as 2/7, and N at most 999999$"
+    ):
         Shard.parse(text)
 
 
@@ -57,7 +60,9 @@ def test_shards_of_other_settings_refuse_each_other(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_parts_of_other_folders_stand_for_those_that_are_missing(tmp_path: Path) -> None:
+def test_parts_of_other_folders_stand_for_those_that_are_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, value in (("here", "h"), ("there/deep", "t"), ("other", "o")):
         parts = Parts(tmp_path / name, {"seed": 0})
         parts.begin()
@@ -72,6 +77,12 @@ def test_parts_of_other_folders_stand_for_those_that_are_missing(tmp_path: Path)
     both = CopiedParts([tmp_path / "there", tmp_path / "other"])
     with pytest.raises(ArtifactError, match="are the same piece of the work with different results"):
         Parts(tmp_path / "here", {"seed": 0}, copied=both).get("squares", False)
+    (here,), (there,) = ((tmp_path / name).rglob("*.part") for name in ("here", "there"))
+    renamed = tmp_path / "renamed" / there.name
+    renamed.parent.mkdir()
+    shutil.copy(here, renamed)  # of another piece of the work
+    assert Parts(tmp_path / "new", {"seed": 0}, copied=CopiedParts([renamed.parent])).get("squares", False) is None
+    assert f"{renamed} is damaged: its piece of the work is done again" in caplog.text
     (damaged,) = (tmp_path / "other").glob("*.part")
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert Parts(tmp_path / "here", {"seed": 0}, copied=both).get("squares", False) == "t"

@@ -131,11 +131,17 @@ def test_a_hostile_folder_of_parts_runs_nothing_and_writes_nothing_elsewhere(
     write_sealed(evil / "shard-2-of-2.json", {**marker, "folder": str(tmp_path / "b"), "within": str(tmp_path)})
     (evil / "reward.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     honest = next(iter(sorted(evil.glob("*.part"))))
-    (evil / "samples-0.part").symlink_to(precious)
     (evil / "loop").symlink_to(evil)
     content = b"no table"
-    honest.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-    os.mkfifo(evil / "samples-1.part")
+    seal = hashlib.sha256(honest.name.encode() + b"\n" + content).hexdigest().encode()
+    honest.write_bytes(seal + b"\n" + content)
+
+    # What is no file is named.
+    for name, make in (("samples-0.part", lambda path: path.symlink_to(precious)), ("samples-1.part", os.mkfifo)):
+        make(evil / name)
+        status, _, err = swerve(*command, "--parts-from", "evil")
+        assert (status, f"{name} is no ordinary file; copy the files themselves" in err) == (2, True), err
+        (evil / name).unlink()
 
     # A part whose digest fits and whose content does not is named; without it the rest stands.
     status, _, err = swerve(*command, "--parts-from", "evil")

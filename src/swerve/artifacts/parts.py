@@ -2,15 +2,17 @@
 
 The result of a piece is a *part*: a file of its own, written atomically. Its name has a digest of what it depends on:
 `inputs`, the same for every part of a task, and what this part depends on beyond them. Its first line is the digest of
-its content. So a part that was cut off or changed, or that belongs to other inputs, is not found and is made again.
+its name and content. So a part that was cut off, changed or renamed, or that belongs to other inputs, is not found and
+is made again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +33,7 @@ from swerve.artifacts.files import (
 )
 from swerve.errors import ArtifactError, ConfigError, said_by
 
+_LOG = logging.getLogger(__name__)
 _INPUTS = "parts.json"
 """What the parts of a folder depend on: whose it is."""
 _ENDING = ".part"
@@ -86,28 +89,28 @@ class CopiedParts:
         """Look for parts in folders and below them.
 
         Raises:
-            ConfigError: a folder has none.
+            ConfigError: a folder has none, or has links for them.
+            ArtifactError: what says whose they are is damaged.
         """
         self._folders = folders
         self._paths: dict[str, list[Path]] = {}
-        self._inputs: list[Any] = []
         self._fit = not folders
         for folder in folders:
             found = [
                 path
                 for place, _, names in os.walk(folder)  # which follows no links
                 for path in (Path(place) / name for name in names)
-                if (path.suffix == _ENDING or path.name == _INPUTS) and path.is_file() and not path.is_symlink()
+                if path.suffix == _ENDING or path.name == _INPUTS
             ]
             for path in found:
+                if path.is_symlink() or not path.is_file():
+                    raise ConfigError(f"--parts-from {folder}: {path} is no ordinary file; copy the files themselves")
                 self._paths.setdefault(path.name, []).append(path)
             if not found:  # where there are few pieces, a shard may have none, and has left its inputs
                 raise ConfigError(
                     f"--parts-from {folder} has no parts of shards; give a copy of the folder that they left"
                 )
-        for path in self._paths.pop(_INPUTS, ()):
-            with suppress(ArtifactError):
-                self._inputs.append(read_sealed(path).get("inputs"))
+        self._inputs = [read_sealed(path).get("inputs") for path in self._paths.pop(_INPUTS, ())]
 
     @property
     def is_given(self) -> bool:
@@ -127,9 +130,14 @@ class CopiedParts:
                 "models or versions than this command's; give it the arguments of the shards"
             )
 
-    def named(self, name: str) -> list[Path]:
-        """Return the files of a part's name."""
-        return self._paths.get(name, [])
+    def contents(self, name: str) -> Iterator[tuple[Path, bytes]]:
+        """Yield the files of a part's name with what they hold; damaged ones are noted."""
+        for path in self._paths.get(name, []):
+            content = _content(path)
+            if content is None:
+                _LOG.warning("%s is damaged: its piece of the work is done again", path)
+            else:
+                yield path, content
 
 
 def _content(path: Path) -> bytes | None:
@@ -138,7 +146,12 @@ def _content(path: Path) -> bytes | None:
         digest, _, content = regular_file(path).read_bytes().partition(b"\n")
     except OSError:
         return None
-    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+    return content if _seal(path, content).encode() == digest else None
+
+
+def _seal(path: Path, content: bytes) -> str:
+    """Return the digest of a part: of its name, which says what of the work it is, and its content."""
+    return hashlib.sha256(path.name.encode() + b"\n" + content).hexdigest()
 
 
 class Parts:
@@ -220,8 +233,9 @@ class Parts:
         file_name = self._file_name(name, depends)
         if self.folder is None:
             return self._in_memory.get(file_name)
-        places = [self.folder / file_name, *self._copied.named(file_name)]
-        found = {path: content for path in places if (content := _content(path)) is not None}
+        own = self.folder / file_name
+        found = {own: content} if (content := _content(own)) is not None else {}
+        found |= dict(self._copied.contents(file_name))
         if len(set(found.values())) > 1:
             raise ArtifactError(
                 f"{' and '.join(map(str, found))} are the same piece of the work with different results: the machines "
@@ -246,8 +260,9 @@ class Parts:
             self._in_memory[file_name] = value
             return
         content = self._form.write(value)
-        with atomic_path(self.folder / file_name) as temporary, temporary.open("wb") as stream:
-            stream.write(f"{hashlib.sha256(content).hexdigest()}\n".encode())
+        path = self.folder / file_name
+        with atomic_path(path) as temporary, temporary.open("wb") as stream:
+            stream.write(f"{_seal(path, content)}\n".encode())
             stream.write(content)
 
     def drop(self, name: str, depends: Any = None) -> None:

@@ -50,7 +50,7 @@ class Shard:
         match = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text, re.ASCII)
         number, total = (int(match[1]), int(match[2])) if match else (1, 0)
         if number > total:
-            raise ConfigError(f"--shard {text!r} is not I/N with I from 1 to N, such as 2/7")
+            raise ConfigError(f"--shard {text!r} is not I/N with I from 1 to N, such as 2/7, and N at most 999999")
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError(
                 "--shard divides work between jobs and torchrun within one; start each shard without torchrun"

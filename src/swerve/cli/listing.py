@@ -190,7 +190,7 @@ def _size_line(size: Mapping[str, Any]) -> str:
     """Say how long a stage is."""
     if size["steps"] is None:
         return f"stage {size['stage']}: its steps are counted when training begins"
-    sampled = f", at most {size['completions']:,} completions of {size['tokens']:,} tokens" if size["tokens"] else ""
+    sampled = f", at most {size['completions']:,} completions, {size['tokens']:,} tokens" if size["tokens"] else ""
     return f"stage {size['stage']}: {size['steps']:,} steps{sampled}"
 
 

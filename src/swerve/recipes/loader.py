@@ -83,16 +83,19 @@ def check_copied(config: Config, run: RunDirectory, typed: Iterable[Override]) -
     """
     if not run.is_copy():
         return
-    meant = [override.value for override in typed]
+    meant = [text for override in typed for text in _texts(override.value)]
     flat = _flatten(config.model_dump(mode="json"))
     for key, value in flat.items():
         is_code = key == "task.reward_file" or flat.get(f"{key.removesuffix('path')}kind") == "custom"
-        is_url = isinstance(value, str) and value.startswith(("http://", "https://"))
-        if value and key.endswith(("reward_file", "path", "url")) and (is_code or is_url) and value not in meant:
+        is_code &= key.endswith(("reward_file", "path"))
+        is_url = isinstance(value, str) and re.match(r"[a-z]+://", value, re.IGNORECASE) is not None
+        if value and (is_code or is_url) and value not in meant:
             what = f"run the code in {value}" if is_code else f"send prompts, and the key that it names, to {value}"
+            name, item = re.fullmatch(r"(.*?)([.\[]\d+\]?)?", key).groups()  # type: ignore[union-attr]
+            as_typed = f"{name}=[{value}]" if item else f"{key}={value}"
             raise ConfigError(
                 f"{run.path} was not begun in this folder: it was copied or moved, and would {what}; if that is meant, "
-                f"say {key}={value}"
+                f"say {as_typed}"
             )
 
 
@@ -194,6 +197,12 @@ def config_schema(model: type[BaseModel] = Config) -> dict[str, Any]:
         "patternProperties": {r"^[^.]+\.": {}},
         "anyOf": [{"required": ["extends"]}, {"required": required}],
     }
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts in a value."""
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [value] if isinstance(value, str) else [text for item in items for text in _texts(item)]
 
 
 def _flatten(value: Any, path: tuple[str | int, ...] = (), data: Any = None) -> dict[str, Any]:

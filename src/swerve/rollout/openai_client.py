@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from swerve.config.engines import OpenAIEngineConfig
-from swerve.errors import ConfigError, EngineError
+from swerve.errors import ConfigError, EngineError, redacted
 from swerve.rollout.server_client import MAX_BYTES, RefusedError, UnreachableError, ask, quoted
 
 _LOG = logging.getLogger(__name__)
@@ -148,7 +148,8 @@ def read_text(answer: Any) -> ServedText:
         logprobs = logprobs or choice.logprobs.token_logprobs or ()
     has_ids = bool(prompt_ids and ids)
     usage = known.usage.model_dump() if known.usage else {}
-    said = {"model": known.model, "system_fingerprint": known.system_fingerprint, **usage, **aside}
+    about = {"model": known.model, "system_fingerprint": known.system_fingerprint}  # which may repeat the key
+    said = {**{name: value and redacted(value) for name, value in about.items()}, **usage, **aside}
     return ServedText(
         text=text,
         finish_reason=_REASONS.get(choice.finish_reason, choice.finish_reason),
