@@ -27,7 +27,7 @@ _READ = "swerve_description"
 class _Description:
     config: Mapping[str, Any]
     generation: str | None
-    """Content of generation_config.json; None: there is none."""
+    """Content of generation_config.json; None: the folder has no such file."""
 
 
 def keep_description(model: PreTrainedModel, folder: Path) -> None:
