@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import swerve
+from swerve.artifacts.parts import Parts
 from swerve.errors import SwerveError
 from tests.builders import Notes
 from tests.claim.planted.models import planted_pair, table_settings, table_task
@@ -78,6 +79,14 @@ def test_a_card_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         swerve.claim("base.parquet", "rl.parquet", settings, out="card", progress=notes)
 
     write(Notes())
+
+    # What a kill after the whole has left goes; parts of a file that is not there stay.
+    for name in ("claim.partial", "samples/a.parquet.partial", "samples/b.parquet.partial"):
+        Parts(Path("card", name), 0).put("samples", 0, [])
+    Path("card/samples/a.parquet").touch()
+    write(Notes())
+    assert [path.name for path in sorted(Path("card").rglob("*.partial"))] == ["b.parquet.partial"]
+    shutil.rmtree("card/samples")
     check_each_damage(write, Path("card"), [Path("base.parquet"), Path("rl.parquet")])
 
 

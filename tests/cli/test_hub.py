@@ -137,7 +137,7 @@ REFUSED = {
     "owner/pickled": "no weights in safetensors files, and pytorch_model.bin is pickled: reading a pickle runs",
     "owner/none": "cannot fetch owner/none: it has no weights in safetensors files",
     "owner/lora": "adapter_config.json names no base_model_name_or_path; put the model's folder there",
-    "owner/full": "disk full while writing",
+    "owner/full": "while writing",
     "owner/unfetched": "cannot be reached, and the cache in",
 }
 

@@ -75,6 +75,7 @@ def write_card(
         progress.note(f"{page} was not the page of {path}: written again")
     if known and not wanted:
         progress.note(f"{path} has these parts already: nothing to do")
+        _clear(out)
         return known
     shard.copied.check_fit(parts)
     parts.begin()
@@ -101,8 +102,16 @@ def write_card(
         )
         card.write(path)
         write_claim_page(page, card)
-        parts.finish()
+        _clear(out)
     return card
+
+
+def _clear(out: Path) -> None:
+    """Remove what is kept of interrupted work, also where a kill came between a whole and the end of its parts."""
+    Parts(out / "claim.partial", None).finish()
+    for folder in (out / "samples").glob("*.partial"):
+        if folder.with_suffix("").is_file():
+            Parts(folder, None).finish()
 
 
 def _rests_on(out: Path) -> list[Path]:
