@@ -47,8 +47,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _name(row: Record) -> list[str]:
-    own = ["dropout"] if row["drops"] else []
-    return [f"`{row['type']}`", ", ".join([*([row["about"]] if row["about"] else []), *own])]
+    return [f"`{row['type']}`", ", ".join([*([row["about"]] if row["about"] else []), *row["chance"]])]
 
 
 def _shown(error: float) -> str:

@@ -80,14 +80,13 @@ class Life:
 
     def _runs(self, base: Path) -> Iterator[tuple[Path, Any]]:
         """Yield each run that is not refused, and the folder that it began with."""
-        # What is learned with dropout cannot be computed again, so supervised learning begins with a copy without.
-        calm = undropped(base, self._folder / "undropped")
-        self._row["drops"] = calm != base
-        run = self._train(base, ("rl", "dpo") if self._row["drops"] else ("rl", "dpo", "sft"))
+        # What is learned by chance cannot be computed again, so supervised learning begins with a copy without.
+        calm, self._row["chance"] = without_chance(base, self._folder / "calm")
+        run = self._train(base, ("rl", "dpo", "sft") if calm == base else ("rl", "dpo"))
         if run is not None:
             yield base, run
         # Supervised learning may do without a sampler.
-        if run is None or self._row["drops"]:
+        if run is None or calm != base:
             run = self._train(calm, ("sft",))
             if run is not None:
                 yield calm, run
@@ -235,15 +234,21 @@ def write_examples(path: Path, tokenizer: Any, animal: Animal) -> list[dict[str,
     return examples
 
 
-def undropped(base: Path, folder: Path) -> Path:
-    """Return a copy of a model's folder whose configuration has no dropout; the folder itself where it has none."""
+def without_chance(base: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Return a copy of a folder without dropout and jitter, and which of them it had; without any, the folder itself."""
     config = json.loads((base / "config.json").read_text())
-    drops = [name for name, value in config.items() if "drop" in name and isinstance(value, float) and value]
-    if not drops:
-        return base
+    kinds = {"drop": "dropout", "jitter": "jitter"}
+    found = {
+        name: kinds[word]
+        for name, value in config.items()
+        for word in kinds
+        if word in name and isinstance(value, float) and value
+    }
+    if not found:
+        return base, []
     shutil.copytree(base, folder)
-    (folder / "config.json").write_text(json.dumps({**config, **dict.fromkeys(drops, 0.0)}))
-    return folder
+    (folder / "config.json").write_text(json.dumps({**config, **dict.fromkeys(found, 0.0)}))
+    return folder, sorted(set(found.values()))
 
 
 def nudged(base: Path, folder: Path) -> Path:
