@@ -101,7 +101,7 @@ class Life:
         try:
             run = swerve.train(recipe, out=self._folder / label, progress=notes)
         except SwerveError as error:
-            self._refuse("sft" if stages == ("sft",) else "refused", label, str(error))
+            self._refuse("sft" if stages == ("sft",) else "refused", label, self._told(error))
             return None
         except Exception as error:
             self._wrong.append(f"{label}: {type(error).__name__}: {str(error)[:300]}")
@@ -110,8 +110,10 @@ class Life:
         self._row["rows"] = next((rows for words, rows in ROWS.items() if words in said), "packed")
         return run
 
+    def _told(self, error: SwerveError) -> str:
+        return str(error).replace(str(self._folder), "FOLDER")
+
     def _refuse(self, key: str, label: str, line: str) -> None:
-        line = line.replace(str(self._folder), "FOLDER")
         self._row[key] = {"refused": line} if key == "sft" else line
         if (self._folder / label).exists():
             self._wrong.append(f"{label} was refused only after something was written: {line}")
@@ -123,7 +125,7 @@ class Life:
         try:
             self._row[part] = measure()
         except SwerveError as error:
-            self._row[part] = {"refused": str(error)}
+            self._row[part] = {"refused": self._told(error)}
         except Exception as error:
             self._wrong.append(f"{part}: {type(error).__name__}: {str(error)[:300]}")
         for name, value in (self._row[part] or {}).items():
@@ -235,7 +237,7 @@ def write_examples(path: Path, tokenizer: Any, animal: Animal) -> list[dict[str,
 
 
 def without_chance(base: Path, folder: Path) -> tuple[Path, list[str]]:
-    """Return a copy of a folder without dropout and jitter, and which of them it had; without any, the folder itself."""
+    """Return a copy of a folder without dropout and jitter, and which it had; without any, the folder itself."""
     config = json.loads((base / "config.json").read_text())
     kinds = {"drop": "dropout", "jitter": "jitter"}
     found = {
