@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from studies.pages import Record, of_kind, table
+from studies.pages import Record, code, of_kind, table
 
 _STAGES = ("rl", "dpo", "sft")
 _COLUMNS: Mapping[str, Callable[[Record], float]] = {
@@ -27,8 +27,8 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     trained = [row for row in right if not row["refused"]]
     worst = ["**largest**", "", "", *(_shown(max(map(read, trained))) for read in _COLUMNS.values())]
     cells = [[*_name(row), row["rows"], *(_shown(read(row)) for read in _COLUMNS.values())] for row in trained]
-    refused = [[*_name(row), row["refused"], _works(row)] for row in right if row["refused"]]
-    wrong = [[*_name(row), "; ".join(row["wrong"]).replace("|", r"\|")] for row in rows if row["wrong"]]
+    refused = [[*_name(row), code(row["refused"]), _works(row)] for row in right if row["refused"]]
+    wrong = [[*_name(row), code("; ".join(row["wrong"]))] for row in rows if row["wrong"]]
     return {
         "zoo": table(["`model_type`", "tried with", "rows", *_COLUMNS], [*cells, worst]),
         "zoo: refused": table(["`model_type`", "tried with", "line", "works"], refused),
@@ -47,8 +47,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _name(row: Record) -> list[str]:
-    own = ["dropout"] if row["drops"] else []
-    return [f"`{row['type']}`", ", ".join([*([row["about"]] if row["about"] else []), *own])]
+    return [f"`{row['type']}`", ", ".join([*([row["about"]] if row["about"] else []), *row["chance"]])]
 
 
 def _shown(error: float) -> str:

@@ -144,7 +144,6 @@ DENSE_ANIMALS = {
         type="doge",
         about="learned masks, windows",
         keys={**GROUPED, "keep_window_size": WINDOW},
-        packs=False,
         refused=MASKLESS,
     ),
     "doge-new": Animal(

@@ -80,14 +80,13 @@ class Life:
 
     def _runs(self, base: Path) -> Iterator[tuple[Path, Any]]:
         """Yield each run that is not refused, and the folder that it began with."""
-        # What is learned with dropout cannot be computed again, so supervised learning begins with a copy without.
-        calm = undropped(base, self._folder / "undropped")
-        self._row["drops"] = calm != base
-        run = self._train(base, ("rl", "dpo") if self._row["drops"] else ("rl", "dpo", "sft"))
+        # What is learned by chance cannot be computed again, so supervised learning begins with a copy without.
+        calm, self._row["chance"] = without_chance(base, self._folder / "calm")
+        run = self._train(base, ("rl", "dpo", "sft") if calm == base else ("rl", "dpo"))
         if run is not None:
             yield base, run
         # Supervised learning may do without a sampler.
-        if run is None or self._row["drops"]:
+        if run is None or calm != base:
             run = self._train(calm, ("sft",))
             if run is not None:
                 yield calm, run
@@ -102,7 +101,7 @@ class Life:
         try:
             run = swerve.train(recipe, out=self._folder / label, progress=notes)
         except SwerveError as error:
-            self._refuse("sft" if stages == ("sft",) else "refused", label, str(error))
+            self._refuse("sft" if stages == ("sft",) else "refused", label, self._told(error))
             return None
         except Exception as error:
             self._wrong.append(f"{label}: {type(error).__name__}: {str(error)[:300]}")
@@ -111,8 +110,10 @@ class Life:
         self._row["rows"] = next((rows for words, rows in ROWS.items() if words in said), "packed")
         return run
 
+    def _told(self, error: SwerveError) -> str:
+        return str(error).replace(str(self._folder), "FOLDER")
+
     def _refuse(self, key: str, label: str, line: str) -> None:
-        line = line.replace(str(self._folder), "FOLDER")
         self._row[key] = {"refused": line} if key == "sft" else line
         if (self._folder / label).exists():
             self._wrong.append(f"{label} was refused only after something was written: {line}")
@@ -124,7 +125,7 @@ class Life:
         try:
             self._row[part] = measure()
         except SwerveError as error:
-            self._row[part] = {"refused": str(error)}
+            self._row[part] = {"refused": self._told(error)}
         except Exception as error:
             self._wrong.append(f"{part}: {type(error).__name__}: {str(error)[:300]}")
         for name, value in (self._row[part] or {}).items():
@@ -235,15 +236,21 @@ def write_examples(path: Path, tokenizer: Any, animal: Animal) -> list[dict[str,
     return examples
 
 
-def undropped(base: Path, folder: Path) -> Path:
-    """Return a copy of a model's folder whose configuration has no dropout; the folder itself where it has none."""
+def without_chance(base: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Return a copy of a folder without dropout and jitter, and which it had; without any, the folder itself."""
     config = json.loads((base / "config.json").read_text())
-    drops = [name for name, value in config.items() if "drop" in name and isinstance(value, float) and value]
-    if not drops:
-        return base
+    kinds = {"drop": "dropout", "jitter": "jitter"}
+    found = {
+        name: kinds[word]
+        for name, value in config.items()
+        for word in kinds
+        if word in name and isinstance(value, float) and value
+    }
+    if not found:
+        return base, []
     shutil.copytree(base, folder)
-    (folder / "config.json").write_text(json.dumps({**config, **dict.fromkeys(drops, 0.0)}))
-    return folder
+    (folder / "config.json").write_text(json.dumps({**config, **dict.fromkeys(found, 0.0)}))
+    return folder, sorted(set(found.values()))
 
 
 def nudged(base: Path, folder: Path) -> Path:
