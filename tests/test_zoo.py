@@ -25,24 +25,7 @@ from swerve.train.loop import train_run
 from tests.builders import Notes
 from tests.zoo.animal import DATED
 from tests.zoo.architectures import ZOO
-from tests.zoo.folders import save, write_recipe
-
-STAGES = {
-    "sft": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 1e-3}},
-    "dpo": {"steps": 2, "batch_size": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}},
-    "rl": {
-        "steps": 3,
-        "prompts_per_step": 6,
-        "samples_per_prompt": 4,
-        "optimizer": {"lr": 4e-2},
-        "kl": {"kind": "loss", "estimator": "k3", "coef": 0.01},
-        "zero_variance": "drop",
-    },
-}
-
-
-def stages(*names: str) -> dict[str, dict[str, Any]]:
-    return {name: STAGES[name] for name in names}
+from tests.zoo.folders import few_steps, save, write_recipe
 
 
 def plain_logprobs(model: Any, prompt: list[int], completion: list[int], *, num_ids: int) -> list[float]:
@@ -58,7 +41,7 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     animal, run, progress = ZOO[name], RunDirectory(tmp_path / "run"), Notes()
     folder = save(animal, tmp_path / "model")
     assert (folder / "model.safetensors.index.json").is_file() == bool(animal.saved)
-    config = load_config(write_recipe(tmp_path, folder, STAGES, **animal.model))
+    config = load_config(write_recipe(tmp_path, folder, few_steps("sft", "dpo", "rl"), **animal.model))
     train_run(config, run, resume=False, progress=progress)
     evaluate_run(config, run, progress=progress)
     summary = probe_run(config, run, progress=progress)
@@ -66,7 +49,7 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert animal.packs is not any("does not read packed rows" in note for note in progress.notes)
     steps = read_metrics(run.metrics_path)
     assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
-    of = {name: [step for step in steps if step["stage"] == name] for name in STAGES}
+    of = {name: [step for step in steps if step["stage"] == name] for name in ("sft", "dpo", "rl")}
     assert of["sft"][-1]["loss"] < of["sft"][0]["loss"]
     assert of["dpo"][0]["num_pairs"] == 8
     assert of["dpo"][0]["loss"] == pytest.approx(math.log(2), abs=1e-4)  # policy and reference are one
@@ -119,7 +102,7 @@ def test_the_kept_table_has_every_model_of_the_zoo_and_none_is_wrong():
 def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_path, capsys):
     """Of two stages the first could be trained."""
     model = save(ZOO["mamba2"], tmp_path / "model")
-    recipe, out = write_recipe(tmp_path, model, stages("sft", "rl")), tmp_path / "run"
+    recipe, out = write_recipe(tmp_path, model, few_steps("sft", "rl")), tmp_path / "run"
     with pytest.raises(ConfigError, match="cannot sample from Mamba2ForCausalLM"):
         train_run(load_config(recipe), RunDirectory(out), resume=False, progress=SilentProgress())
     assert not out.exists()
@@ -137,14 +120,16 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
         assert len(line.splitlines()) == 1
     assert {one.name for one in tmp_path.iterdir()} == {"model", "problems.jsonl", "reward.py", "recipe.yaml"}
     with pytest.raises(SystemExit) as caught:
-        main(["config", "check", str(write_recipe(tmp_path, model, stages("sft")))])
+        main(["config", "check", str(write_recipe(tmp_path, model, few_steps("sft")))])
     assert caught.value.code == 0
 
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_sampled_learns_and_is_probed_on_responses(tmp_path):
     model, run = save(ZOO["mamba2"], tmp_path / "model"), RunDirectory(tmp_path / "run")
-    train_run(load_config(write_recipe(tmp_path, model, stages("sft"))), run, resume=False, progress=SilentProgress())
+    train_run(
+        load_config(write_recipe(tmp_path, model, few_steps("sft"))), run, resume=False, progress=SilentProgress()
+    )
     rows = [{"question": f"{n} 1", "response": f"a{n} b", "answer": "0"} for n in range(6)]
     (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     final = run.checkpoints[-1].path

@@ -16,9 +16,8 @@ from swerve.models.model_folder import declare_stop_ids, load_model
 from swerve.models.saving import check_saving
 from swerve.recipes import load_config
 from tests.builders import trained_run
-from tests.test_zoo import stages
 from tests.zoo.animal import GROUPED, Animal
-from tests.zoo.folders import save, write_recipe
+from tests.zoo.folders import few_steps, save, write_recipe
 
 LLAMA = Animal(type="llama", keys=GROUPED)
 VICUNA = '{"_from_model_config": true,\n "temperature": 0.9, "top_p": 0.6,\n "eos_token_id": 2}\n'
@@ -52,7 +51,7 @@ def checked(folder, place):
 def test_generation_settings_of_any_kind_train_save_resume_and_export(tmp_path, generation):
     """The template ends a turn with token 3, which is added; nothing else of the file changes."""
     folder = llama(tmp_path, generation)
-    config = load_config(write_recipe(tmp_path, folder, stages("sft")))
+    config = load_config(write_recipe(tmp_path, folder, few_steps("sft")))
     run = trained_run(config, tmp_path / "run")
     expected = {**json.loads(generation), "eos_token_id": [2, 3, 4] if "[2, 4]" in generation else [2, 3]}
     final = run.checkpoints[-1].path
@@ -88,7 +87,7 @@ def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path,
     monkeypatch.setattr(hf.PreTrainedTokenizerFast, "save_pretrained", refuse)
     out = tmp_path / "run"
     with pytest.raises(CheckpointError, match="training begins with cannot be saved and read again: no form for this"):
-        trained_run(load_config(write_recipe(tmp_path, folder, stages("sft"))), out)
+        trained_run(load_config(write_recipe(tmp_path, folder, few_steps("sft"))), out)
     assert not RunDirectory(out).path.exists()
 
 

@@ -21,9 +21,8 @@ from swerve.rollout.decoding import check_samples
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from tests.builders import Notes, trained_run
-from tests.test_zoo import stages
 from tests.zoo.animal import GROUPED, HEADS, Animal
-from tests.zoo.folders import save, write_recipe
+from tests.zoo.folders import few_steps, save, write_recipe
 
 IDS = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
@@ -143,7 +142,7 @@ def test_a_model_that_ignores_padding_learns_one_text_at_a_time(tmp_path):
     rows = [("7 " * n, "ab" * (5 - n)) for n in range(1, 5)]
     turns = [[{"role": "user", "content": one}, {"role": "assistant", "content": two}] for one, two in rows]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"messages": turn}) + "\n" for turn in turns))
-    recipe = load_recipe(write_recipe(tmp_path, folder, stages("sft")))
+    recipe = load_recipe(write_recipe(tmp_path, folder, few_steps("sft")))
     stage = recipe.stages[0].model_copy(update={"data": (str(tmp_path / "texts.jsonl"),), "batch_size": 4, "steps": 1})
     run = trained_run(recipe.model_copy(update={"stages": (stage,)}), tmp_path / "run", progress=notes)
     assert any("reads one text at a time" in note for note in notes.notes)
@@ -163,7 +162,7 @@ def test_dropout_in_a_layers_own_code_is_off_where_models_are_compared(tmp_path)
     keys = {"hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     keys |= {"max_position_embeddings": 64, "word_embed_proj_dim": 32, "dropout": 0.3, "layerdrop": 0.2}
     folder = save(Animal(type="opt", keys=keys), tmp_path / "model")
-    recipe = write_recipe(tmp_path, folder, stages("dpo", "rl"))
+    recipe = write_recipe(tmp_path, folder, few_steps("dpo", "rl"))
     again = ["runtime.activation_checkpointing=full"]
     steps = read_metrics(trained_run(load_recipe(recipe, again), tmp_path / "run").metrics_path)
     assert steps[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)

@@ -46,6 +46,25 @@ def save(animal: Animal, folder: Path) -> Path:
     return folder
 
 
+_STAGES = {
+    "sft": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 1e-3}},
+    "dpo": {"steps": 2, "batch_size": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}},
+    "rl": {
+        "steps": 3,
+        "prompts_per_step": 6,
+        "samples_per_prompt": 4,
+        "optimizer": {"lr": 4e-2},
+        "kl": {"kind": "loss", "estimator": "k3", "coef": 0.01},
+        "zero_variance": "drop",
+    },
+}
+
+
+def few_steps(*names: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of stages of two or three steps, in this order."""
+    return {name: _STAGES[name] for name in names}
+
+
 REWARD = """
 def reward(problem, text):
     return float((sum(map(ord, text)) + int(problem.answer)) % 2)
