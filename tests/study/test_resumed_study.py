@@ -103,12 +103,12 @@ def test_a_study_killed_at_random_and_continued_gives_the_same_table(folder):
 
 
 def test_a_recipe_with_controls_is_trained_and_compared(folder):
-    given = ("controls=[random, inverted]", "seeds=2", "start={recipe: sft.yaml}", "stages.rl.steps=16")
+    given = ("controls=[random, inverted]", "seeds=3", "start={recipe: sft.yaml}", "stages.rl.steps=16")
     finish(folder, *given, source="rl.yaml")
     study = read_study(folder / "runs" / "studies" / "rl-controls")
-    assert [run.state for run in study.runs] == ["trained"] * 6
+    assert [run.state for run in study.runs] == ["trained"] * 9
     # The real reward teaches what the grader wants, its inverse the opposite.
     real, inverted = (study.mean_of("training_accuracy", name) for name in ("real", "control-inverted"))
     assert real.mean > inverted.mean
-    assert [run.values["training_accuracy"] for run in study.runs][:2] != [0, 0]
+    assert [run.values["training_accuracy"] for run in study.runs][:3] != [0, 0, 0]
     assert [row.arm for row in controls_part(study).arms] == ["real", "control-random", "control-inverted"]
