@@ -489,8 +489,8 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
         [
             note,
             "stage sft: 500 steps",
-            "stage dpo: 8 steps, at most 8,192 completions of 589,824 tokens",
-            "stage rl: 80 steps, at most 10,240 completions of 737,280 tokens",
+            "stage dpo: 8 steps, at most 8,192 completions, 589,824 tokens",
+            "stage rl: 80 steps, at most 10,240 completions, 737,280 tokens",
         ],
     )
     status, _, error = swerve(*check, "stages.rl.loss={kind: custom, path: mine.py:los}")
