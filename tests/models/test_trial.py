@@ -13,6 +13,7 @@ import swerve
 from swerve.artifacts.metrics import read_metrics
 from swerve.batch import completion_hidden, reads_packed_rows, token_batches
 from swerve.errors import CheckpointError, ConfigError
+from swerve.models import trial
 from swerve.models.head import model_head
 from swerve.models.model_folder import load_config, load_model
 from swerve.models.trial import check_causal, reads_padded
@@ -169,3 +170,13 @@ def test_dropout_in_a_layers_own_code_is_off_where_models_are_compared(tmp_path)
     of_rl = next(step for step in steps if step["stage"] == "rl")
     assert abs(of_rl["kl"]) < 1e-9
     assert of_rl["logprob_gap"] < 1e-6
+
+
+def test_what_the_machine_lacks_is_no_verdict_on_an_architecture(monkeypatch):
+    """An interrupted trial is made again: a way of reading that depended on free memory would change with the run."""
+    config = hf.LlamaConfig(**IDS, **GROUPED, rms_norm_eps=3e-6)  # of this test alone
+    with monkeypatch.context() as changed:
+        changed.setattr(trial, "alone", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            trial.passes(config, trial.pads)
+    assert trial.passes(config, trial.pads)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from swerve.errors import CheckpointError, said_by
+from swerve.errors import CheckpointError, said_by, system_fault
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.head import head_inputs, head_tolerance, model_head
 from swerve.positions import forget_lengths, max_sampled
@@ -113,10 +113,12 @@ def fault_of(config: PreTrainedConfig, way: Way, *, attention: str | None = None
     about = f"{config.to_json_string(use_diff=False)} {attention}"
     key = f"{about} {way.__module__}.{way.__qualname__}"
     if key not in _faults:
+        fault: str | None = None
         for seed in _SEEDS:
-            _faults[key] = _fault(way, _trial(config, about, attention, seed))
-            if _faults[key] != OTHER_LOGITS:
+            fault = _fault(way, _trial(config, about, attention, seed))
+            if fault != OTHER_LOGITS:
                 break
+        _faults[key] = fault
     return _faults[key]
 
 
@@ -132,7 +134,14 @@ def _fault(way: Way, trial: Trial | None) -> str | None:
         with torch.inference_mode(), quiet_transformers():
             return None if way(trial) else OTHER_LOGITS
     except Exception as error:  # of the architecture's own code, which may not know what it is asked for
+        _check_possible(error)
         return said_by(error)
+
+
+def _check_possible(error: Exception) -> None:
+    """Raise again what the machine lacked, which says nothing of the architecture and would be remembered."""
+    if system_fault(error) or isinstance(error, torch.OutOfMemoryError):
+        raise error
 
 
 def _trial(config: PreTrainedConfig, about: str, attention: str | None, seed: int) -> Trial | None:
@@ -223,7 +232,8 @@ def _levels(config: PreTrainedConfig) -> list[set[str]]:
     try:
         if _num_parameters(config) <= _SMALL:
             return [{"windows"}, set()]
-    except Exception:  # of the architecture's code: it says the same where the model itself is made
+    except Exception as error:  # of the architecture's code: it says the same where the model itself is made
+        _check_possible(error)
         return []
     layers, narrow = {"windows", "layers", "experts"}, {"windows", "experts", "width", "inner"}
     few = {*layers, "inner", "depth"}
@@ -250,7 +260,8 @@ def _try(config: PreTrainedConfig, smaller: set[str], attention: str | None) -> 
             model.to("cuda", torch.bfloat16)
         trial = Trial.of(model, _texts(small))
         return trial if all(bool(torch.isfinite(logits).all()) for logits in trial.logits) else None
-    except Exception:  # the architecture's code checks its sizes in its own ways
+    except Exception as error:  # the architecture's code checks its sizes in its own ways
+        _check_possible(error)
         return None
 
 
