@@ -222,6 +222,19 @@ def test_a_record_names_no_code(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("name", ["report", "metrics.jsonl", "probe/steps"])
+def test_what_is_written_into_a_run_that_was_sent_stays_in_it(tmp_path: Path, name: str) -> None:
+    run, _ = sent_run(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run.path / name).parent.mkdir(exist_ok=True)
+    (run.path / name).symlink_to(elsewhere)
+    for write in (*continuations(run), lambda: swerve.report(run.path)):
+        with pytest.raises(ArtifactError, match=rf"{name} is a link to .*elsewhere in a run that was copied"):
+            write()
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("kept")

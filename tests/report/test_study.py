@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import swerve
 from swerve.artifacts.study import (
     Detectable,
     Study,
@@ -19,6 +20,7 @@ from swerve.artifacts.study import (
     StudyVerdict,
 )
 from swerve.config import ReportConfig
+from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.report.rows import Rows
 from swerve.report.study import (
@@ -175,6 +177,16 @@ def test_a_run_with_a_page_is_linked_and_hostile_names_stay_text(study, tmp_path
     assert "<study>" not in page
     assert "<room>" not in page
     assert "a.b=null" in page
+
+
+def test_the_page_of_a_study_that_was_sent_stays_in_it(study, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    study.write(tmp_path / "sent" / "study.json")
+    (tmp_path / "sent" / "report").symlink_to(elsewhere)
+    with pytest.raises(ArtifactError, match=r"sent/report is a link to .*elsewhere, where the page would go"):
+        swerve.report(tmp_path / "sent")
+    assert not list(elsewhere.iterdir())
 
 
 @pytest.fixture

@@ -226,6 +226,22 @@ class RunDirectory:
         """Whether this is not the very folder that the run was begun in: it was copied, perhaps from somebody else."""
         return bool(self._read_record().get("folder") != self.path.stat().st_ino)
 
+    def check_links(self) -> None:
+        """Check that a run which was copied here holds no links: what is written into it would go where they lead.
+
+        Raises:
+            ArtifactError: it holds one.
+        """
+        if not self.is_copy():
+            return
+        for folder, folders, files in os.walk(self.path):
+            for path in (Path(folder) / name for name in (*folders, *files)):
+                if path.is_symlink():
+                    raise ArtifactError(
+                        f"{path} is a link to {os.readlink(path)} in a run that was copied or moved here, and what is "
+                        "written would go there; put what it leads to in its place"
+                    )
+
     def identity(self) -> dict[str, Any]:
         """Return what marks the run's files as its own: the hash of its configuration, and its seed."""
         provenance = self.read_provenance()

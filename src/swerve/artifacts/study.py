@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -367,3 +368,17 @@ def read_study(folder: Path) -> Study:
         ArtifactError: it is no study's directory, none of its runs was compared yet, or the file is damaged.
     """
     return Study.read(folder / "study.json", remedy=f"run swerve study {shlex.quote(str(folder))} --gather")
+
+
+def study_report_path(folder: Path) -> Path:
+    """Return where a study's page and figures are written.
+
+    Raises:
+        ArtifactError: a link is there, which would take them out of a study that somebody sent.
+    """
+    path = folder / "report"
+    if path.is_symlink():
+        raise ArtifactError(
+            f"{path} is a link to {os.readlink(path)}, where the page would go; put a folder in its place"
+        )
+    return path

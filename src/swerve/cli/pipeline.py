@@ -320,7 +320,7 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], l
     if _sample_files(Path(name)):
         raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
     from swerve.artifacts.run import find_run
-    from swerve.artifacts.study import find_study, read_study
+    from swerve.artifacts.study import find_study, read_study, study_report_path
     from swerve.cli.runs import main_progress
     from swerve.report.figures import missing_lines, write_run_figures
 
@@ -334,7 +334,7 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], l
             raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
         from swerve.report.study import write_study_figures
 
-        paths = write_study_figures(read_study(study), study / "report" / "figures", names, look)
+        paths = write_study_figures(read_study(study), study_report_path(study) / "figures", names, look)
         return Result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)))
 
     # Figures whose numbers were not measured are named, each with what would measure them.

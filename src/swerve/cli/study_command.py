@@ -196,11 +196,12 @@ def _hand_over(
 
 
 def _write(comparison: Study, folder: Path) -> Path:
+    from swerve.artifacts.study import study_report_path
     from swerve.config import ReportConfig
     from swerve.report.study import write_study_page
 
     comparison.write(folder / "study.json")
-    return write_study_page(comparison, folder / "report", options=ReportConfig())
+    return write_study_page(comparison, study_report_path(folder), options=ReportConfig())
 
 
 def study_text(comparison: Study, page: Path, form: str) -> str:

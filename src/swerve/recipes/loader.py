@@ -80,9 +80,11 @@ def check_copied(config: Config, run: RunDirectory, typed: Iterable[Override]) -
 
     Raises:
         ConfigError: it names such code, or such a server.
+        ArtifactError: see `RunDirectory.check_links`.
     """
     if not run.is_copy():
         return
+    run.check_links()
     meant = [text for override in typed for text in _texts(override.value)]
     flat = _flatten(config.model_dump(mode="json"))
     for key, value in flat.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.run import PROBED, RunDirectory, find_run
-from swerve.artifacts.study import find_study, read_study
+from swerve.artifacts.study import find_study, read_study, study_report_path
 from swerve.callable_package import make_callable
 from swerve.config import ReportConfig
 from swerve.progress import Progress, shown_progress
@@ -50,7 +50,7 @@ def report(
         options = load_settings(_Settings, overrides_of(overrides, changes)).report
         from swerve.report.study import write_study_page
 
-        return write_study_page(read_study(study), study / "report", options=options)
+        return write_study_page(read_study(study), study_report_path(study), options=options)
     directory = find_run(run)
     if directory.read_provenance().get("status") == PROBED:
         options = load_settings(_Settings, overrides_of(overrides, changes)).report

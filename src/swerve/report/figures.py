@@ -58,9 +58,10 @@ def write_run_figures(
 
     Raises:
         ConfigError: there is no such figure or problem.
-        ArtifactError: there is nothing to report, or an artifact is damaged.
+        ArtifactError: there is nothing to report, an artifact is damaged, or a copied run has a link.
         DiskFullError: no room.
     """
+    run.check_links()
     specs = figure_specs()
     check_names("--figures", names, specs)
     inputs = replace(read_inputs(run), problems=tuple(problems))

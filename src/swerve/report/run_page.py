@@ -21,9 +21,10 @@ def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
     """Write `report/index.html` from a run's artifacts; return its path. Neither torch nor a model is needed.
 
     Raises:
-        ArtifactError: there is nothing to report, or an artifact is damaged.
+        ArtifactError: there is nothing to report, an artifact is damaged, or a copied run has a link.
         DiskFullError: no room.
     """
+    run.check_links()
     path = run.report_path / "index.html"
     write_text(path, render(run_page(read_inputs(run), options=options)))
     return path
