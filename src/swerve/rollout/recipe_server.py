@@ -70,16 +70,20 @@ def plan_server(
             asks for a CPU.
 
     Raises:
-        ConfigError: vLLM cannot serve the model on a CPU, the recipe wants another program, or an option is a key.
+        MissingExtraError: it is to run here, and vLLM is not installed.
+        ConfigError: vLLM is of an older version or cannot serve the model on a CPU, the recipe wants another program, or
+            an option is a key.
     """
     from swerve.models.model_folder import resolve_device
+    from swerve.rollout.vllm_protocol import check_installed
 
     if any(option.replace("_", "-").startswith("--api-k") for option in more):
         raise ConfigError(
             "--api-key would show the key in the list of processes; set the environment variable VLLM_API_KEY in its "
             "place, which the server and swerve read"
         )
-
+    if is_here:
+        check_installed("swerve serve --run")
     on_cpu, note = not devices and resolve_device(config.runtime.device) == "cpu", ""
     if on_cpu and not is_here and config.runtime.device == "auto":
         try:
@@ -173,12 +177,9 @@ def run_server(plan: ServerPlan, keys: str) -> None:
     """Start a server, say when it samples and with which keys to train, and wait until it ends or is stopped.
 
     Raises:
-        MissingExtraError, ConfigError: vLLM is not installed, or not in a version that swerve samples with.
+        ConfigError: something listens on its port.
         EngineError: it ended by itself.
     """
-    from swerve.rollout.vllm_protocol import check_installed
-
-    check_installed("swerve serve --run")
     with socket.socket() as probe, contextlib.suppress(ConnectionRefusedError):
         probe.connect(("127.0.0.1", plan.port))
         raise ConfigError(f"something listens on port {plan.port} already; give another with --port")
