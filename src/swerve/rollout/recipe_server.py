@@ -71,8 +71,8 @@ def plan_server(
 
     Raises:
         MissingExtraError: it is to run here, and vLLM is not installed.
-        ConfigError: vLLM is of an older version or cannot serve the model on a CPU, the recipe wants another program, or
-            an option is a key.
+        ConfigError: vLLM is of an older version or cannot serve the model on a CPU, the recipe wants another program,
+            or an option is a key.
     """
     from swerve.models.model_folder import resolve_device
     from swerve.rollout.vllm_protocol import check_installed
