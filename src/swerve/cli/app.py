@@ -180,7 +180,8 @@ def _leave_nothing() -> None:
     if "swerve.artifacts.parts" in sys.modules:  # else nothing was begun
         from swerve.artifacts.parts import leave_nothing
 
-        leave_nothing()
+        with contextlib.suppress(OSError):  # what kept the command from its work keeps it from this, too
+            leave_nothing()
 
 
 def _say(line: str) -> None:
