@@ -44,6 +44,7 @@ def write_card(
         ArtifactError: a text is missing or empty, or there is no such study.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
+    # Everything that can be wrong is checked before the first sample.
     _check_given(base, trained, settings, out)
     check_vocabularies([base, trained])
     problems = chosen_problems(settings, progress) if base.model else []
@@ -55,26 +56,15 @@ def write_card(
     }
     if settings.texts:
         inputs["texts"] = [sha256_file(Path(text)) for text in settings.texts]
-    path, page = out / "claim.json", out / "index.html"
     parts = Parts(out / "claim.partial", inputs, copied=shard.copied)
-    known = ClaimCard.read(path, remedy="run swerve claim again with another --out") if path.exists() else None
-    begun = parts.begun()
-    if known:
-        _check_known(known, [base, trained], contents, out)
-    elif begun is None and page.exists():
-        progress.note(f"{path} is missing: the card is made again")
-    if (known and known.inputs != digest_of(inputs)) or begun not in (None, parts.inputs):
-        raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
+
+    # Of an earlier card the parts that are measured stay.
+    known = _earlier_card(out, parts, [base, trained], contents, progress)
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
     wanted = [name for name in PARTS if name in settings.parts and name not in done]
-    from swerve.report.claim import claim_html, write_claim_page
-
-    if known and (not regular_file(page).is_file() or page.read_bytes() != claim_html(known).encode()):
-        write_claim_page(page, known)
-        progress.note(f"{page} was not the page of {path}: written again")
     if known and not wanted:
-        progress.note(f"{path} has these parts already: nothing to do")
+        progress.note(f"{out / 'claim.json'} has these parts already: nothing to do")
         _clear(out)
         return known
     shard.copied.check_fit(parts)
@@ -100,10 +90,42 @@ def write_card(
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )
-        card.write(path)
-        write_claim_page(page, card)
+        card.write(out / "claim.json")
+        _write_page(out, card)
         _clear(out)
     return card
+
+
+def _write_page(out: Path, card: ClaimCard) -> None:
+    from swerve.report.claim import write_claim_page
+
+    write_claim_page(out / "index.html", card)
+
+
+def _earlier_card(
+    out: Path, parts: Parts, sides: Sequence[Side], contents: tuple[str, str], progress: Progress
+) -> ClaimCard | None:
+    """Return the card that is there already, with its page; None: there is none.
+
+    Raises:
+        ConfigError: it is of other models, problems or settings.
+        ArtifactError: what it rests on is missing or damaged.
+    """
+    path, page, begun = out / "claim.json", out / "index.html", parts.begun()
+    known = ClaimCard.read(path, remedy="run swerve claim again with another --out") if path.exists() else None
+    if known:
+        _check_known(known, sides, contents, out)
+    elif begun is None and page.exists():
+        progress.note(f"{path} is missing: the card is made again")
+    if (known and known.inputs != digest_of(parts.inputs)) or begun not in (None, parts.inputs):
+        raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
+    if known:
+        from swerve.report.claim import claim_html
+
+        if not regular_file(page).is_file() or page.read_bytes() != claim_html(known).encode():
+            _write_page(out, known)
+            progress.note(f"{page} was not the page of {path}: written again")
+    return known
 
 
 def _clear(out: Path) -> None:
