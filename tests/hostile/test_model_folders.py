@@ -84,7 +84,7 @@ FOLDERS: dict[str, tuple[Change, str]] = {
         "4300 digits",
     ),
     "another model's": (content("config.json", b'{"model_type": "qwen3"}'), "config.json describes [151936, 4096]"),
-    "generation": (content("generation_config.json", b"[]"), "TypeError"),
+    "generation": (content("generation_config.json", b"[]"), "generation_config.json is not a JSON object"),
     "not UTF-8": (content("tokenizer.json", b"\xff"), "cannot load a tokenizer"),
     "deep tokenizer": (content("tokenizer.json", b"[" * 100_000), "maximum recursion depth exceeded"),
     "tokenizer's kind": (content("tokenizer_config.json", b'{"tokenizer_class": 5}'), "cannot load a tokenizer"),

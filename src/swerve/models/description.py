@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from swerve.errors import CheckpointError
 from swerve.models.folder_checks import quiet_transformers
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -47,10 +48,15 @@ def token_settings(folder: Path) -> GenerationConfig | None:
     """Return the special tokens of a folder's generation_config.json; None: there is no such file.
 
     The other settings are for transformers' own sampling, which refuses those that contradict one another.
+
+    Raises:
+        CheckpointError: it is not a JSON object.
     """
     if not (folder / GENERATION).is_file():
         return None
     entries = json.loads((folder / GENERATION).read_text(encoding="utf-8"))
+    if not isinstance(entries, dict):
+        raise CheckpointError(f"{folder / GENERATION} is not a JSON object; give another copy of the model")
     return GenerationConfig(**{name: entries.get(name) for name in _TOKENS})
 
 
