@@ -5,7 +5,8 @@ r"""Looks for the answer that takes a grader longest in the caller's process, by
 A text is a row of pieces, each repeated some number of times; so is a gold answer in half of the searches. The search
 keeps the slowest of each problem and changes them: other pieces, other counts, brackets around a part. It looks at long
 texts, up to where a worker takes over, and at short ones, which the comparison of formulas reads. Prints the slowest of
-each grader, and fails if one takes more than 50 ms of CPU time in each of three runs.
+each grader, and fails if one takes more than 50 ms of CPU time in each of three runs (longer
+on a slow machine).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from swerve.rewards import _MAX_CHARS_HERE, graded_here
 from swerve.types import Problem
 
 ALLOWED_SECONDS = 0.05
+"""CPU time of an answer on a machine whose slowness is 1."""
 _WORDS = r"""
 \frac \sqrt \sqrt[3]{ \boxed{ \boxed \fbox{ \text{ \text{cm} \text{m} \text{and} \pi \infty \cup \in \pm \sin \log_2 \\
 \( \) \[ \] \{ \} ^\circ \le \cdot \mathbb{R} \overline{3} \binom \sum_{k=1}^3 \int_0^1 \over \pmod \mid \setminus
@@ -118,6 +120,16 @@ def cpu_seconds(problem: Problem, text: str, runs: int = 1) -> float:
     return least
 
 
+def slowness() -> float:
+    """Return how slow this machine is now: 1 if it adds three million numbers in 50 ms of CPU time, or faster."""
+    least = float("inf")
+    for _ in range(3):
+        started = time.process_time()
+        sum(range(3_000_000))
+        least = min(least, time.process_time() - started)
+    return max(1.0, least / 0.05)
+
+
 def slowest(name: str, seconds: float, seed: int) -> tuple[Candidate, int]:
     """Search for some seconds; return the slowest candidate, measured three times, and how many were tried."""
     rng, asked = random.Random(f"{seed} {name}"), problems()[name]
@@ -211,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         found, tried = slowest(name, options.seconds * shares[name] / sum(shares.values()), options.seed)
         print("\n".join(_lines(found, tried, name)), flush=True)
-        if found.seconds > ALLOWED_SECONDS:
+        if found.seconds > ALLOWED_SECONDS * slowness():
             slow.append(name)
     print(f"slower than {1000 * ALLOWED_SECONDS:.0f} ms: {', '.join(slow) or 'none'}")
     return bool(slow)

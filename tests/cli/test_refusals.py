@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.campaign.slow_answers import slowness
 from tests.cli import test_app, test_data, test_grade, test_probe_command, test_sample
 
 _MOST_SECONDS = 1.5
-"""CPU time of a refusal."""
+"""CPU time of a refusal, on a machine whose slowness is 1."""
 _READ_A_TOKENIZER = ("--template-arg", "40")
 """Words of the commands that only a model's tokenizer can refuse."""
 
@@ -69,4 +70,5 @@ def test_a_wrong_command_says_so_within_a_moment(save_addition_model: Callable[.
         assert done.returncode in (1, 2), (words, done.stderr)
         took[" ".join(words)] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert len(took) > 90
-    assert {words: seconds for words, seconds in took.items() if seconds > _MOST_SECONDS} == {}
+    most = _MOST_SECONDS * slowness()
+    assert {words: seconds for words, seconds in took.items() if seconds > most} == {}

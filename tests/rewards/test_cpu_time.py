@@ -10,14 +10,16 @@ from swerve.rewards import grade_all, graded_here
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
-from tests.campaign.slow_answers import ALLOWED_SECONDS, PIECES, cpu_seconds, main, problems, slowest
+from tests.campaign.slow_answers import ALLOWED_SECONDS, PIECES, cpu_seconds, main, problems, slowest, slowness
 
 LONGEST = 200_000
 FRAMES = ("%s", r"\boxed{%s}", "<answer>%s</answer>", "answer %s", "####%s", "%s\n\\boxed{")
 
 
 def is_slow(problem: Problem, text: str) -> bool:
-    return cpu_seconds(problem, text) > ALLOWED_SECONDS and cpu_seconds(problem, text, runs=3) > ALLOWED_SECONDS
+    if cpu_seconds(problem, text) <= ALLOWED_SECONDS:
+        return False
+    return cpu_seconds(problem, text, runs=3) > ALLOWED_SECONDS * slowness()
 
 
 def test_the_meter_knows_every_grader_that_judges_in_the_callers_process() -> None:
@@ -115,7 +117,7 @@ def test_long_texts_are_judged_by_a_worker_whatever_the_grader() -> None:
 def test_a_search_finds_no_slow_answer(name: str) -> None:
     found, tried = slowest(name, 12.0 if name == "math" else 3.0, seed=1)
     assert tried > 50
-    assert found.seconds <= ALLOWED_SECONDS, found
+    assert found.seconds <= ALLOWED_SECONDS * slowness(), found
 
 
 @pytest.mark.slow
