@@ -85,6 +85,11 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     ),
     "another model's": (content("config.json", b'{"model_type": "qwen3"}'), "config.json describes [151936, 4096]"),
     "generation": (content("generation_config.json", b"[]"), "generation_config.json is not a JSON object"),
+    "generation cut off": (content("generation_config.json", b'{"eos'), "generation_config.json is not JSON"),
+    "a token that is no id": (
+        content("generation_config.json", b'{"pad_token_id": [true]}'),
+        "must be an id or a list of ids, got [True]",
+    ),
     "not UTF-8": (content("tokenizer.json", b"\xff"), "cannot load a tokenizer"),
     "deep tokenizer": (content("tokenizer.json", b"[" * 100_000), "maximum recursion depth exceeded"),
     "tokenizer's kind": (content("tokenizer_config.json", b'{"tokenizer_class": 5}'), "cannot load a tokenizer"),

@@ -50,14 +50,22 @@ def token_settings(folder: Path) -> GenerationConfig | None:
     The other settings are for transformers' own sampling, which refuses those that contradict one another.
 
     Raises:
-        CheckpointError: it is not a JSON object.
+        CheckpointError: it is not a JSON object, or a special token in it is neither an id nor a list of ids.
     """
-    if not (folder / GENERATION).is_file():
+    file = folder / GENERATION
+    if not file.is_file():
         return None
-    entries = json.loads((folder / GENERATION).read_text(encoding="utf-8"))
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not JSON: {error}; give another copy of the model") from None
     if not isinstance(entries, dict):
-        raise CheckpointError(f"{folder / GENERATION} is not a JSON object; give another copy of the model")
-    return GenerationConfig(**{name: entries.get(name) for name in _TOKENS})
+        raise CheckpointError(f"{file} is not a JSON object; give another copy of the model")
+    tokens = {name: entries.get(name) for name in _TOKENS}
+    for name, given in tokens.items():
+        if not all(one is None or type(one) is int for one in (given if isinstance(given, list) else [given])):
+            raise CheckpointError(f"{name} in {file} must be an id or a list of ids, got {given!r}")
+    return GenerationConfig(**tokens)
 
 
 def write_description(folder: Path, model: PreTrainedModel, dtype: torch.dtype) -> None:

@@ -222,6 +222,8 @@ def _loading(what: str) -> Iterator[None]:
     try:
         with quiet_transformers():
             yield
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(f"cannot load {what}: {said_by(error)}") from error
 
