@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from swerve.artifacts.files import remove, write_sealed
+from tests.campaign.states import contents
 
 Swerve = Callable[..., tuple[int, str, str]]
 TASK = ("--task", "addition", "digits=2", "num_heldout=5", "--max-new-tokens", "6", "--batch", "1")
@@ -167,3 +168,61 @@ def test_a_hostile_folder_of_parts_runs_nothing_and_writes_nothing_elsewhere(
     with pytest.raises(BlockingIOError):
         listener.accept()
     listener.close()
+
+
+DIVIDED = {
+    "eval": "eval --model a=one --model b=two --task addition digits=2 num_heldout=5 --max-new-tokens 6 --out out",
+    "grade": "grade rows.jsonl --task math --out out.jsonl",
+    "probe": "probe --reference one --checkpoint late=two --use-responses rows.jsonl --out out",
+    "claim": "claim one two --task addition digits=2 num_heldout=6 --parts accuracy,weights --num-samples 2 "
+    "--max-new-tokens 9 --some 4 --ranks 1 --directions 1 --out out",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", DIVIDED.values(), ids=DIVIDED)
+def test_forged_parts_of_each_command_are_named_and_the_rest_is_taken(
+    swerve: Swerve, save_addition_model: Callable[..., Path], tmp_path: Path, command: str
+) -> None:
+    for seed, name in enumerate(("one", "two")):
+        save_addition_model(tmp_path / name, seed=seed)
+    rows = [
+        {"id": f"p{k}", "problem": f"{k} + 1 =", "gold": "2", "response": f" {k}", "correct": k == 1} for k in (1, 2)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = command.split()
+    status, whole, err = swerve(*words)
+    assert status == 0, err
+    out = tmp_path / words[-1]
+    expected = contents(out) if out.is_dir() else out.read_bytes()
+    remove(out)
+    assert swerve(*words, "--shard", "1/2")[0] == 0
+    evil, precious = tmp_path / "evil", tmp_path / "precious"
+    left = next(path for path in tmp_path.iterdir() if path.name in (out.name, f"{out.name}.partial"))
+    shutil.move(left, evil)
+    precious.write_text("mine")
+    (evil / "loop").symlink_to(evil)
+    write_sealed(evil / "shard-2-of-2.json", {"number": 2, "total": 2, "command": "swerve sample", "within": "/"})
+    before = {path.name for path in tmp_path.iterdir()}
+
+    # One part of each kind: a link, which is never followed, then content that its digest fits.
+    kinds = {path.name.rpartition("-")[0]: path for path in sorted(evil.rglob("*.part"))}
+    assert kinds
+    for part in kinds.values():
+        part.unlink()
+        part.symlink_to(precious)
+        status, _, err = swerve(*words, "--parts-from", "evil")
+        assert (status, f"{part.name} is no ordinary file" in err) == (2, True), err
+        part.unlink()
+        seal = hashlib.sha256(part.name.encode() + b"\nforged").hexdigest().encode()
+        part.write_bytes(seal + b"\nforged")
+        status, _, err = swerve(*words, "--parts-from", "evil")
+        last = err.splitlines()[-1]
+        assert (status, part.name in last, "Internal" in err) == (1, True, False), err
+        part.unlink()
+
+    status, printed, err = swerve(*words, "--parts-from", "evil")
+    assert (status, printed) == (0, whole), err
+    assert (contents(out) if out.is_dir() else out.read_bytes()) == expected
+    assert {path.name for path in tmp_path.iterdir()} == before | {out.name}
+    assert precious.read_text() == "mine"
