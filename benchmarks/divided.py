@@ -32,14 +32,15 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.process import print_header, print_line, resident_bytes
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import AdditionTask, OptimizerConfig
-from swerve.config.recipe import RuntimeConfig, ShardingConfig
+from swerve.config.runtime import RuntimeConfig, ShardingConfig
+from swerve.config.stages import OptimizerConfig
 from swerve.functional.logprobs import token_logprobs
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import read_trainer_state
 from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.train.learner import Learner, load_trainer_state
 from swerve.train.sharded_model import ShardedModel, load_for
 from swerve.world import World, joined_world

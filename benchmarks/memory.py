@@ -25,10 +25,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qw
 
 from benchmarks.process import print_header, print_line, reset_peak, resident_bytes
 from swerve.artifacts.run import RunDirectory
-from swerve.config import AdditionTask
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run

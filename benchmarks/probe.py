@@ -41,7 +41,7 @@ from benchmarks.process import (
 )
 from studies.models import MemorySource
 from swerve.batch import TokenBatch, token_batches
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.functional.row_sums import compiled_available
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer

@@ -18,9 +18,10 @@ import torch
 from transformers import PreTrainedModel
 
 from benchmarks.process import cpu_seconds, median_ratio, print_header, print_line
-from swerve.config import AdditionTask, TinyModel
+from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.prompts import encode_prompts
 from swerve.rollout import SamplingParams, TorchEngine
 

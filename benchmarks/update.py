@@ -37,7 +37,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
 
 from benchmarks.process import print_header, print_line, reset_peak, resident_bytes
 from swerve.batch import TokenBatch, TokenSequence, token_batches
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.functional.logprobs import token_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import swerve.recipes
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.probe.recipe import ProbeRecipe
 from swerve.study.plan import StudyFile
 

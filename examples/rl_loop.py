@@ -22,7 +22,7 @@ import torch
 import swerve
 from swerve import functional
 from swerve.batch import TokenSequence, completion_logits, token_batches
-from swerve.config import TinyModel
+from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.prompts import encode_completions, encode_prompts

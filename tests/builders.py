@@ -14,7 +14,7 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements

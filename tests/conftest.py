@@ -134,7 +134,7 @@ def shared_data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def tiny():
     """A randomly initialised two-layer Qwen3 with a word tokenizer, in evaluation mode; treat it as read-only."""
-    from swerve.config import TinyModel
+    from swerve.config.models import TinyModel
     from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 
     tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
@@ -174,9 +174,10 @@ def longrope():
 @pytest.fixture(scope="session")
 def save_addition_model() -> Callable[..., Path]:
     """Save a randomly initialised model, with 40 positions, for the words of the addition task; return its folder."""
-    from swerve.config import AdditionTask, TinyModel
+    from swerve.config.models import TinyModel
     from swerve.models.tiny import build_tiny_model, build_word_tokenizer
     from swerve.problems import load_family
+    from swerve.problems.addition import AdditionTask
 
     def save(folder: Path, *, seed: int, template: str | None = None, words: tuple[str, ...] = ()) -> Path:
         tokenizer = build_word_tokenizer([*load_family(AdditionTask()).words, *words])

@@ -13,7 +13,7 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.eval.heldout import evaluate_run
 from swerve.probe import probe_run

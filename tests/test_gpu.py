@@ -14,7 +14,7 @@ import torch
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import completion_hidden, completion_logits, token_batches
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.functional import LinearHead, chunked_head_loss, divergence_stats, token_logprobs
 from swerve.models import packed_attention
 from swerve.models.model_folder import load_model

@@ -8,10 +8,9 @@ from datetime import date
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from swerve.config import PromptConfig
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.problems.prompt import with_prompt
+from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.prompts import (
     TemplateArguments,
     Turn,

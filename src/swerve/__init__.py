@@ -5,9 +5,9 @@ The names below load on first use, so that `import swerve` needs neither torch n
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from swerve.packages import load_on_use
 from swerve.version import __version__
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
     from swerve.claim import claim
-    from swerve.config import Config
     from swerve.config.claim import ClaimSettings
+    from swerve.config.recipe import Config
     from swerve.config.sampling import SampleSettings
     from swerve.eval import evaluate
     from swerve.eval.evaluate_models import evaluate_models
@@ -53,7 +53,7 @@ __all__ = [
 
 _HOMES = {
     "ClaimSettings": "swerve.config.claim",
-    "Config": "swerve.config",
+    "Config": "swerve.config.recipe",
     "Run": "swerve.run",
     "RunDirectory": "swerve.artifacts.run",
     "SampleSettings": "swerve.config.sampling",
@@ -66,15 +66,7 @@ _HOMES = {
     "sample": "swerve.eval.sampling",
 }
 _MODULES = ("claim", "functional", "plot", "probe", "report", "rewards", "train")
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
-    if name in _MODULES:
-        return importlib.import_module(f"swerve.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'swerve' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = load_on_use(__name__, {**_HOMES, **{name: f"swerve.{name}" for name in _MODULES}})
 
 
 def __dir__() -> list[str]:

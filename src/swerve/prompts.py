@@ -23,7 +23,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.artifacts.files import parse_json
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ConfigError, nearest
 from swerve.positions import limit_said, max_sampled
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each

@@ -15,7 +15,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import SwerveError
 from swerve.estimates import Estimate, hundredths
 from swerve.notebook import counted, html_rows

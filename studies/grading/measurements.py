@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from swerve.artifacts.responses import Response
 from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
-from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
 from swerve.eval.recorded_verdicts import VerdictComparison
 from swerve.formats.records import Record, read_records
-from swerve.problems.deepscaler import DeepScaler
-from swerve.problems.gsm8k import Gsm8k
+from swerve.problems.deepscaler import DeepScaler, DeepScalerTask
+from swerve.problems.gsm8k import Gsm8k, Gsm8kTask
 from swerve.problems.knights.rows import prove_row
-from swerve.problems.math import Math
+from swerve.problems.math import Math, MathTask
 from swerve.rewards import grade_all
 from swerve.statistics import share
 from swerve.types import Problem, Reward

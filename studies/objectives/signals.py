@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 
 from studies.records import RESULTS, keep_records
 from swerve.batch import completion_logits, token_batches
-from swerve.config import AdditionTask
 from swerve.functional import (
     entropy,
     fixed_target_kl,
@@ -32,6 +31,7 @@ from swerve.functional import (
 )
 from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups

@@ -17,7 +17,9 @@ from studies.planted.worlds import REFERENCE, World
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
-from swerve.config import CausalConfig, CrossSamplingConfig, EvalConfig, PivotConfig, ProbeConfig, RuntimeConfig
+from swerve.config.probe import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
+from swerve.config.recipe import EvalConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.execute import execute
 from swerve.probe.plan import ProbePlan, compare_selected

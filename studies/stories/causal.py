@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.stories.plant import FIRST, StorySettings
-from swerve.config import CausalConfig, SpikeConfig, SwapSelector
+from swerve.config.probe import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal.continuations import ContinuationSampler
 from swerve.probe.causal.cross_sampling import calibrated_thresholds

@@ -15,7 +15,7 @@ from studies.stories.causal import doses, forced
 from studies.stories.plant import StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
 from swerve.artifacts.responses import Response
-from swerve.config import ProbeConfig, SpikeConfig
+from swerve.config.probe import ProbeConfig, SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.models.sources import CheckpointSource
 from swerve.probe.engine.jobs import Measured

@@ -1,8 +1,8 @@
 """What a card costs, said before it is paid."""
 
 from swerve.claim.costs import costs_said
-from swerve.config import AdditionTask
 from swerve.config.claim import ClaimSettings
+from swerve.problems.addition import AdditionTask
 
 
 def test_costs_of_every_part():

@@ -6,8 +6,8 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim.forgetting import measure
-from swerve.config import AdditionTask
 from swerve.models.model_folder import load_tokenizer
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.types import Problem
 from tests.claim.planted.models import bigram_model, table_settings

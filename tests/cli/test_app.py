@@ -20,7 +20,7 @@ from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.app import describe_failure
-from swerve.config import Config, ReportConfig
+from swerve.config.recipe import Config, ReportConfig
 from swerve.errors import InterruptedRunError, MissingExtraError, QuietExit, StalledProcessError, SwerveError
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes

@@ -45,7 +45,7 @@ def _perturbed(model: Any, amount: float) -> Any:
 @pytest.fixture(scope="session")
 def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of a policy, a reference, and a model with another tokenizer."""
-    from swerve.config import TinyModel
+    from swerve.config.models import TinyModel
 
     model, tokenizer = tiny
     root = tmp_path_factory.mktemp("checkpoints")

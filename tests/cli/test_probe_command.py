@@ -16,7 +16,6 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.named_models import resolve_model, split_name
@@ -24,6 +23,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import ProbeSettings
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.recipes.loader import load_config, load_settings
 from tests.builders import write_evaluation
 

@@ -11,13 +11,14 @@ import torch
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.probe_recipe import parse_steps
-from swerve.config import AdditionTask, TinyModel
+from swerve.config.models import TinyModel
 from swerve.errors import ConfigError
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.recipe import STEPS, ProbeRecipe
 from swerve.probe.step_log import do_step, steps_done
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_document
 from tests.cli.conftest import Swerve

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from swerve.config import CausalConfig, CrossSamplingConfig, ProbeConfig
+from swerve.config.probe import CausalConfig, CrossSamplingConfig, ProbeConfig
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from swerve.config import Config
+from swerve.config.recipe import Config
 
 SFT = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
 RL = {"kind": "rl", "steps": 1, "optimizer": {"lr": 1e-3}}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from swerve.config import PRESETS, RlStage, SftStage, preset_notes
+from swerve.config.presets import PRESETS, preset_notes
+from swerve.config.stages import RlStage, SftStage
 from tests.cases import each
 
 

@@ -12,12 +12,13 @@ from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
-from swerve.config import AdditionTask, RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.eval import sample_files
 from swerve.eval.evaluate_models import compare_checkpoints, evaluate_models
 from swerve.models.model_folder import load_model
 from swerve.models.starting_model import initial_model
+from swerve.problems.addition import AdditionTask
 
 SETTINGS = SampleSettings(
     task=AdditionTask(digits=2, num_heldout=5), num_samples=2, max_new_tokens=6, runtime=RuntimeConfig(max_rows=8)

@@ -19,13 +19,15 @@ from swerve.artifacts import files
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
-from swerve.config import AdditionTask, RuntimeConfig, TableTask
+from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.eval import sample_files, sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
+from swerve.problems.table import TableTask
 from swerve.rewards import grade
 from tests.builders import Notes
 

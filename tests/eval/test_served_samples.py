@@ -18,11 +18,12 @@ import pytest
 
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.samples import SampleFile, read_samples
-from swerve.config import AdditionTask, RuntimeConfig
 from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ConfigError, EngineError
 from swerve.eval.sampling import sample
+from swerve.problems.addition import AdditionTask
 from swerve.recipes.loader import load_settings
 from swerve.rollout import openai_client
 from swerve.rollout.openai_client import TextRequest, read_text

@@ -16,9 +16,10 @@ import torch
 
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import read_samples
-from swerve.config import AdditionTask, TinyModel
+from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from tests.rollout.servers import vllm_server
 
 pytestmark = pytest.mark.vllm

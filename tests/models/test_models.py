@@ -12,7 +12,8 @@ from transformers import AutoTokenizer, CLIPTextConfig, Gemma3Config, Qwen2VLCon
 
 from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import RuntimeConfig, TinyModel
+from swerve.config.models import TinyModel
+from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import (
     load_config,

@@ -9,7 +9,7 @@ import pytest
 
 _COUNT = """
 import numpy, resource
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.models.runtime import apply_runtime
 apply_runtime(RuntimeConfig(threads=1))
 faults = []

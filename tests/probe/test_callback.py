@@ -131,7 +131,7 @@ def test_a_reference_of_ones_own_needs_no_kept_states(tiny: Any, tmp_path: Path)
 
 
 def test_wrong_states_are_refused_on_resuming(tiny: Any, tmp_path: Path) -> None:
-    from swerve.config import TinyModel
+    from swerve.config.models import TinyModel
     from swerve.models.tiny import build_tiny_model
 
     model, tokenizer = tiny

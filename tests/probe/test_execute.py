@@ -16,17 +16,10 @@ from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
-from swerve.config import (
-    AdditionTask,
-    AttributionConfig,
-    CausalConfig,
-    CrossSamplingConfig,
-    EvalConfig,
-    PivotConfig,
-    ProbeConfig,
-    RuntimeConfig,
-    TinyModel,
-)
+from swerve.config.models import TinyModel
+from swerve.config.probe import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
+from swerve.config.recipe import EvalConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.errors import ConfigError
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -40,6 +33,7 @@ from swerve.probe.rollouts.imported import ImportedResponses
 from swerve.probe.rollouts.population import probe_sequences
 from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
 from swerve.world import World

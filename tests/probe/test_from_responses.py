@@ -23,7 +23,7 @@ from swerve.artifacts.tables import (
     TOKENS_SCHEMA,
     read_table,
 )
-from swerve.config import AdditionTask, TinyModel
+from swerve.config.models import TinyModel
 from swerve.errors import ConfigError
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
 from swerve.models.sources import CheckpointSource
@@ -34,6 +34,7 @@ from swerve.probe.recipe import ProbeRecipe, ProbeSettings
 from swerve.probe.rollouts.imported import import_responses
 from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
 from swerve.report.read import read_inputs

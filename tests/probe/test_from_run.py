@@ -10,18 +10,10 @@ import pytest
 from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import write_table
-from swerve.config import (
-    AdditionTask,
-    Config,
-    CrossSamplingConfig,
-    EvalConfig,
-    OptimizerConfig,
-    PretrainedModel,
-    ProbeConfig,
-    RlStage,
-    SftStage,
-    TinyModel,
-)
+from swerve.config.models import PretrainedModel, TinyModel
+from swerve.config.probe import CrossSamplingConfig, ProbeConfig
+from swerve.config.recipe import Config, EvalConfig
+from swerve.config.stages import OptimizerConfig, RlStage, SftStage
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.saving import save_checkpoint
@@ -29,6 +21,7 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.seeds import derive_seed
 from tests.builders import write_evaluation
 

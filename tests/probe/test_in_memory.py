@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 import swerve.probe
 from swerve.artifacts.responses import Response
-from swerve.config import SpikeConfig
+from swerve.config.probe import SpikeConfig
 from swerve.errors import MismatchError
 from swerve.probe import probe
 from swerve.probe.in_memory import unwrapped

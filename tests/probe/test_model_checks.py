@@ -13,7 +13,9 @@ import torch
 
 from swerve.artifacts.responses import Response
 from swerve.cli.app import describe_failure
-from swerve.config import AdditionTask, ProbeConfig, RuntimeConfig, TinyModel
+from swerve.config.models import TinyModel
+from swerve.config.probe import ProbeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, MismatchError, ProblemsError, SwerveError
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -26,6 +28,7 @@ from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.imported import ImportedResponses
 from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.types import Problem
 from tests.builders import Notes, response

@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from swerve.config import TinyModel
-from swerve.config.models import LoraConfig
+from swerve.config.models import LoraConfig, TinyModel
 from swerve.models.adapter import new_adapter
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe

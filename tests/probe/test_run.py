@@ -24,20 +24,10 @@ from swerve.artifacts.tables import (
     read_table,
     write_table,
 )
-from swerve.config import (
-    AdditionTask,
-    AttributionConfig,
-    CausalConfig,
-    Config,
-    CrossSamplingConfig,
-    OptimizerConfig,
-    PivotConfig,
-    PretrainedModel,
-    ProbeConfig,
-    RlStage,
-    SftStage,
-    TinyModel,
-)
+from swerve.config.models import PretrainedModel, TinyModel
+from swerve.config.probe import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
+from swerve.config.recipe import Config
+from swerve.config.stages import OptimizerConfig, RlStage, SftStage
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
 from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import weights_fingerprint
@@ -45,6 +35,7 @@ from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.train.loop import train_run
 from tests.builders import write_evaluation

@@ -13,9 +13,10 @@ import pytest
 import swerve
 from swerve.artifacts.tables import BOUNDS_SCHEMA
 from swerve.cli import main
-from swerve.config import AdditionTask, TinyModel
+from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from tests.rollout.servers import StandIn
 
 RESPONSES = [

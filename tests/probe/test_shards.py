@@ -13,7 +13,7 @@ import pytest
 
 from swerve.artifacts.parts import CopiedParts, Parts
 from swerve.artifacts.shards import Shard
-from swerve.config import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
+from swerve.config.probe import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MissingShardsError
 from swerve.probe.causal import causal_tests
 from swerve.probe.execute import execute

@@ -13,7 +13,7 @@ from swerve.artifacts.probe_dynamics import Direction
 from swerve.artifacts.probe_findings import DIVERGENCES, DivergenceMeans, NoiseFloor, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
-from swerve.config import ProbeConfig, SpikeConfig
+from swerve.config.probe import ProbeConfig, SpikeConfig
 from swerve.estimates import Estimate
 from swerve.functional.head_divergence import TopProbs
 from swerve.probe.engine.forward import STATISTICS

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.config import AdditionTask
 from swerve.errors import ConfigError
 from swerve.problems import load_family
-from swerve.problems.addition import Addition
+from swerve.problems.addition import Addition, AdditionTask
 from swerve.rewards import grade
 from swerve.types import StepMark
 from tests.cases import each

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config import ArithmeticSequenceTask, PromptConfig
 from swerve.errors import ConfigError
-from swerve.problems.arithmetic_sequence import ArithmeticSequence, next_terms
+from swerve.problems.arithmetic_sequence import ArithmeticSequence, ArithmeticSequenceTask, next_terms
+from swerve.problems.prompt import PromptConfig
 from swerve.rewards import grade
 from swerve.types import Problem, StepMark
 from tests.cases import each

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from swerve.config import CountdownTask
 from swerve.errors import ConfigError
-from swerve.problems.countdown import Countdown
+from swerve.problems.countdown import Countdown, CountdownTask
 from swerve.rewards import grade
 from swerve.types import Problem
 from tests.cases import each

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from swerve.config import DeepScalerTask
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
-from swerve.problems.deepscaler import DeepScaler, answer_of_asked_part
+from swerve.problems.deepscaler import DeepScaler, DeepScalerTask, answer_of_asked_part
 from tests.cases import each
 
 FAMILY = DeepScaler(DeepScalerTask())

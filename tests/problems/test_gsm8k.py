@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from swerve.config import Gsm8kTask, PromptConfig
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
 from swerve.problems.data_specs import read_source
-from swerve.problems.gsm8k import Gsm8k
+from swerve.problems.gsm8k import Gsm8k, Gsm8kTask
+from swerve.problems.prompt import PromptConfig
 from tests.cases import each
 
 FAMILY = Gsm8k(Gsm8kTask())

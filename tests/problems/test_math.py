@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from swerve.config import MathGrading, MathTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
+from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import read_source
-from swerve.problems.math import Math, last_boxed
+from swerve.problems.math import Math, MathTask, last_boxed
 from tests.cases import each
 
 FAMILY = Math(MathTask())

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config import AdditionTask, KnightsKnavesTask, MixturePart, MixtureTask
 from swerve.errors import ConfigError
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.problems.family import SolvedFamily
-from swerve.problems.mixture import Mixture, Quota, family_of, mixed_parts
+from swerve.problems.knights.knights_knaves import KnightsKnavesTask
+from swerve.problems.mixture import Mixture, MixturePart, MixtureTask, Quota, family_of, mixed_parts
 from swerve.problems.task import TaskKind
 from swerve.types import Problem
 

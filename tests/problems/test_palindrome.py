@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from swerve.config import PalindromeTask, PromptConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
-from swerve.problems.palindrome import Palindrome, count_palindromes
+from swerve.problems.palindrome import Palindrome, PalindromeTask, count_palindromes
+from swerve.problems.prompt import PromptConfig
 from swerve.rewards import grade
 from swerve.types import Problem
 from tests.cases import each

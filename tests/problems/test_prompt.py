@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
-from swerve.config import PromptConfig, PromptFormat
 from swerve.errors import ConfigError
-from swerve.problems.prompt import FORMATS, with_prompt
+from swerve.problems.prompt import FORMATS, PromptConfig, PromptFormat, with_prompt
 from swerve.types import Problem
 from tests.cases import each
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from swerve.config import DataTask, DeepScalerTask, FilterConfig, Gsm8kTask, MathTask, TableTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
+from swerve.problems.deepscaler import DeepScalerTask
 from swerve.problems.family import is_heldout
-from swerve.problems.reading import conditions_of, filtered, question_key, read_question_keys
-from swerve.problems.table import Table
+from swerve.problems.gsm8k import Gsm8kTask
+from swerve.problems.math import MathTask
+from swerve.problems.reading import DataTask, FilterConfig, conditions_of, filtered, question_key, read_question_keys
+from swerve.problems.table import Table, TableTask
 from swerve.types import Problem
 
 

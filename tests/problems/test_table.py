@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from swerve.artifacts.problem_records import problem_record
-from swerve.config import PromptConfig, TableTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
-from swerve.problems.table import Table
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.table import Table, TableTask
 from swerve.rewards import grade
 from swerve.types import Problem
 

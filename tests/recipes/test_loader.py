@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ConfigError
 from swerve.recipes import (
     config_hash,

@@ -12,7 +12,7 @@ import yaml
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import SwerveError
 from swerve.eval.heldout import evaluate_run
 from swerve.probe.recipe import ProbeRecipe

@@ -19,7 +19,7 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table, write_table
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.report.page import render
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rows import Rows

@@ -20,7 +20,7 @@ from swerve.artifacts.comparison import Scores
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.artifacts.run import RunDirectory
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.estimates import false_by_chance
 from swerve.report.page import json_block, render

@@ -17,7 +17,7 @@ from swerve.artifacts.samples import (
     StoredSamples,
     write_samples,
 )
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.estimates import Estimate
 from swerve.eval.comparison import compare
 from swerve.report.page import Page, Texts, render

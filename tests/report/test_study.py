@@ -19,7 +19,7 @@ from swerve.artifacts.study import (
     StudyVariant,
     StudyVerdict,
 )
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.report.rows import Rows

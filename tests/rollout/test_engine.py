@@ -14,8 +14,14 @@ import pytest
 import torch
 
 from swerve.batch import completion_logits, token_batches
-from swerve.config import TinyModel, TorchEngineConfig
-from swerve.config.engines import CustomEngineConfig, EngineConfig, OpenAIEngineConfig, ServerEngineConfig
+from swerve.config.engines import (
+    CustomEngineConfig,
+    EngineConfig,
+    OpenAIEngineConfig,
+    ServerEngineConfig,
+    TorchEngineConfig,
+)
+from swerve.config.models import TinyModel
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer

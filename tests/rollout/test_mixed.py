@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from swerve.config import TinyModel
+from swerve.config.models import TinyModel
 from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model
 from swerve.rollout import SamplingParams, TorchEngine

@@ -29,14 +29,15 @@ from pydantic import ValidationError
 from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.config import AdditionTask, TinyModel
 from swerve.config.engines import RolloutConfig, ServerEngineConfig
+from swerve.config.models import TinyModel
 from swerve.errors import ConfigError, EngineError, InterruptedRunError, MissingExtraError
 from swerve.interruption import deferred_signals
 from swerve.models.head import limit_ids_of
 from swerve.models.starting_model import new_tiny_model
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import vllm_protocol

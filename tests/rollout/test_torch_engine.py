@@ -22,7 +22,7 @@ from transformers import (
 from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.errors import ConfigError, EngineError
 from swerve.functional import entropy, token_logprobs
 from swerve.models.fast_layers import many_rows

@@ -20,7 +20,7 @@ from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.batch import completion_logits, token_batches
-from swerve.config import TorchEngineConfig
+from swerve.config.engines import TorchEngineConfig
 from swerve.errors import ArtifactError, EngineError
 from swerve.functional import token_logprobs
 from swerve.models.model_folder import load_model, load_tokenizer

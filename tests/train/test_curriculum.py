@@ -10,19 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config import (
-    AdditionTask,
-    DifficultyCurriculum,
-    KnightsKnavesTask,
-    MixturePart,
-    MixtureTask,
-    RlStage,
-    SftStage,
-    ShuffledCurriculum,
-    SuccessRateCurriculum,
-)
+from swerve.config.curricula import DifficultyCurriculum, ShuffledCurriculum, SuccessRateCurriculum
+from swerve.config.stages import RlStage, SftStage
 from swerve.errors import ConfigError
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
+from swerve.problems.knights.knights_knaves import KnightsKnavesTask
+from swerve.problems.mixture import MixturePart, MixtureTask
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, pool_size, solve_weights, stage_draws
 from swerve.train.phases import phases_of

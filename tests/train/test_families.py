@@ -345,7 +345,7 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     words = dict.fromkeys(
         " ".join(one.question + " " + (one.solution or "") for one in _Prose().problems("train", seed=0)).split()
     )
-    from swerve.config import TinyModel
+    from swerve.config.models import TinyModel
     from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 
     more = [str(number) for number in range(20)] + ["How", "many?", "Answer", "in", "<answer>", "</answer>", "cats."]

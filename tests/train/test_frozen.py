@@ -15,10 +15,10 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.checks import check_recipe

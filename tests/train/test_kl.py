@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from swerve.config import RlStage
 from swerve.config.objectives import KL_TERMS
+from swerve.config.stages import RlStage
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
 from swerve.train.kl import KlTerm, kl_coefficient, kl_placement, kl_reference, kl_term
 

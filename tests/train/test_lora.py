@@ -19,9 +19,10 @@ from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.batch import token_batches
-from swerve.config import Config, OptimizerConfig, TinyModel
-from swerve.config.models import LoraConfig
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.models import LoraConfig, TinyModel
+from swerve.config.recipe import Config
+from swerve.config.runtime import RuntimeConfig
+from swerve.config.stages import OptimizerConfig
 from swerve.errors import CheckpointError, ConfigError, MissingExtraError
 from swerve.eval.heldout import evaluate_run
 from swerve.models import model_folder
@@ -271,7 +272,7 @@ def test_an_exported_run_answers_as_the_run_does(run: RunDirectory, base: Path, 
 def test_a_probe_and_an_evaluation_hold_the_base_once(
     run: RunDirectory, config: Config, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from swerve.config import ProbeConfig
+    from swerve.config.probe import ProbeConfig
     from swerve.models.sources import CheckpointSource, shared_bases
     from swerve.probe.engine.measure import measure
 

@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from swerve.config import OptimizerConfig, RlStage, RuntimeConfig, TinyModel
+from swerve.config.models import TinyModel
 from swerve.config.presets import PRESETS
+from swerve.config.runtime import RuntimeConfig
+from swerve.config.stages import OptimizerConfig, RlStage
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.context import StageContext

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from swerve.config import RlStage
 from swerve.config.objectives import ADVANTAGES, LOSSES
+from swerve.config.stages import RlStage
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
 from swerve.recipes.custom import load
 from swerve.settings import Custom

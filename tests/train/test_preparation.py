@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from swerve.config import RlStage
+from swerve.config.stages import RlStage
 from swerve.train.columns import Member, TokenTable
 from swerve.train.preparation import StepAdvantages, step_advantages
 from swerve.world import World

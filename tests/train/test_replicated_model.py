@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, BioGptConfig, FalconConfig, GPT2C
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import token_batches
-from swerve.config import OptimizerConfig
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
+from swerve.config.stages import OptimizerConfig
 from swerve.errors import ConfigError, InterruptedRunError, MismatchError, MissingExtraError
 from swerve.models.model_folder import load_config as load_config_of
 from swerve.models.model_folder import load_model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swerve.config import DistillStage, RlStage
+from swerve.config.stages import DistillStage, RlStage
 from swerve.rewards import grade
 from swerve.seeds import derive_seed
 from swerve.train.rewards import training_rewards

@@ -16,7 +16,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.config import TorchEngineConfig
+from swerve.config.engines import TorchEngineConfig
 from swerve.errors import CollapseError, ConfigError
 from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress

@@ -15,7 +15,7 @@ import torch
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.config import RlStage
+from swerve.config.stages import RlStage
 from swerve.recipes import load_config
 from swerve.rollout.engine import Engine
 from swerve.rollout.sync import PolicyEngine

@@ -6,8 +6,7 @@ from swerve.artifacts.claim import BehaviourPart, DivergenceRow, TakenRow
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
-from swerve.config import CausalConfig, ProbeConfig
-from swerve.config.probe import CrossSamplingConfig
+from swerve.config.probe import CausalConfig, CrossSamplingConfig, ProbeConfig
 from swerve.estimates import hundredths
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
 

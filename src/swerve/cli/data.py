@@ -18,7 +18,7 @@ from swerve.notebook import counted
 from swerve.progress import one_line
 
 if TYPE_CHECKING:
-    from swerve.config import TaskConfig
+    from swerve.problems.mixture import TaskConfig
     from swerve.types import Problem
 
 Task = Annotated[
@@ -36,7 +36,7 @@ _SPLITS = ("train", "heldout")
 
 def task_kinds() -> dict[str, Any]:
     """Return the configuration of each kind of task."""
-    from swerve.config import MixtureTask
+    from swerve.problems.mixture import MixtureTask
     from swerve.problems.registry import TASKS
 
     return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
@@ -168,8 +168,8 @@ def write_problems(
 
 def _sources(task: TaskConfig) -> list[Path]:
     """Return what a task reads, as paths; some may be names on the hub."""
-    from swerve.config import MixtureTask
     from swerve.problems.data_specs import parse_spec
+    from swerve.problems.mixture import MixtureTask
 
     tasks = [part.task for part in task.parts] if isinstance(task, MixtureTask) else [task]
     specs = [spec for one in tasks for key in _SPLITS for spec in getattr(one, key, ())]

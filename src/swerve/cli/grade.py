@@ -44,7 +44,7 @@ Answers = Annotated[
 
 
 @with_settings(
-    "swerve.config:RuntimeConfig",
+    "swerve.config.runtime:RuntimeConfig",
     {
         "grader_workers": "--workers N",
         "grader_cpu_seconds": "--cpu-seconds S",
@@ -82,7 +82,7 @@ def grade(
       swerve grade answers.jsonl --problems problems.jsonl --audit correct
     """
     from swerve.artifacts.samples import is_samples_file
-    from swerve.config import RuntimeConfig
+    from swerve.config.runtime import RuntimeConfig
     from swerve.eval.answer_files import AnswerFile, samples_task
     from swerve.eval.grading import (
         MOST_KEPT,

@@ -19,7 +19,7 @@ from swerve.errors import ConfigError, MissingExtraError, SwerveError
 from swerve.progress import one_line
 
 if TYPE_CHECKING:
-    from swerve.config import Config
+    from swerve.config.recipe import Config
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.files import RecipeUse
 
@@ -146,7 +146,7 @@ def check_config(
       swerve config check mine.yaml profile=one_gpu
     """
     from swerve.artifacts.run import check_name
-    from swerve.config import preset_notes
+    from swerve.config.presets import preset_notes
     from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
 
@@ -200,7 +200,7 @@ def _memory(config: Config | ProbeRecipe, given_gb: float | None, processes: int
     Raises:
         ConfigError: it is more than the device has.
     """
-    from swerve.config import Config
+    from swerve.config.recipe import Config
     from swerve.models.hub import has_open_model
     from swerve.models.model_folder import resolve_device
     from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory, predicted_probe_memory

@@ -18,7 +18,7 @@ from swerve.cli.text import wrapped
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
 
 if TYPE_CHECKING:
-    from swerve.config import Config
+    from swerve.config.recipe import Config
     from swerve.progress import Progress
     from swerve.report.draw.figures import Look
 

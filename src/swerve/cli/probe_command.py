@@ -17,7 +17,7 @@ from swerve.errors import ConfigError
 if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.shards import Shard
-    from swerve.config import Config
+    from swerve.config.recipe import Config
     from swerve.recipes.layers import Override
 
 _OPTIONS = {

@@ -16,7 +16,7 @@ from swerve.errors import ArtifactError, ProblemsError
 
 if TYPE_CHECKING:
     from swerve.artifacts.study import Study
-    from swerve.config import Config
+    from swerve.config.recipe import Config
     from swerve.progress import Progress
     from swerve.study.plan import Job, Plan
 
@@ -197,7 +197,7 @@ def _hand_over(
 
 def _write(comparison: Study, folder: Path) -> Path:
     from swerve.artifacts.study import study_report_path
-    from swerve.config import ReportConfig
+    from swerve.config.recipe import ReportConfig
     from swerve.report.study import write_study_page
 
     comparison.write(folder / "study.json")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.problems import TaskConfig
 from swerve.settings import Model, PositiveInt
 

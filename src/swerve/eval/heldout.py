@@ -22,7 +22,7 @@ from swerve.artifacts.responses import (
 )
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.behaviours.measures import OF_PROSE
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.eval.comparison import ModelResponses
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses

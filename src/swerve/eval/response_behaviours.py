@@ -16,7 +16,7 @@ from swerve.behaviours.label_summary import summarise
 from swerve.behaviours.measures import problem_values
 from swerve.behaviours.response_rows import Lexicon, Row
 from swerve.behaviours.signs import SIGNS
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.formats import imported_responses

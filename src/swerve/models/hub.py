@@ -22,7 +22,8 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from swerve.artifacts.files import check_space, regular_file
-from swerve.config import Config, PretrainedModel
+from swerve.config.models import PretrainedModel
+from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")

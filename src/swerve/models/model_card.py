@@ -13,7 +13,7 @@ import transformers
 from swerve.artifacts.comparison import Scores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import PretrainedModel
+from swerve.config.models import PretrainedModel
 from swerve.estimates import Estimate, hundredths_interval
 from swerve.recipes.loader import load_config
 from swerve.version import __version__

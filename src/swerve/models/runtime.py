@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.rewards.sandbox.pool import configure_pool
 
 # Of mallopt(3): the number of a setting, the bytes it is set to, and the name that it has in the environment.

@@ -14,7 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest
 from swerve.artifacts.run import BASE, CheckpointRef
-from swerve.config import Config, PretrainedModel, RuntimeConfig
+from swerve.config.models import PretrainedModel
+from swerve.config.recipe import Config
+from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, base_digest, file_digest, is_adapter, whole_matrices
 from swerve.models.hub import local_folder

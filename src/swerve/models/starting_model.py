@@ -15,7 +15,8 @@ from transformers import (
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, PretrainedModel, TinyModel
+from swerve.config.models import PretrainedModel, TinyModel
+from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.folder_checks import check_readable, quiet_transformers

@@ -16,7 +16,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from swerve.config import TinyModel
+from swerve.config.models import TinyModel
 
 _SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 

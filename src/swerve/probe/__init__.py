@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from swerve.artifacts.run import RunDirectory, find_run
-from swerve.callable_package import make_callable
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
+from swerve.packages import make_callable
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change, overrides_of
 from swerve.recipes.loader import STAGE_SECTIONS, check_copied, load_run_config

@@ -30,7 +30,7 @@ from swerve.artifacts.files import regular_file, write_text
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
-from swerve.config import DivergenceName
+from swerve.config.probe import DivergenceName
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.head import model_head

@@ -14,7 +14,7 @@ from swerve.artifacts.probe_summary import Responses, Selected
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.formats.conditions import parse_condition
 from swerve.formats.imported_problems import read_problems

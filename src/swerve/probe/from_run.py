@@ -10,7 +10,8 @@ from typing import Any
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
 from swerve.artifacts.shards import WHOLE, Shard
-from swerve.config import Config, PretrainedModel
+from swerve.config.models import PretrainedModel
+from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.models.sources import base_checkpoint

@@ -9,7 +9,10 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, RuntimeConfig
+from swerve.config.engines import RolloutConfig
+from swerve.config.probe import ProbeConfig
+from swerve.config.recipe import EvalConfig, ReportConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.errors import nearest
 from swerve.models.named_models import SERVED

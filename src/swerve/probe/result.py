@@ -16,7 +16,7 @@ from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
-from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
+from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.notebook import coloured_tokens, counted
 from swerve.probe.findings.spikes import find_spikes
 

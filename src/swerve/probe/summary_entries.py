@@ -18,7 +18,7 @@ from swerve.artifacts.probe_findings import (
     Population,
 )
 from swerve.artifacts.probe_summary import Measured, ProbeSummary
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.probe.engine.measured import Measurement, Measurements, Pair
 from swerve.probe.findings.biography import (
     Biographies,

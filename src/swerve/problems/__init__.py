@@ -22,7 +22,7 @@ else:
 def load_family(task: Task) -> ProblemFamily:
     """Return the family of problems that a task's configuration describes.
 
-    >>> from swerve.config import AdditionTask
+    >>> from swerve.problems.addition import AdditionTask
     >>> load_family(AdditionTask(digits=2)).name
     'addition'
     """

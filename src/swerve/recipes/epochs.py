@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from swerve.config import Config, DistillStage, RlStage, SftStage, StageConfig
 from swerve.config.curricula import StageFilter
+from swerve.config.recipe import Config
+from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec

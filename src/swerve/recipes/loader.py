@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from swerve.artifacts.files import regular_file
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
@@ -146,7 +146,7 @@ def load_settings(
     Raises:
         ConfigError: one line that names the override, the key and what is allowed.
 
-    >>> from swerve.config import EvalConfig
+    >>> from swerve.config.recipe import EvalConfig
     >>> load_settings(EvalConfig, ["num_problems=9"]).num_problems
     9
     """

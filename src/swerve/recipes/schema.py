@@ -126,7 +126,7 @@ def strip_tags(model: type[BaseModel], location: Sequence[str | int]) -> KeyPath
 def expand_shorthand(hint: Hint, data: Any) -> Any:
     """Return `data` of a type with text in the place of a tagged union written out as a mapping.
 
-    >>> from swerve.config import Config
+    >>> from swerve.config.recipe import Config
     >>> expand_shorthand(Config, {"task": "addition", "name": "addition"})
     {'task': {'kind': 'addition'}, 'name': 'addition'}
     """

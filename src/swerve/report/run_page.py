@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swerve.artifacts.files import write_text
 from swerve.artifacts.run import RunDirectory
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.report.figures import needed
 from swerve.report.page import Fold, Page, Texts, render
 from swerve.report.read import ReportInputs, read_inputs

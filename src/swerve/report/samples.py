@@ -9,7 +9,7 @@ from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decod
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import Samples
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.formats.comparison_table import notes
 from swerve.notebook import counted
 from swerve.report.format import listed, p_words, percent_interval, quoted, sentence_case

@@ -26,7 +26,7 @@ from swerve.artifacts.study import (
     StudyTrend,
     StudyVariant,
 )
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.estimates import Estimate
 from swerve.notebook import counted
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.config import SwapSelector
+from swerve.config.probe import SwapSelector
 from swerve.functional.divergence import divergence_stats
 from swerve.positions import angles_of, forget_lengths
 from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, sample

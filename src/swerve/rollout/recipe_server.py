@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from swerve.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from swerve.config import Config
     from swerve.config.engines import ServerEngineConfig
+    from swerve.config.recipe import Config
 
 _NUM_MEASURED = 500
 """Problems whose prompts are measured: those with the most characters."""
@@ -132,7 +132,7 @@ def _planned(
 
 def _model(config: Config, engine: ServerEngineConfig) -> Path | str:
     """Return the model's folder or hub name; the folder of a tiny one is made."""
-    from swerve.config import PretrainedModel
+    from swerve.config.models import PretrainedModel
     from swerve.models.hub import pretrained_path
     from swerve.models.starting_model import tiny_folder
     from swerve.recipes.loader import config_hash

@@ -9,7 +9,7 @@ from typing import Any
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ConfigError
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text

@@ -28,7 +28,7 @@ from swerve.artifacts.study import (
     StudyTrial,
     Trend,
 )
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.config.stages import Control
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.recipes.epochs import with_steps

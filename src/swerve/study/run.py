@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swerve.artifacts.files import regular_file, write_text
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
 from swerve.limits import cause_of_end

@@ -13,7 +13,8 @@ from torch import Tensor
 from swerve.artifacts.files import MANIFEST_NAME
 from swerve.artifacts.metrics import cut_back
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config, StageConfig
+from swerve.config.recipe import Config
+from swerve.config.stages import StageConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel, read_trainer_state
 from swerve.models.saving import save_checkpoint

@@ -7,8 +7,9 @@ from itertools import accumulate
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
-from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig
+from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig, TorchEngineConfig
+from swerve.config.recipe import Config
+from swerve.config.stages import RejectStage, SftStage, StageConfig
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import has_open_model
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint

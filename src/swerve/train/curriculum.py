@@ -10,13 +10,8 @@ from itertools import islice
 from statistics import fmean
 from typing import Any, TypeVar
 
-from swerve.config import (
-    Curriculum,
-    DifficultyCurriculum,
-    RlStage,
-    SftStage,
-    SuccessRateCurriculum,
-)
+from swerve.config.curricula import Curriculum, DifficultyCurriculum, SuccessRateCurriculum
+from swerve.config.stages import RlStage, SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, PhaseConfig, PretrainedModel, RejectStage, RlStage
+from swerve.config.models import PretrainedModel
+from swerve.config.recipe import Config
+from swerve.config.stages import PhaseConfig, RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
 from swerve.models.hub import pretrained_path

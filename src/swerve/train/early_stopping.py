@@ -10,7 +10,8 @@ from typing import Any
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config, EarlyStoppingConfig, StageConfig
+from swerve.config.recipe import Config
+from swerve.config.stages import EarlyStoppingConfig, StageConfig
 
 Records = Sequence[Mapping[str, Any]]
 """Lines of metrics.jsonl of one stage, in order."""
@@ -48,7 +49,7 @@ def best_step(records: Records) -> int | None:
 def is_over(stage: StageConfig, records: Records) -> bool:
     """Whether the validation loss has not improved for as many validations as the stage is patient.
 
-    >>> from swerve.config import OptimizerConfig, SftStage
+    >>> from swerve.config.stages import OptimizerConfig, SftStage
     >>> patient = EarlyStoppingConfig(patience=2)
     >>> stage = SftStage(steps=9, optimizer=OptimizerConfig(lr=0.1), validation_share=0.1, early_stopping=patient)
     >>> records = [{"stage_step": step, "val_loss": 0.5, "best_step": 2} for step in (2, 4, 6)]

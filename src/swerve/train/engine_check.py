@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from swerve.batch import TokenSequence, token_batches
-from swerve.config import Config
 from swerve.config.engines import CheckConfig
+from swerve.config.recipe import Config
 from swerve.positions import max_sampled
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts

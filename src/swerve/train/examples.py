@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
-from swerve.config import Config, RejectStage, SftStage
+from swerve.config.recipe import Config
+from swerve.config.stages import RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint

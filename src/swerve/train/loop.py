@@ -13,15 +13,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import (
-    Config,
-    GaeAdvantages,
-    RejectStage,
-    RlStage,
-    SftStage,
-    StageConfig,
-    preset_notes,
-)
+from swerve.config.objectives import GaeAdvantages
+from swerve.config.presets import preset_notes
+from swerve.config.recipe import Config
+from swerve.config.stages import RejectStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids

@@ -21,8 +21,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
-from swerve.config import Config, EngineConfig, TorchEngineConfig
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.engines import EngineConfig, TorchEngineConfig
+from swerve.config.recipe import Config
+from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import CheckpointError, ConfigError, said_by

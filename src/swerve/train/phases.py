@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from swerve.config import RlStage, StageConfig
+from swerve.config.stages import RlStage, StageConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.import_utils import is_liger_kernel_available
 
 from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows, token_batches
-from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
+from swerve.config.runtime import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import ConfigError, MismatchError, MissingExtraError
 from swerve.models.adapter import has_adapter, sharing_copy, trainable_names, whole_tensors
 from swerve.models.fast_layers import use_fast_layers

@@ -18,7 +18,7 @@ from torch import Tensor
 from swerve.artifacts.parts import TABLE
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
 from swerve.artifacts.tables import write_table
-from swerve.config import DistillStage, RlStage, StageConfig
+from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal

@@ -12,7 +12,7 @@ from typing import Any
 
 from swerve.artifacts.files import missing_folders
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config
+from swerve.config.recipe import Config
 from swerve.errors import (
     CollapseError,
     DiskFullError,

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from swerve.config.recipe import RuntimeConfig, ShardingConfig
+from swerve.config.runtime import RuntimeConfig, ShardingConfig
 from swerve.errors import ConfigError
 from swerve.models.adapter import has_adapter, trainable_names, whole_tensors
 from swerve.models.model_folder import LoadedModel, load_model

@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config import Config, StageConfig
 from swerve.config.engines import TorchEngineConfig
+from swerve.config.recipe import Config
+from swerve.config.stages import StageConfig
 from swerve.errors import ConfigError, MismatchError
 from swerve.eval.heldout import evaluate_problems, heldout_problems, heldout_scores, write_evaluation
 from swerve.functional.head_divergence import head_divergence

@@ -12,7 +12,7 @@ from swerve.artifacts.responses import read_responses, response_schema
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.study import find_study, read_study
-from swerve.config import ReportConfig
+from swerve.config.recipe import ReportConfig
 from swerve.errors import SwerveError
 from swerve.eval.comparison import compare
 from swerve.notebook import counted

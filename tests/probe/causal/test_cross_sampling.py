@@ -13,7 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, read_table, write_table
-from swerve.config import AdditionTask, CrossSamplingConfig
+from swerve.config.probe import CrossSamplingConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
@@ -26,6 +26,7 @@ from swerve.probe.causal.cross_sampling import (
 from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
 from swerve.probe.intervals import Intervals
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.prompts import encode_prompts
 from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem, Prompt

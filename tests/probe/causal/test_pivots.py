@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
-from swerve.config import PivotConfig
+from swerve.config.probe import PivotConfig
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.pivots import (
     Pivot,

@@ -5,7 +5,7 @@ import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_causes import ArmSuccess, ControlMatch, Swaps
-from swerve.config import CausalConfig
+from swerve.config.probe import CausalConfig
 from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Control, Intervention

@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA
-from swerve.config import AdditionTask, CausalConfig
+from swerve.config.probe import CausalConfig
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Control, Intervention, plan_interventions
@@ -18,6 +18,7 @@ from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import Spike
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem
 from tests.builders import response

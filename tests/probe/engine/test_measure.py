@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats, topk_probs
 from swerve.models.model_folder import LoadedModel

@@ -16,7 +16,9 @@ from peft import LoraConfig, get_peft_model
 
 from swerve.artifacts.probe_claims import NoiseModels
 from swerve.artifacts.probe_summary import Compared
-from swerve.config import ProbeConfig, RuntimeConfig, TinyModel
+from swerve.config.models import TinyModel
+from swerve.config.probe import ProbeConfig
+from swerve.config.runtime import RuntimeConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckpointSource, shared_bases
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer

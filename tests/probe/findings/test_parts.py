@@ -14,7 +14,7 @@ from scipy import stats
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.responses import Response
-from swerve.config import SpikeConfig
+from swerve.config.probe import SpikeConfig
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.config import SpikeConfig
+from swerve.config.probe import SpikeConfig
 from swerve.probe.findings.spikes import (
     SPIKE_METHODS,
     Spike,

@@ -17,7 +17,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from swerve.artifacts.responses import Response
 from swerve.cli.data_files import import_responses as import_file
-from swerve.config import AdditionTask
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
@@ -26,6 +25,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.imported import import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.problems.family import problem_id
 from swerve.types import Problem
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA, Response, write_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.config import AdditionTask, ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.population import (
@@ -22,6 +22,7 @@ from swerve.probe.rollouts.population import (
 from swerve.probe.rollouts.selection import Selection
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.types import Problem, StepMark
 from tests.builders import write_evaluation
 

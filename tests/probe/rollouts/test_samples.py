@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import ConfigError, MismatchError
 from swerve.formats.conditions import parse_condition
 from swerve.probe.recipe import SELECTIONS

@@ -6,13 +6,15 @@ from collections import Counter
 
 import pytest
 
-from swerve.config import FilterConfig, KAndKGrading, KAndKTask, PromptConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.knights import answer_text, parse_puzzle, parse_statements, solutions, structure_key
 from swerve.problems.knights.english import render_puzzle
 from swerve.problems.knights.generate import ROLE_PAIRS, UNCOMMON_NAMES, random_puzzle
-from swerve.problems.knights.k_and_k import KAndK
+from swerve.problems.knights.grade_k_and_k import KAndKGrading
+from swerve.problems.knights.k_and_k import KAndK, KAndKTask
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import FilterConfig
 from swerve.rewards import grade
 
 

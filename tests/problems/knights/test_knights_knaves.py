@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.config import KnightsKnavesTask
 from swerve.problems import Split, load_family
 from swerve.problems.knights.knights_knaves import (
     CONNECTIVES,
@@ -16,6 +15,7 @@ from swerve.problems.knights.knights_knaves import (
     Claim,
     Claims,
     KnightsKnaves,
+    KnightsKnavesTask,
     all_claims,
     all_structures,
     find_solutions,

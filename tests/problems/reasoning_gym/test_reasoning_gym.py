@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config import PromptConfig, ReasoningGymTask
 from swerve.errors import ConfigError, MissingExtraError
 from swerve.problems import load_family
-from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym, encode_entry
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym, ReasoningGymTask, encode_entry
 from swerve.problems.reasoning_gym.scoring import decode_entry
 
 reasoning_gym = pytest.importorskip("reasoning_gym")

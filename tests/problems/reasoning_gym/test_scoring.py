@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config import ReasoningGymTask
-from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym
+from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym, ReasoningGymTask
 from swerve.problems.reasoning_gym.scoring import OWN_SCORERS, decode_entry, grade_reasoning_gym
 from swerve.rewards import grade_all
 from swerve.types import Problem

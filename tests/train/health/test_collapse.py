@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from swerve.config import CollapseConfig
+from swerve.config.objectives import CollapseConfig
 from swerve.train.health.collapse import Collapse, detect_collapse
 from tests.cases import each
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from swerve.config import RlStage
 from swerve.config.engines import MismatchConfig
+from swerve.config.stages import RlStage
 from swerve.errors import EngineError
 from swerve.train.health.mismatch import judge_mismatch
 

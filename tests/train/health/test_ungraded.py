@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import CollapseConfig, RlStage, SftStage
+from swerve.config.objectives import CollapseConfig
+from swerve.config.stages import RlStage, SftStage
 from swerve.errors import CollapseError, SwerveError
 from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures, outcome_figures
 from swerve.types import Reward

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swerve.config import RlStage
+from swerve.config.stages import RlStage
 from swerve.train.stages.rl import RlRunner
 
 KL = {"kind": "loss", "coef": 0.5, "target": 0.2, "horizon": 80.0}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.config import CrossSamplingConfig, SwapSelector
+from swerve.config.probe import CrossSamplingConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_causes import SwapPositions
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.responses import Response
-from swerve.config import CausalConfig
+from swerve.config.probe import CausalConfig
 from swerve.probe.causal.continuations import Outcome, Prefix
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import token_regions

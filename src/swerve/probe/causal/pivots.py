@@ -14,7 +14,7 @@ import numpy as np
 
 from swerve.artifacts.probe_causes import Breaks, PivotOverlap, Pivots
 from swerve.artifacts.responses import Response
-from swerve.config import PivotConfig
+from swerve.config.probe import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix, RecordedSampler
 from swerve.probe.intervals import Intervals
 from swerve.probe.rollouts.tokenise import sentence_spans

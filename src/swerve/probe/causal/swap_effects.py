@@ -23,7 +23,7 @@ from swerve.artifacts.probe_causes import (
     Swaps,
     SwapSelection,
 )
-from swerve.config import CausalConfig
+from swerve.config.probe import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.interventions import Arm, Intervention
 from swerve.probe.causal.swaps import look_sizes, verdict

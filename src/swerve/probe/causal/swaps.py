@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.probe_causes import Decision
-from swerve.config import CausalConfig
+from swerve.config.probe import CausalConfig
 from swerve.probe.causal.continuations import ContinuationSampler
 from swerve.probe.causal.interventions import Intervention
 from swerve.statistics import difference_interval

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.parts import digest_of
 from swerve.batch import TokenSequence, token_batches
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs

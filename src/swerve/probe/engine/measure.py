@@ -20,7 +20,7 @@ from torch import Tensor
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.batch import TokenSequence
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import HeadBackend, TopProbs

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence, SpikeHits
 from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA
-from swerve.config import SpikeConfig, SpikeMethod
+from swerve.config.probe import SpikeConfig, SpikeMethod
 from swerve.probe.engine.measured import Measurements, labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method
 from swerve.probe.intervals import mean_if_any

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.artifacts.probe_findings import Divergence, SpikeRate
-from swerve.config import SpikeConfig, SpikeMethod
+from swerve.config.probe import SpikeConfig, SpikeMethod
 from swerve.statistics import Estimate, ratio_interval, share
 
 SPIKE_METHODS: tuple[SpikeMethod, ...] = get_args(SpikeMethod)

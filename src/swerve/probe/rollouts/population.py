@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.evaluation import read_evaluation
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.probe.rollouts.selection import Selection, select, turned_by_itself
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans

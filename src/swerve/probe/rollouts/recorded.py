@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, DistillStage
+from swerve.config.recipe import Config
+from swerve.config.stages import DistillStage
 from swerve.errors import ArtifactError
 from swerve.probe.rollouts.population import as_sequence
 from swerve.problems import ProblemFamily

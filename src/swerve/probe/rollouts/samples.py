@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from swerve.artifacts.responses import Response, by_problem
-from swerve.config import ProbeConfig
+from swerve.config.probe import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.formats.conditions import LENGTH, Condition, field_of
 from swerve.probe.recipe import SelectionName

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from swerve.artifacts.responses import Response
-from swerve.config import PopulationName, ProbeConfig
+from swerve.config.probe import PopulationName, ProbeConfig
 from swerve.probe.recipe import SELECTIONS, SelectionName
 from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import chance_of_turning

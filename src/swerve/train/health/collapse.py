@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
-from swerve.config import Config
 from swerve.config.objectives import CollapseConfig
+from swerve.config.recipe import Config
 from swerve.config.stages import RlStage, StageConfig
 from swerve.errors import CollapseError
 from swerve.train.health.verdict import Verdict

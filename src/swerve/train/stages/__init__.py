@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from swerve.config import StageConfig
+from swerve.config.stages import StageConfig
 from swerve.train.context import StageContext, StageRunner
 from swerve.train.stages.distill import DistillRunner
 from swerve.train.stages.dpo import DpoRunner
