@@ -6,7 +6,6 @@ it, under the graders' limits. A tokenizer that only looks words up needs none o
 
 from __future__ import annotations
 
-import heapq
 import inspect
 import math
 import re
@@ -20,18 +19,16 @@ from typing import Any, TypeVar
 from jinja2 import TemplateError
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import parse_json
-from swerve.config.recipe import Config
+from swerve.config.models import ModelConfig
 from swerve.errors import ConfigError, nearest
-from swerve.positions import limit_said, max_sampled
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
 from swerve.types import Message, Problem, Prompt
 
-_NUM_MEASURED = 256
 _NOW = "strftime_now"
 """What chat templates call for the date."""
 _DIRECTIVES = "aAbBcdeHIjmMpSuUwWxXyYZ"
@@ -62,9 +59,8 @@ class TemplateArguments:
 _NO_ARGUMENTS = TemplateArguments()
 
 
-def template_arguments(config: Config) -> TemplateArguments:
+def template_arguments(model: ModelConfig) -> TemplateArguments:
     """Return what a recipe gives its model's chat template."""
-    model = config.model
     if model.kind == "tiny":
         return _NO_ARGUMENTS
     return TemplateArguments(values=model.template_args, today=model.today)
@@ -646,62 +642,6 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
         return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), list(map(len, texts)))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, places[error.number], error) from None
-
-
-def check_solution_lengths(
-    config: Config,
-    architecture: PreTrainedConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    problems: Sequence[Problem],
-    *,
-    checks_solutions: bool = True,
-) -> None:
-    """Check that the longest problems and their solutions fit the length limit and the model's positions.
-
-    Args:
-        config: the run's.
-        architecture: of the model that reads them.
-        tokenizer: the model's.
-        problems: those with the most characters are looked at.
-        checks_solutions: whether a completion must be about as long as the written solution to be right.
-
-    Raises:
-        ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
-    """
-    # The longest problems, as the model reads them, and their written solutions.
-    arguments = template_arguments(config)
-    check_template_arguments(tokenizer, arguments)
-    longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
-    prompts = encode_prompts(tokenizer, longest, arguments)
-    lengths = _solution_lengths(tokenizer, prompts, arguments) if checks_solutions else [None] * len(longest)
-
-    # A prompt must leave room for a completion, and a completion for the solution.
-    for prompt, needed in zip(prompts, lengths, strict=True):
-        problem = prompt.problem
-        limit = max_sampled(architecture, len(prompt.token_ids))
-        if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
-            raise ConfigError(
-                f"problem {problem.id!r} has {len(prompt.token_ids)} tokens and max_new_tokens is "
-                f"{config.max_new_tokens}, together more than {limit_said(architecture, len(prompt.token_ids))}; "
-                "lower max_new_tokens, leave long questions out, or take a model with more positions "
-                "(model.max_positions of the tiny one)"
-            )
-        if needed is not None and needed > config.max_new_tokens:
-            raise ConfigError(
-                f"the right solution of problem {problem.id!r} has {needed} tokens, more than "
-                f"max_new_tokens={config.max_new_tokens}; raise max_new_tokens"
-            )
-
-
-def _solution_lengths(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], arguments: TemplateArguments
-) -> list[int | None]:
-    """Return the number of tokens of each written solution, None for a problem without one."""
-    solved = {number: prompt for number, prompt in enumerate(prompts) if prompt.problem.solution is not None}
-    texts = [prompt.problem.solution or "" for prompt in solved.values()]
-    completions = encode_completions(tokenizer, list(solved.values()), texts, arguments)
-    lengths = dict(zip(solved, map(len, completions), strict=True))
-    return [lengths.get(number) for number in range(len(prompts))]
 
 
 def _known(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, text: str, problem: Problem) -> list[int]:

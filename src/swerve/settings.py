@@ -8,6 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
+STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
+"""Sections of a run's configuration that may change once it is trained."""
+
 PositiveInt = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]

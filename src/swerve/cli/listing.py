@@ -201,15 +201,15 @@ def _memory(config: Config | ProbeRecipe, given_gb: float | None, processes: int
         ConfigError: it is more than the device has.
     """
     from swerve.config.recipe import Config
-    from swerve.models.hub import has_open_model
+    from swerve.models.hub import is_left_open
     from swerve.models.model_folder import resolve_device
     from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory, predicted_probe_memory
 
     if isinstance(config, Config):
-        is_open, example = has_open_model(config), "model.path=FOLDER"
+        names_none, example = is_left_open(config.model), "model.path=FOLDER"
     else:
-        is_open, example = not any(Path(model).is_dir() for model in config.models.values()), "models.NAME=FOLDER"
-    if is_open:
+        names_none, example = not any(Path(model).is_dir() for model in config.models.values()), "models.NAME=FOLDER"
+    if names_none:
         return None, f"memory: name a model, such as {example}, to see what is needed"
 
     # Bytes of the device that is named, or of this machine's.

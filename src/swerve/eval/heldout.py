@@ -177,7 +177,7 @@ def evaluate_problems(
     """
     use_fast_layers(loaded.model)  # which a model in training has
     own = world.shard(problems)
-    prompts = encode_prompts(loaded.tokenizer, own, template_arguments(config))
+    prompts = encode_prompts(loaded.tokenizer, own, template_arguments(config.model))
     seeds = [derive_seed(config.seed, "eval", problem.id) for problem in own]
     responses: list[list[Response]] = [[] for _ in own]
     # Both temperatures have the same seeds, one for all samples of a problem.

@@ -22,8 +22,7 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from swerve.artifacts.files import check_space, regular_file
-from swerve.config.models import PretrainedModel
-from swerve.config.recipe import Config
+from swerve.config.models import ModelConfig, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
@@ -36,9 +35,9 @@ _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
 
 
-def has_open_model(config: Config) -> bool:
+def is_left_open(model: ModelConfig) -> bool:
     """Whether a recipe leaves it open which trained model it begins with."""
-    return isinstance(config.model, PretrainedModel) and config.model.path == _OPEN_PATH
+    return isinstance(model, PretrainedModel) and model.path == _OPEN_PATH
 
 
 def pretrained_path(model: PretrainedModel) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from swerve.artifacts.run import RUNS, CheckpointRef, RunDirectory, find_run
 from swerve.errors import CheckpointError, ConfigError, nearest
-from swerve.recipes.loader import load_run_config
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
 SERVED = ("http://", "https://")
@@ -123,6 +122,7 @@ def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
     if origin is None or selector in {checkpoint.stage for checkpoint in origin.checkpoints}:
         return None
     from swerve.models.starting_model import initial_model
+    from swerve.recipes.loader import load_run_config
 
     return initial_model(load_run_config(origin, ()), origin)
 

@@ -5,20 +5,17 @@ Everything loads on first use, so that importing the package needs neither torch
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from swerve.artifacts.run import RunDirectory, find_run
 from swerve.errors import ConfigError
-from swerve.models.runtime import set_thread_environment
-from swerve.packages import make_callable
+from swerve.packages import load_on_use, make_callable
 from swerve.progress import Progress, shown_progress
-from swerve.recipes.layers import Change, overrides_of
-from swerve.recipes.loader import STAGE_SECTIONS, check_copied, load_run_config
+from swerve.settings import STAGE_SECTIONS
 
 if TYPE_CHECKING:
+    from swerve.artifacts.run import RunDirectory
     from swerve.probe.callback import DivergenceCallback
     from swerve.probe.from_run import probe_run
     from swerve.probe.result import ProbeResult
@@ -32,20 +29,14 @@ _HOMES = {
     "import_responses": "swerve.probe.rollouts.imported",
     "probe_run": "swerve.probe.from_run",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'swerve.probe' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = load_on_use(__name__, _HOMES)
 
 
 def probe(
     reference: Any,
     checkpoints: Any = None,
     responses: Any = None,
-    *overrides: Change,
+    *overrides: str | Mapping[str, Any] | Iterable[str],
     tokenizer: Any = None,
     template: Literal["auto", "raw"] = "auto",
     ends: Literal["none", "eos"] = "none",
@@ -141,8 +132,13 @@ def _is_change(entry: Any) -> bool:
 
 
 def _probe_run(
-    run: str | Path | RunDirectory, overrides: Sequence[Change], changes: Mapping[str, Any], progress: Progress
+    run: str | Path | RunDirectory, overrides: Sequence[Any], changes: Mapping[str, Any], progress: Progress
 ) -> ProbeResult | None:
+    from swerve.artifacts.run import find_run
+    from swerve.models.runtime import set_thread_environment
+    from swerve.recipes.layers import overrides_of
+    from swerve.recipes.loader import check_copied, load_run_config
+
     directory = find_run(run)
     config = load_run_config(directory, overrides, changes)
     check_copied(config, directory, overrides_of(overrides, changes))

@@ -83,7 +83,9 @@ def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
     tokenizer = load_tokenizer(reference.path)
     family = load_family(config.task)
     heldout = with_beginnings(
-        tokenizer, family.problems("heldout", seed=derive_seed(config.seed, "problems")), template_arguments(config)
+        tokenizer,
+        family.problems("heldout", seed=derive_seed(config.seed, "problems")),
+        template_arguments(config.model),
     )
     check_graders(heldout)
 
@@ -118,7 +120,7 @@ def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
         compared=compare_selected(recipe, selection, weights_sha256=weights),
         sequences=tuple(sequences),
         population=POPULATION,
-        prompts=encode_prompts(tokenizer, asked, template_arguments(config)),
+        prompts=encode_prompts(tokenizer, asked, template_arguments(config.model)),
         signals=signals,
         notes=tuple(notes),
     )

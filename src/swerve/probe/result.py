@@ -12,18 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.notebook import coloured_tokens, counted
-from swerve.probe.findings.spikes import find_spikes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from swerve.artifacts.probe_summary import ProbeSummary
     from swerve.functional.head_divergence import TopProbs
 
 _DEFAULTS = SpikeConfig()
@@ -202,6 +201,8 @@ class ProbeResult:
         Raises:
             ValueError: method or divergence is not known, or `calibrated` has no null values.
         """
+        from swerve.probe.findings.spikes import find_spikes
+
         series = self.by_sequence(divergence)
         by_sequence = find_spikes(series, settings, method=method, pooled=self.statistics[divergence], null=null)
         starts = np.cumsum([0, *map(len, series)])
@@ -230,6 +231,8 @@ def read_result(run: RunDirectory) -> ProbeResult | None:
     Raises:
         ArtifactError: a table is missing or damaged.
     """
+    from swerve.artifacts.probe_summary import read_summary
+
     summary = read_summary(run)
     if summary is None:
         return None

@@ -20,10 +20,9 @@ from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import Change, Layered, Override, overrides_of, read_layers, split_profile
 from swerve.recipes.schema import dotted, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
+from swerve.settings import STAGE_SECTIONS
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
-STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
-"""Sections of a run's configuration that may change once it is trained."""
 RecipeSource = str | Path | Mapping[str, Any] | Config | RunDirectory
 _PLACES = re.compile(
     r"(^|\.)engine\.(urls?|served_model|folder|weights|patience|timeout|key|concurrency|max_\w+|prices)(\.|$)|"

@@ -166,7 +166,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     family, seed = load_family(config.task), derive_seed(config.seed, "problems")
     problems = [*family.problems("train", seed=seed), *family.problems("heldout", seed=seed)]
     longest = nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
-    prompts = encode_prompts(load_tokenizer(model), longest, template_arguments(config))
+    prompts = encode_prompts(load_tokenizer(model), longest, template_arguments(config.model))
     longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
     needed = max(_LEAST, ((longest_prompt + config.max_new_tokens) // _ROOM + 2) * _ROOM)
     # vLLM takes the angles of long texts for all where it was started for more than the turn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -11,15 +12,21 @@ from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig, TorchE
 from swerve.config.recipe import Config
 from swerve.config.stages import RejectStage, SftStage, StageConfig
 from swerve.errors import ConfigError, nearest
-from swerve.models.hub import has_open_model
+from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.starting_model import OTHER_TOKENS, is_of_run, read_architecture, recipe_architecture
-from swerve.positions import max_positions
+from swerve.positions import limit_said, max_positions, max_sampled
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.problems.held_out import HeldOut
 from swerve.problems.learned import read_learned
-from swerve.prompts import check_solution_lengths
+from swerve.prompts import (
+    TemplateArguments,
+    check_template_arguments,
+    encode_completions,
+    encode_prompts,
+    template_arguments,
+)
 from swerve.rewards.checks import check_graders
 from swerve.rollout.decoding import check_decoding, check_samples
 from swerve.rollout.vllm_protocol import check_transfer
@@ -32,7 +39,9 @@ from swerve.train.replicated_model import check_liger
 from swerve.train.sharded_model import check_offload
 from swerve.train.trackers import check_trackers
 from swerve.train.watches import check_watched
-from swerve.types import Problem
+from swerve.types import Problem, Prompt
+
+_NUM_MEASURED = 256
 
 
 def check_recipe(config: Config, *, is_here: bool = True) -> None:
@@ -52,7 +61,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     # The machine, and the models that the recipe names.
     if is_here:
         check_machine(config)
-    architecture, tokenizer = (None, None) if has_open_model(config) else recipe_architecture(config)
+    architecture, tokenizer = (None, None) if is_left_open(config.model) else recipe_architecture(config)
     if architecture is not None:
         check_models(config, architecture, tokenizer, is_here=is_here)
     # The data; the problems are those that training would draw, unless they would have to be asked for.
@@ -68,6 +77,62 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
             check_solution_lengths(config, architecture, tokenizer, problems, checks_solutions=not family.is_prose)
         for stage in config.stages:
             stage_draws(phases_of(stage), family, problems, seed=config.seed)
+
+
+def check_solution_lengths(
+    config: Config,
+    architecture: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    *,
+    checks_solutions: bool = True,
+) -> None:
+    """Check that the longest problems and their solutions fit the length limit and the model's positions.
+
+    Args:
+        config: the run's.
+        architecture: of the model that reads them.
+        tokenizer: the model's.
+        problems: those with the most characters are looked at.
+        checks_solutions: whether a completion must be about as long as the written solution to be right.
+
+    Raises:
+        ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
+    """
+    # The longest problems, as the model reads them, and their written solutions.
+    arguments = template_arguments(config.model)
+    check_template_arguments(tokenizer, arguments)
+    longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
+    prompts = encode_prompts(tokenizer, longest, arguments)
+    lengths = _solution_lengths(tokenizer, prompts, arguments) if checks_solutions else [None] * len(longest)
+
+    # A prompt must leave room for a completion, and a completion for the solution.
+    for prompt, needed in zip(prompts, lengths, strict=True):
+        problem = prompt.problem
+        limit = max_sampled(architecture, len(prompt.token_ids))
+        if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
+            raise ConfigError(
+                f"problem {problem.id!r} has {len(prompt.token_ids)} tokens and max_new_tokens is "
+                f"{config.max_new_tokens}, together more than {limit_said(architecture, len(prompt.token_ids))}; "
+                "lower max_new_tokens, leave long questions out, or take a model with more positions "
+                "(model.max_positions of the tiny one)"
+            )
+        if needed is not None and needed > config.max_new_tokens:
+            raise ConfigError(
+                f"the right solution of problem {problem.id!r} has {needed} tokens, more than "
+                f"max_new_tokens={config.max_new_tokens}; raise max_new_tokens"
+            )
+
+
+def _solution_lengths(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], arguments: TemplateArguments
+) -> list[int | None]:
+    """Return the number of tokens of each written solution, None for a problem without one."""
+    solved = {number: prompt for number, prompt in enumerate(prompts) if prompt.problem.solution is not None}
+    texts = [prompt.problem.solution or "" for prompt in solved.values()]
+    completions = encode_completions(tokenizer, list(solved.values()), texts, arguments)
+    lengths = dict(zip(solved, map(len, completions), strict=True))
+    return [lengths.get(number) for number in range(len(prompts))]
 
 
 def _sources(task: Task) -> Iterator[str]:

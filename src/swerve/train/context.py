@@ -155,7 +155,7 @@ class StageContext:
     ) -> list[RolloutGroup]:
         """Return the graded completions of each problem; None for the tokenizer: that of the model in training."""
         tokenizer = tokenizer or self.learner.tokenizer
-        prompts = encode_prompts(tokenizer, problems, template_arguments(self.config))
+        prompts = encode_prompts(tokenizer, problems, template_arguments(self.config.model))
         return rollout_groups(engine, tokenizer, prompts, params, seeds=seeds, grade=grade_all)
 
     def sampling(self, *, num_samples: int, temperature: float, with_entropy: bool = False) -> SamplingParams:

@@ -38,7 +38,7 @@ def engine_check(
     num_prompts = 0 if config.rollout.check is None else _NUM_PROMPTS
     limits = [max_sampled(weights.model.config, 1), getattr(engine, "max_model_len", None)]
     longest = max(1, min([LONG_PROMPT, *(limit - _NUM_TOKENS for limit in limits if limit)]))
-    prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config))
+    prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config.model))
 
     def teacher_forced(sequences: Sequence[TokenSequence]) -> list[float]:
         table = TokenTable.of(sequences)

@@ -88,7 +88,7 @@ class ExampleReader:
             held_out = held_out_of(family, seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout)
         return cls(
             tokenizer=tokenizer,
-            arguments=template_arguments(config),
+            arguments=template_arguments(config.model),
             stop_ids=stop_ids,
             positions=positions,
             max_length=stage.max_length,

@@ -26,7 +26,7 @@ from swerve.models.starting_model import initial_model, starting_model
 from swerve.models.trial import reads_padded
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments, turn_of
+from swerve.prompts import prompt_notes, template_arguments, turn_of
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import config_hash
 from swerve.rewards.checks import problems_digest
@@ -34,7 +34,7 @@ from swerve.rollout.engine import make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.checkpointer import SavedState, cut_back_to, resume_point, save_if_due
-from swerve.train.checks import check_examples, check_machine, check_models, check_problems
+from swerve.train.checks import check_examples, check_machine, check_models, check_problems, check_solution_lengths
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
 from swerve.train.custom_parts import check_unchanged, custom_digests, load_custom_parts
@@ -325,7 +325,7 @@ def _note_prompts(
 ) -> None:
     """Say what the tokenizer does to the prompts, once; write down what its chat template begins of an answer."""
     if session.world.is_main:
-        arguments, run = template_arguments(session.config), session.run
+        arguments, run = template_arguments(session.config.model), session.run
         run.write_provenance({**run.read_provenance(), "answer_begun": turn_of(tokenizer, arguments).begun})
         for note in prompt_notes(tokenizer, problems, arguments, stop_ids=stop_ids(model, tokenizer)):
             session.progress.note(note)

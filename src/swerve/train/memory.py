@@ -176,7 +176,7 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     reads_files = any(name in type(config.task).model_fields for name in ("train", "parts"))
     if tokenizer is not None and not reads_files:
         problems = load_family(config.task).problems("train", seed=0)[:_PROMPTS_TRIED]
-        encoded = encode_prompts(tokenizer, problems, template_arguments(config))
+        encoded = encode_prompts(tokenizer, problems, template_arguments(config.model))
         prompt = max(len(prompt.token_ids) for prompt in encoded)
 
     whole = _empty_model(architecture, config.runtime)

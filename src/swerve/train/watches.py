@@ -142,7 +142,7 @@ class LiveDivergence:
     def _rollouts(self, model: PreTrainedModel) -> list[TokenSequence]:
         context = self._context
         problems = heldout_problems(context.config, context.family)[:_NUM_ROLLOUTS]
-        encoded = encode_prompts(context.learner.tokenizer, problems, template_arguments(context.config))
+        encoded = encode_prompts(context.learner.tokenizer, problems, template_arguments(context.config.model))
         prompts = [prompt.token_ids for prompt in encoded]
         seeds = [context.seed("live", problem.id) for problem in problems]
         max_rows = context.config.runtime.max_rows

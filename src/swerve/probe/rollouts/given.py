@@ -10,9 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ConfigError
-from swerve.formats.imported_responses import check_prompts, responses_of
-from swerve.formats.records import Record
-from swerve.probe.rollouts.imported import ResponseEncoder, import_responses
+from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.tokens import tokenize
 from swerve.types import Problem
@@ -42,19 +40,22 @@ def given_sequences(
         ArtifactError: the file, or an entry, cannot be read as tokens.
     """
     if isinstance(responses, Path) or (isinstance(responses, str) and responses.endswith(_SUFFIXES)):
+        from swerve.probe.rollouts.imported import import_responses
+
         path, words = Path(responses), _needed(tokenizer)
         return list(import_responses(path, tokenizer=words, template=template, ends=ends).sequences)
 
     # Texts with their prompt are encoded together; all else one by one.
     is_one = isinstance(responses, str) or (isinstance(responses, tuple) and all(isinstance(x, str) for x in responses))
     entries = [responses] if is_one else list(responses)
-    records = {number: values for number, entry in enumerate(entries) if (values := _record(entry)) is not None}
+    read = _read({number: entry for number, entry in enumerate(entries) if _has_text(entry)})
     sequences: dict[int, Response] = {}
-    if records:
-        encoder = ResponseEncoder(_needed(tokenizer), template=template, ends=ends)
-        sequences.update(zip(records, _encoded(records, encoder), strict=True))
+    if read:
+        encoder, records = ResponseEncoder(_needed(tokenizer), template=template, ends=ends), list(read.values())
+        encoded = [entry.put_into(records[number]) for number, entry in encoder.encode_all(records).items()]
+        sequences.update(zip(read, encoded, strict=True))
     for number, entry in enumerate(entries):
-        if number not in records:
+        if number not in read:
             sequences[number] = _tokens(entry, number, tokenizer)
     return [sequences[number] for number in range(len(entries))]
 
@@ -86,25 +87,32 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     return [text[start:end] or str(tokenizer.decode([int(token)])) for token, (start, end) in pieces]
 
 
-def _record(entry: Any) -> Mapping[str, Any] | None:
-    """Return a mapping, or a prompt with its response, as a record of a file; None: the entry is something else."""
-    if isinstance(entry, Mapping):
-        return entry
+def _has_text(entry: Any) -> bool:
+    """Whether an entry is a mapping, or a prompt with the text of its response."""
     is_pair = isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2
-    if not is_pair or not isinstance(entry[1], str):
-        return None
-    prompt, response = entry
-    if isinstance(prompt, str):
-        return {"prompt": prompt, "response": response}
-    return {"messages": list(prompt), "response": response}
+    return isinstance(entry, Mapping) or (is_pair and isinstance(entry[1], str))
 
 
-def _encoded(records: Mapping[int, Mapping[str, Any]], encoder: ResponseEncoder) -> list[Response]:
-    """Return records with their tokens, each of which has an id of its own unless it brings one."""
-    numbered = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
-    read = list(responses_of(Path("responses"), numbered))
-    check_prompts(Path("responses"), read)
-    return [entry.put_into(read[number]) for number, entry in encoder.encode_all(read).items()]
+def _read(entries: Mapping[int, Any]) -> dict[int, Response]:
+    """Return such entries as responses without tokens, each with an id of its own unless it brings one."""
+    read, records = dict[int, Response](), dict[int, Mapping[str, Any]]()
+    for number, entry in entries.items():
+        if isinstance(entry, Mapping):
+            records[number] = entry
+        elif not isinstance(entry[0], str):
+            records[number] = {"messages": list(entry[0]), "response": entry[1]}
+        else:
+            asked = Problem(id=str(number), family=IMPORTED, question="", answer="")
+            read[number] = Response(problem=asked, prompt=entry[0], text=entry[1], place=f"response {number}")
+    if records:  # written like lines of a file
+        from swerve.formats.imported_responses import check_prompts, responses_of
+        from swerve.formats.records import Record
+
+        lines = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
+        responses = list(responses_of(Path("responses"), lines))
+        check_prompts(Path("responses"), responses)
+        read.update(zip(records, responses, strict=True))
+    return {number: read[number] for number in entries}
 
 
 def _needed(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,33 +16,24 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
-from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.errors import ArtifactError, MismatchError
 from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.checks import task_policies
+from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import (
-    Boundary,
     EncodedResponse,
-    conversation_tokens,
-    encode_after_ids,
-    encode_pieces,
-    encode_response,
     marked_positions,
     sentence_spans,
-    token_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import conversation_pieces, encode_prompts, looks_words_up, num_ids, prompt_texts, turn_end
+from swerve.prompts import num_ids
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.pool import shared_limits
-from swerve.types import Problem, Prompt, StepMark
-
-_BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
+from swerve.types import StepMark
 
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
 """Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
@@ -306,146 +296,3 @@ def _with_verdicts(sequences: tuple[Response, ...], texts: Sequence[str], *, reg
         for sequence, reward in zip(left, rewards, strict=True)
     }
     return tuple(graded.get(sequence.sequence_id, sequence) for sequence in sequences)
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseEncoder:
-    """Turns responses into tokens; see `import_responses`."""
-
-    tokenizer: PreTrainedTokenizerBase
-    template: Literal["auto", "raw"] = "auto"
-    ends: Literal["none", "eos"] = "none"
-
-    def encode_all(self, records: Sequence[Response], unread: Counter[str] | None = None) -> dict[int, EncodedResponse]:
-        """Return the tokens of responses by their numbers; ids that they have are taken as they are.
-
-        Args:
-            records: the responses.
-            unread: counts, by reason, responses of several turns that no one sequence of tokens holds; None: such a
-                response is an error.
-
-        Raises:
-            ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it, or fails on it.
-            ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; the chat template fails.
-        """
-        through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
-        problems = [records[number].problem for number in through]
-        pieces = self._pieces(records, unread)
-        prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
-        templated = dict(zip(through, prompts, strict=True))
-        kept = [number for number in range(len(records)) if isinstance(pieces.get(number, []), list)]
-        asked = [(records[number], templated.get(number), pieces.get(number)) for number in kept]
-        try:  # first where it may fail, then here: the tokens are too many to be sent
-            if not looks_words_up(self.tokenizer):
-                num_chars = sum(len(record.text or "") + len(record.prompt or "") for record in records)
-                num_chars += sum(len(text) for _, _, texts in asked for text in texts or ())
-                count = lambda record: len(self._encode_record(*record).completion_ids)  # noqa: E731
-                call_each(count, asked, shared_limits(), num_chars=num_chars)
-        except BoundedCallError as error:
-            raise ArtifactError(
-                f"{asked[error.number][0].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) "
-                f"fails on the response: {error}; leave the record out, or give another model"
-            ) from None
-        return {number: self._encode_record(*parts) for number, parts in zip(kept, asked, strict=True)}
-
-    def _pieces(self, records: Sequence[Response], unread: Counter[str] | None) -> dict[int, list[str] | None]:
-        """Return the pieces of texts of several turns by the numbers of their responses; None: left out."""
-        turned = [number for number, record in enumerate(records) if record.turns and not record.completion_ids]
-        words: Any = self.tokenizer
-        if self.template == "raw":
-            words = copy(self.tokenizer)
-            words.chat_template = None
-        split = conversation_pieces(words, [(records[number].problem, records[number].turns) for number in turned])
-        pieces: dict[int, list[str] | None] = {}
-        for number, parts in zip(turned, split, strict=True):
-            record = records[number]
-            if record.prompt is not None:
-                parts = "its prompt is a text, which does not say how turns are separated"
-            if isinstance(parts, str):
-                if unread is None:
-                    raise ArtifactError(f"{record.place} cannot be read as tokens: {parts}")
-                unread[parts] += 1
-            pieces[number] = None if isinstance(parts, str) else parts
-        return pieces
-
-    def _goes_through_template(self, record: Response) -> bool:
-        is_given = record.prompt_ids or record.completion_ids or record.prompt is not None or record.turns
-        is_templated = self.template == "auto" and bool(self.tokenizer.chat_template)
-        return is_templated and not is_given and bool(record.text)
-
-    def _encode_record(
-        self, record: Response, templated: tuple[Prompt, str] | None, pieces: Sequence[str] | None = None
-    ) -> EncodedResponse:
-        if record.completion_ids:
-            return self._given(record)
-        if pieces is not None:
-            bare = self.template == "raw" or not self.tokenizer.chat_template
-            try:
-                encoded = encode_pieces(self.tokenizer, pieces, add_special_tokens=bare)
-            except ValueError as error:
-                raise ArtifactError(f"{record.place}: {error}") from None
-            return self._ended(replace(encoded, written=record.text or encoded.written))
-        if not record.text:
-            raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
-        try:
-            encoded = self._encode(record, record.text, templated)
-        except ValueError as error:
-            raise ArtifactError(f"{record.place}: {error}") from None
-        return self._ended(encoded)
-
-    def _encode(self, record: Response, text: str, templated: tuple[Prompt, str] | None) -> EncodedResponse:
-        if record.prompt_ids:
-            return encode_after_ids(self.tokenizer, record.prompt_ids, text)
-        if templated is not None:
-            prompt, filled = templated
-            return encode_after_ids(self.tokenizer, prompt.token_ids, text, prompt=filled)
-        return self._after_text(_bare_text(record.problem) if record.prompt is None else record.prompt, text)
-
-    def _after_text(self, prompt: str, response: str) -> EncodedResponse:
-        begin = self.tokenizer.bos_token
-        already = isinstance(begin, str) and prompt.startswith(begin)  # a rendered template brings its begin token
-        return encode_response(self.tokenizer, prompt, response, add_special_tokens=not already)
-
-    def _given(self, record: Response) -> EncodedResponse:
-        """Take ids as they are: no text is tokenised, and no end is added."""
-        ids, text, spans = record.completion_ids, record.text, record.spans
-        if not record.is_one_turn:
-            prompt = str(self.tokenizer.decode(list(record.prompt_ids), skip_special_tokens=True))
-            encoded = conversation_tokens(
-                self.tokenizer, record.prompt_ids, ids, record.sampled, prompt=prompt, boundary="ids"
-            )
-            return encoded if text is None else replace(encoded, written=text)
-        if not spans or text is None:
-            text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
-            spans = tuple(token_spans(self.tokenizer, ids, text))
-        return EncodedResponse(
-            prompt=str(self.tokenizer.decode(list(record.prompt_ids), skip_special_tokens=True)),
-            text=text,
-            prompt_ids=record.prompt_ids,
-            completion_ids=ids,
-            spans=spans,
-            boundary=_BOUNDARIES.get(record.boundary or "", "ids"),
-        )
-
-    def _ended(self, encoded: EncodedResponse) -> EncodedResponse:
-        if self.ends == "none":
-            return encoded
-        end = turn_end(self.tokenizer) if self.template == "auto" else None
-        end = self.tokenizer.eos_token_id if end is None else end
-        if end is None:
-            raise ConfigError("the tokenizer has no end-of-sequence token to add; leave the responses without one")
-        if encoded.completion_ids[-1] in (end, self.tokenizer.eos_token_id):
-            return encoded
-        length = len(encoded.text)
-        return replace(
-            encoded,
-            completion_ids=(*encoded.completion_ids, int(end)),
-            spans=(*encoded.spans, (length, length)),
-            sampled=(*encoded.sampled, True) if encoded.sampled else (),
-        )
-
-
-def _bare_text(problem: Problem) -> str:
-    """Return the texts of a prompt as a model without a chat template reads them."""
-    texts = [text for _, text in problem.messages] or [problem.question]
-    return "\n\n".join([*texts, *([problem.prefix] if problem.prefix else [])])

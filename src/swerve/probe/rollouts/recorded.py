@@ -89,7 +89,7 @@ def training_rollouts(
     trained, steps = _recorded_steps(config, run, stage)
     missing = [run.rollouts_path(step).name for step in trained if step not in steps]
     drawn = family.problems("train", seed=derive_seed(config.seed, "problems"))
-    problems = {problem.id: problem for problem in with_beginnings(tokenizer, drawn, template_arguments(config))}
+    problems = {problem.id: problem for problem in with_beginnings(tokenizer, drawn, template_arguments(config.model))}
     learns_from_all = any(known.label == stage and isinstance(known, DistillStage) for known in config.stages)
     # So many rollouts of each step, with what its update did at their tokens.
     sequences: list[Response] = []

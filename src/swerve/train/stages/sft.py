@@ -131,7 +131,7 @@ class SftRunner:
         """Return a supervised trace of each problem, drawn with its seed."""
         family, tokenizer = self._context.family, self._context.learner.tokenizer
         traces = [family.trace(problem, random.Random(seed)) for problem, seed in zip(problems, seeds, strict=True)]
-        arguments = template_arguments(self._context.config)
+        arguments = template_arguments(self._context.config.model)
         prompts = encode_prompts(tokenizer, problems, arguments)
         stops = self._context.stop_ids
         completions = encode_completions(tokenizer, prompts, traces, arguments, stop_ids=stops, note=self._note)
