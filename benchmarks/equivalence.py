@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.process import print_header, print_line
-from swerve.rewards.maths import grade_math, quick_math
+from swerve.grading.grade_math import grade_math, quick_math
 from swerve.types import Problem
 
 _SHOWN = 60  # characters of a text's end

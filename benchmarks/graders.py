@@ -32,8 +32,8 @@ from pathlib import Path
 from math_verify import parse, verify
 
 from benchmarks.process import print_header, print_line
+from swerve.grading.grade_math import grade_math
 from swerve.rewards import grade_all
-from swerve.rewards.maths import grade_math
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
 from swerve.types import Problem, Reward

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.process import print_header, print_line
-from swerve.rewards.maths import grade_math
+from swerve.grading.grade_math import grade_math
 from swerve.types import Problem
 
 

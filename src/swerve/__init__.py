@@ -5,9 +5,9 @@ The names below load on first use, so that `import swerve` needs neither torch n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from swerve.packages import load_on_use
 from swerve.version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +66,15 @@ _HOMES = {
     "sample": "swerve.eval.sampling",
 }
 _MODULES = ("claim", "functional", "plot", "probe", "report", "rewards", "train")
-__getattr__ = load_on_use(__name__, {**_HOMES, **{name: f"swerve.{name}" for name in _MODULES}})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(f"swerve.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'swerve' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

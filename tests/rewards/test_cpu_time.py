@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from swerve.grading.grade_math import grade_math, quick_math
 from swerve.rewards import grade_all, graded_here
 from swerve.rewards.graders import GRADERS
-from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
 from tests.campaign.slow_answers import ALLOWED_SECONDS, PIECES, cpu_seconds, main, problems, slowest, slowness
 

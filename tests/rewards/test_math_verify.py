@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from swerve.grading.grade_math import grade_math_verify
 from swerve.rewards import grade
-from swerve.rewards.maths import grade_math_verify
 from swerve.types import Problem
 
 

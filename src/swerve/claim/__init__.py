@@ -6,9 +6,9 @@ from pathlib import Path
 
 from swerve.artifacts.claim import ClaimCard
 from swerve.artifacts.shards import WHOLE, Shard
+from swerve.callable_package import make_callable
 from swerve.config.claim import ClaimSettings
 from swerve.errors import ConfigError
-from swerve.packages import make_callable
 from swerve.progress import Progress, shown_progress
 
 __all__ = ["claim"]

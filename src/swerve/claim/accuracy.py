@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.claim import AccuracyPart, CoverRow
+from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.estimates import hundredths
@@ -67,7 +67,7 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
         base=first.base,
         trained=first.trained,
         difference=first.difference,
-        pass_at_k=tuple(rows),
+        pass_at_k=tuple(PassAtK(**row._asdict()) for row in rows),
         crossing_after=better,
         crossing_before=worse,
         cover=tuple(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.claim import AnswersPart, FailureRow, LengthRow, Verdict
+from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
@@ -94,7 +94,7 @@ def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
         ),
         notes=_NOTES,
         failures=tuple(failures),
-        gains=tuple(gains),
+        gains=tuple(GainRow(**row._asdict()) for row in gains),
         filled=filled,
         by_length=tuple(lengths),
     )

@@ -287,7 +287,7 @@ class _Encoder:
 
     def __init__(self, name: str) -> None:
         from swerve.models.model_folder import load_tokenizer
-        from swerve.probe.rollouts.imported import ResponseEncoder
+        from swerve.probe.rollouts.encoder import ResponseEncoder
 
         self._name, self._tokenizer = name, load_tokenizer(name)
         self._encoder = ResponseEncoder(self._tokenizer)

@@ -5,12 +5,13 @@ Everything loads on first use, so that importing the package needs neither torch
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from swerve.callable_package import make_callable
 from swerve.errors import ConfigError
-from swerve.packages import load_on_use, make_callable
 from swerve.progress import Progress, shown_progress
 from swerve.settings import STAGE_SECTIONS
 
@@ -29,7 +30,13 @@ _HOMES = {
     "import_responses": "swerve.probe.rollouts.imported",
     "probe_run": "swerve.probe.from_run",
 }
-__getattr__ = load_on_use(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'swerve.probe' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def probe(

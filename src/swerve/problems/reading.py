@@ -421,7 +421,7 @@ def _difficulty(problem: Problem) -> float:
 
 
 MATHS = GraderEntry(
-    module="swerve.rewards.maths",
+    module="swerve.grading.grade_math",
     function="grade_math",
     isolated=True,
     quick="quick_math",

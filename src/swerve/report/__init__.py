@@ -7,8 +7,8 @@ from typing import Any
 
 from swerve.artifacts.run import PROBED, RunDirectory, find_run
 from swerve.artifacts.study import find_study, read_study, study_report_path
+from swerve.callable_package import make_callable
 from swerve.config.recipe import ReportConfig
-from swerve.packages import make_callable
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.layers import Change, overrides_of
 from swerve.recipes.loader import load_run_config, load_settings

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from swerve.artifacts.claim import GainRow
+from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
 from swerve.statistics.intervals import mean_interval
 
@@ -13,7 +15,14 @@ _PARTS = ("truncation", "format", "correctness")
 _LEAST_PROBLEMS, _LEAST_SAMPLES, _MOST_FILLED = 5, 16, 0.1
 
 
-def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tuple[list[GainRow], float]:
+class GainPart(NamedTuple):
+    """A part of the gain in accuracy."""
+
+    part: str
+    gain: Estimate | float
+
+
+def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:
     """Return the parts of the gain in accuracy that are of ends, of readable answers and of right ones.
 
     Accuracy is a product, finished t * parsed of those f * right of those c. Its change is shared out by Shapley values
@@ -46,7 +55,7 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
     rows = []
     for part, values in zip(_PARTS, gains, strict=True):
         has_interval = is_determined and np.count_nonzero(values) >= _LEAST_PROBLEMS
-        rows.append(GainRow(part=part, gain=mean_interval(values) if has_interval else float(values.mean())))
+        rows.append(GainPart(part, mean_interval(values) if has_interval else float(values.mean())))
     return rows, filled
 
 

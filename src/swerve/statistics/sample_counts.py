@@ -8,13 +8,12 @@ either extreme. Without them the bands of pass@k cover .05 to .24.
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.artifacts.claim import PassAtK
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
 from swerve.statistics.intervals import mean_interval, share
@@ -28,9 +27,21 @@ _TINY = 1e-300
 _CHANCES, _GAINS = (0.0, 1.0), (-1.0, 1.0)
 
 
+class PassAtKDifference(NamedTuple):
+    """How probable one of k samples is right, before and after."""
+
+    k: int
+    base: Estimate
+    trained: Estimate
+    difference: Estimate
+    """Paired over problems, with the interval of this k alone."""
+    band: Estimate
+    """The same with the interval that holds for all k together."""
+
+
 def pass_at_k_differences(
     right_before: ArrayLike, right_after: ArrayLike, num: int
-) -> tuple[list[PassAtK], tuple[int | None, int | None]]:
+) -> tuple[list[PassAtKDifference], tuple[int | None, int | None]]:
     """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ... and half the samples.
 
     Two problems are added, D = +1 and -1 at every k; m and S are the mean and covariance of the N + 2 differences.
@@ -69,7 +80,7 @@ def pass_at_k_differences(
     normal = np.random.default_rng(0).multivariate_normal(np.zeros(len(ks)), correlations, size=_DRAWS)
     each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(normal).max(axis=1), 0.95))) - 1
     rows = [
-        PassAtK(
+        PassAtKDifference(
             k=k,
             base=mean_interval(before[:, k - 1], bounds=_CHANCES),
             trained=mean_interval(after[:, k - 1], bounds=_CHANCES),

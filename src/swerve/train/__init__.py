@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from swerve.artifacts.run import RUNS, RunDirectory, check_name, is_main_process
+from swerve.callable_package import make_callable
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
-from swerve.packages import make_callable
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec
 from swerve.problems.held_out import held_out_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from swerve.grading.grade_math import quick_math
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
 from swerve.grading.policies import MathGrading
-from swerve.rewards.maths import quick_math
 from swerve.types import Problem
 from tests.cases import each
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from swerve.grading.answers import find_answer
+from swerve.grading.grade_math import grade_math, quick_math
 from swerve.grading.maths.expressions import NotParsed
 from swerve.grading.maths.lexer import normalise
 from swerve.grading.maths.limits import LimitReached, check_limits
 from swerve.grading.maths.parser import parse
-from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
 
 FORMS = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole")

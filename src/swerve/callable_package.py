@@ -1,30 +1,11 @@
-"""Packages whose names load on first use, and packages that are called like the function of their name."""
+"""Packages that are called like the function of their name, as `swerve.train` is."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-
-def load_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` (PEP 562), which imports a public name when it is first used.
-
-    Args:
-        package: its name.
-        homes: the module of each name; a name that is no more than a submodule has itself.
-    """
-
-    def load(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = import_module(homes[name])
-        return home if homes[name] == f"{package}.{name}" else getattr(home, name)
-
-    return load
 
 
 class CallablePackage(ModuleType):

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from swerve.grading.grade_math import grade_math, quick_math
 from swerve.rewards import grade_all
-from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem, Reward
 from tests.campaign.slow_answers import cpu_seconds, slowness
 from tests.cases import each
@@ -231,7 +231,7 @@ def test_random_strings_are_cheap_and_never_raise() -> None:
 
 HOSTILE = """
 import json, resource, sys
-from swerve.rewards.maths import grade_math, quick_math
+from swerve.grading.grade_math import grade_math, quick_math
 from swerve.types import Problem
 for line in sys.stdin:
     gold, text = json.loads(line)
