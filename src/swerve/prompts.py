@@ -26,8 +26,8 @@ from swerve.artifacts.files import parse_json
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
 from swerve.positions import limit_said, max_sampled
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.pool import shared_limits
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import shared_limits
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
 from swerve.types import Message, Problem, Prompt
 

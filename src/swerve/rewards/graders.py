@@ -12,7 +12,7 @@ from swerve.problems.registry import TASKS
 from swerve.types import Problem
 
 _PYTHON_FILE = GraderEntry(
-    module="swerve.rewards.sandbox.python_file",
+    module="swerve.rewards.python_file",
     function="grade_python",
     isolated=True,
     confined=False,

@@ -39,8 +39,8 @@ from swerve.prompts import conversation_pieces, encode_prompts, looks_words_up, 
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.pool import shared_limits
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import shared_limits
 from swerve.types import Problem, Prompt, StepMark
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
