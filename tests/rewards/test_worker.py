@@ -218,3 +218,11 @@ def test_limits_hold_the_values_that_the_worker_was_given() -> None:
     assert rewards[1].detail == "reward file /nowhere.py: FileNotFoundError: [Errno 2] No such file or directory: " + (
         "'/nowhere.py'"
     )
+
+
+def test_tasks_of_one_grader_are_imported_before_the_answer_is_judged() -> None:
+    """They are imported when they are asked for, which a confined child is refused."""
+    problems = [Problem(id="p", family=name, question="q", answer="7") for name in ("math", "gsm8k", "deepscaler")]
+    with GraderPool(num_workers=1) as graders:
+        rewards = graders.grade_all([(problem, r"\boxed{7} #### 7") for problem in problems])
+    assert [(reward.value, reward.detail) for reward in rewards] == [(1.0, None)] * 3

@@ -49,9 +49,9 @@ from swerve.config.stages import (
     StageConfig,
 )
 from swerve.grading.policies import ExtractionForm, MathGrading
-from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
+from swerve.problems import TASKS
 from swerve.problems.knights.grade_k_and_k import KAndKGrading
-from swerve.problems.mixture import MixturePart, MixtureTask
+from swerve.problems.mixture import MixturePart, MixtureTask, SingleTaskConfig, TaskConfig
 from swerve.problems.prompt import PromptConfig, PromptFormat
 from swerve.problems.reading import DataTask, FilterConfig
 

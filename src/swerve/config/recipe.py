@@ -12,7 +12,7 @@ from swerve.config.engines import RolloutConfig
 from swerve.config.models import ModelConfig, PretrainedModel
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
-from swerve.problems import TaskConfig
+from swerve.problems.mixture import TaskConfig
 from swerve.settings import Model, Positive, PositiveInt
 
 

@@ -121,7 +121,7 @@ class Worker:
     def __init__(self, limits: GraderLimits, *, requests: int, replies: int, parent_pid: int) -> None:
         self._limits, self._requests, self._replies, self._parent_pid = limits, requests, replies, parent_pid
         self._children: dict[bool, Child] = {}
-        self._loaded: set[GraderEntry] = set()
+        self._loaded: set[str] = set()  # names, since several tasks, each a module, have one grader
 
     def run(self) -> None:
         """Answer until the pool is gone."""
@@ -148,12 +148,12 @@ class Worker:
     def _answer(self, request: bytes) -> messages.Reply | bytes:
         name = messages.grader_of(request)
         entry = GRADERS[name]
-        if entry not in self._loaded:
+        if name not in self._loaded:
             try:
                 _load(entry)
             except Exception as error:
                 return messages.Fault(f"the grader '{name}' cannot be loaded: {wire.describe(error)}")
-            self._loaded.add(entry)
+            self._loaded.add(name)
             self._end_child(entry.confined)
         child = self._child(entry.confined)
         try:
