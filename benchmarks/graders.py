@@ -34,8 +34,8 @@ from math_verify import parse, verify
 from benchmarks.process import print_header, print_line
 from swerve.grading.grade_math import grade_math
 from swerve.rewards import grade_all
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
+from swerve.rewards.pool import GraderPool, shared_pool
+from swerve.sandbox.limits import GraderLimits, configure_pool
 from swerve.types import Problem, Reward
 
 Pairs = list[tuple[Problem, str]]

@@ -48,9 +48,9 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "[Graders](../graders.md) has examples.",
         (
             "swerve.rewards.checks.check_graders",
-            "swerve.rewards.sandbox.pool.configure_pool",
-            "swerve.rewards.sandbox.pool.GraderPool",
-            "swerve.rewards.sandbox.confinement.GraderLimits",
+            "swerve.sandbox.limits.configure_pool",
+            "swerve.rewards.pool.GraderPool",
+            "swerve.sandbox.limits.GraderLimits",
             "swerve.grading.answers.find_answer",
             "swerve.grading.maths.equivalence.equivalent",
         ),

@@ -24,8 +24,8 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.files import parse_json
 from swerve.config.models import ModelConfig
 from swerve.errors import ConfigError, nearest
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.pool import shared_limits
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import shared_limits
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
 from swerve.types import Message, Problem, Prompt
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from swerve.cli import main
-from swerve.rewards.sandbox.pool import configure_pool
+from swerve.sandbox.limits import configure_pool
 
 Refused = Callable[..., str]
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.prompts import encode_completions, encode_prompts, encode_texts
-from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem, Prompt
 
 LOOP = "{% for i in range(99999) %}"

@@ -126,7 +126,7 @@ def test_a_changed_reward_file_is_refused_before_it_runs(document, tmp_path, mon
     stage = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
     config = _load({**document, "stages": [stage], "rollout": {"engine": "torch"}})
     run, ran = RunDirectory(Path("run")), []
-    monkeypatch.setattr("swerve.rewards.sandbox.python_file.check_reward_file", ran.append)
+    monkeypatch.setattr("swerve.rewards.python_file.check_reward_file", ran.append)
     _train(config, run)
     reward.write_text("def reward(problem, text):\n    return 0.0\n")
     del ran[:]

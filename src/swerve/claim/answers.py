@@ -14,7 +14,7 @@ from swerve.claim.verdicts import verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import readings
-from swerve.problems.reading import MATHS
+from swerve.problems.task import MATHS
 from swerve.rewards import trl_reward
 from swerve.rewards.graders import GRADERS
 from swerve.statistics.clusters import Array

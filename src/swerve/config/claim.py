@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from swerve.artifacts.claim import PartName
 from swerve.config.sampling import SampleSettings
-from swerve.problems import TaskConfig
+from swerve.problems.mixture import TaskConfig
 from swerve.settings import InnerShare, PositiveInt, Words
 
 PARTS: tuple[PartName, ...] = get_args(PartName)

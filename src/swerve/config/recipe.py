@@ -13,7 +13,7 @@ from swerve.config.models import ModelConfig, PretrainedModel
 from swerve.config.probe import ProbeConfig
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.stages import StageConfig
-from swerve.problems import TaskConfig
+from swerve.problems.mixture import TaskConfig
 from swerve.settings import Model, Positive, PositiveInt
 
 

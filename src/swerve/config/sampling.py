@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.runtime import RuntimeConfig
-from swerve.problems import TaskConfig
+from swerve.problems.mixture import TaskConfig
 from swerve.settings import Model, PositiveInt
 
 Temperature = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

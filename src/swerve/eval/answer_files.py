@@ -20,7 +20,7 @@ from swerve.recipes.layers import parse_override
 from swerve.rewards import known_graders
 from swerve.rewards.checks import outside_policies
 from swerve.rewards.graders import GRADERS
-from swerve.rewards.sandbox.python_file import check_reward_file
+from swerve.rewards.python_file import check_reward_file
 from swerve.types import Problem
 
 FIELDS: Mapping[str, tuple[str, ...]] = {

@@ -26,8 +26,8 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from swerve.errors import CheckpointError, said_by, unreadable
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import GraderLimits
 
 _LOADING = GraderLimits(cpu_seconds=60.0, wall_seconds=600.0, memory_bytes=4 << 30)
 _FLOATS = ("F64", "F32", "F16", "BF16")

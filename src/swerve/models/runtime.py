@@ -7,7 +7,7 @@ import os
 import platform
 
 from swerve.config.runtime import RuntimeConfig
-from swerve.rewards.sandbox.pool import configure_pool
+from swerve.sandbox.limits import configure_pool
 
 # Of mallopt(3): the number of a setting, the bytes it is set to, and the name that it has in the environment.
 _KEPT = ((-3, 32 << 20, "MALLOC_MMAP_THRESHOLD_"), (-1, 64 << 20, "MALLOC_TRIM_THRESHOLD_"))

@@ -16,7 +16,7 @@ from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.errors import nearest
 from swerve.models.named_models import SERVED
-from swerve.problems import TaskConfig
+from swerve.problems.mixture import TaskConfig
 from swerve.seeds import derive_seed
 from swerve.settings import Model, PositiveInt
 

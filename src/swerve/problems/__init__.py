@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, get_args
-
-from pydantic import Field
-
 from swerve.problems.family import ProblemFamily, Split
-from swerve.problems.mixture import Mixture, MixtureTask
-from swerve.problems.registry import TASKS, SingleTaskConfig
+from swerve.problems.registry import TASKS
 from swerve.problems.task import Task
 
-__all__ = ["TASKS", "ProblemFamily", "SingleTaskConfig", "Split", "Task", "TaskConfig", "load_family"]
-
-if TYPE_CHECKING:
-    TaskConfig = Task
-else:
-    TaskConfig = Annotated[get_args(SingleTaskConfig)[0] | MixtureTask, Field(discriminator="kind")]
+__all__ = ["TASKS", "ProblemFamily", "Split", "Task", "load_family"]
 
 
 def load_family(task: Task) -> ProblemFamily:
@@ -26,4 +16,9 @@ def load_family(task: Task) -> ProblemFamily:
     >>> load_family(AdditionTask(digits=2)).name
     'addition'
     """
-    return Mixture(task) if isinstance(task, MixtureTask) else TASKS[task.kind].family(task)
+    if task.kind != "mixture":
+        return TASKS[task.kind].family(task)
+    from swerve.problems.mixture import Mixture, MixtureTask
+
+    assert isinstance(task, MixtureTask)
+    return Mixture(task)

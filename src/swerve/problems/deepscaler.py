@@ -14,9 +14,9 @@ from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
 from swerve.problems.math import last_boxed
 from swerve.problems.prompt import PromptConfig
-from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
+from swerve.problems.reading import MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, number_of, text_of
-from swerve.problems.task import TaskKind
+from swerve.problems.task import MATHS, TaskKind
 from swerve.types import Problem
 
 

@@ -11,9 +11,9 @@ from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
 from swerve.problems.prompt import PromptConfig
-from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
+from swerve.problems.reading import MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, text_of
-from swerve.problems.task import TaskKind
+from swerve.problems.task import MATHS, TaskKind
 from swerve.types import Problem
 
 

@@ -13,9 +13,9 @@ from swerve.formats.records import Record
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
 from swerve.problems.prompt import PromptConfig
-from swerve.problems.reading import MATHS, Condition, MathsDataTask, ReadFamily
+from swerve.problems.reading import Condition, MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, number_text, text_of
-from swerve.problems.task import TaskKind
+from swerve.problems.task import MATHS, TaskKind
 from swerve.settings import Words
 from swerve.types import Problem
 

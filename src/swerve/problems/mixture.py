@@ -7,18 +7,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from math import lcm
-from typing import Annotated, Any, Literal
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
 from swerve.problems.held_out import HeldOut, question_key
-from swerve.problems.registry import TASKS, SingleTaskConfig
+from swerve.problems.registry import TASKS
 from swerve.problems.task import Task
 from swerve.settings import Model, Positive
 from swerve.types import Problem, StepMark
+
+if TYPE_CHECKING:
+    SingleTaskConfig = Task
+else:
+    SingleTaskConfig = Annotated[reduce(or_, (task.config for task in TASKS.values())), Field(discriminator="kind")]
 
 
 class MixturePart(Model):
@@ -37,6 +44,11 @@ class MixtureTask(Task):
     parts: Annotated[tuple[MixturePart, ...], Field(min_length=2, strict=False)]
     """The tasks, two or more."""
 
+
+if TYPE_CHECKING:
+    TaskConfig = Task
+else:
+    TaskConfig = Annotated[get_args(SingleTaskConfig)[0] | MixtureTask, Field(discriminator="kind")]
 
 _PART = "mixture_part"
 """Key of `Problem.metadata`: the number of the part that a problem came from."""

@@ -20,7 +20,6 @@ from swerve.artifacts.problem_records import is_problem_record
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
 from swerve.formats.records import Record
-from swerve.grading.grader import GraderEntry
 from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import Sources, Specs, read_source
 from swerve.problems.family import SolvedFamily, Split, is_heldout
@@ -418,14 +417,3 @@ def conditions_of(where: FilterConfig, problems: Iterable[Problem]) -> list[Cond
 
 def _difficulty(problem: Problem) -> float:
     return math.nan if problem.difficulty is None else problem.difficulty
-
-
-MATHS = GraderEntry(
-    module="swerve.grading.grade_math",
-    function="grade_math",
-    isolated=True,
-    quick="quick_math",
-    preloads=("mpmath",),
-    policies=MathGrading,
-)
-"""The grader of mathematics."""

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from operator import or_
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TypeVar
 
-from pydantic import Field
+from swerve.problems.task import TaskKind
 
-from swerve.problems.task import Task, TaskKind
+EntryT = TypeVar("EntryT")
+
+
+class LazyTable(Mapping[str, EntryT]):
+    """A table whose entries are imported when they are asked for."""
+
+    def __init__(self, load: Callable[[str], EntryT], names: Callable[[], Iterable[str]]) -> None:
+        """Describe the table; nothing is imported.
+
+        Args:
+            load: returns the entry of a name; a KeyError where there is none.
+            names: returns the names of all entries, in their order.
+        """
+        self._load, self._names = load, names
+
+    def __getitem__(self, name: str) -> EntryT:
+        return self._load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
 
 _MODULES = {  # kind -> module under swerve.problems that has the task as `TASK`
     "addition": "addition",
@@ -28,11 +48,11 @@ _MODULES = {  # kind -> module under swerve.problems that has the task as `TASK`
     "table": "table",
 }
 
-TASKS: Mapping[str, TaskKind] = MappingProxyType(
-    {kind: import_module(f"swerve.problems.{module}").TASK for kind, module in _MODULES.items()}
-)
 
-if TYPE_CHECKING:
-    SingleTaskConfig = Task
-else:
-    SingleTaskConfig = Annotated[reduce(or_, (task.config for task in TASKS.values())), Field(discriminator="kind")]
+def _task(kind: str) -> TaskKind:
+    task: TaskKind = import_module(f"swerve.problems.{_MODULES[kind]}").TASK
+    return task
+
+
+TASKS: Mapping[str, TaskKind] = LazyTable(_task, lambda: _MODULES)
+"""By kind; to name the kinds imports no task."""

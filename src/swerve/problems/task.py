@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from swerve.grading.grader import GraderEntry
+from swerve.grading.policies import MathGrading
 from swerve.problems.family import ProblemFamily
 from swerve.settings import Model
 
@@ -32,3 +33,12 @@ class TaskKind:
 
 FINAL_ANSWER = GraderEntry(module="swerve.grading.text", function="grade_final_answer")
 """The words after `answer` must be those of the gold answer."""
+MATHS = GraderEntry(
+    module="swerve.grading.grade_math",
+    function="grade_math",
+    isolated=True,
+    quick="quick_math",
+    preloads=("mpmath",),
+    policies=MathGrading,
+)
+"""The grader of mathematics."""

@@ -11,8 +11,8 @@ from swerve.errors import ConfigError, nearest
 from swerve.grading.answers import final_text
 from swerve.grading.text import given_beginning, grade_final_answer
 from swerve.rewards.graders import GRADERS, entry_for
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.wire import too_long
+from swerve.rewards.messages import too_long
+from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem, Reward
 
 __all__ = ["grade", "grade_all", "grade_final_answer", "known_graders", "math", "trl_reward", "verl_reward"]
@@ -59,7 +59,7 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
     rewards = [graded_here(problem, text) for problem, text in pairs]
     left = [number for number, reward in enumerate(rewards) if reward is None]
     if left:
-        from swerve.rewards.sandbox.pool import shared_pool
+        from swerve.rewards.pool import shared_pool
 
         graded = shared_pool().grade_all([pairs[number] for number in left])
         for number, reward in zip(left, graded, strict=True):

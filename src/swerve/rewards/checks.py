@@ -31,7 +31,7 @@ def check_graders(problems: Iterable[Problem]) -> None:
             known = ", ".join(sorted(GRADERS))
             raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {known})")
         if name == "python":
-            from swerve.rewards.sandbox.python_file import check_reward_file
+            from swerve.rewards.python_file import check_reward_file
 
             file = grading.get("file")
             if not isinstance(file, str):

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from swerve.grading.grader import GraderEntry
-from swerve.problems.reading import MATHS
-from swerve.problems.registry import TASKS
+from swerve.problems.registry import TASKS, LazyTable
+from swerve.problems.task import MATHS
 from swerve.types import Problem
 
-_PYTHON_FILE = GraderEntry(
-    module="swerve.rewards.sandbox.python_file",
-    function="grade_python",
-    isolated=True,
-    confined=False,
-    needs_gold=False,
+_OF_NO_TASK: Mapping[str, GraderEntry] = {
+    "choice": GraderEntry(module="swerve.grading.text", function="grade_choice"),
+    "exact": GraderEntry(module="swerve.grading.text", function="grade_exact"),
+    "math_verify": replace(MATHS, function="grade_math_verify", quick=None, preloads=("math_verify",)),
+    "python": GraderEntry(
+        module="swerve.rewards.python_file",
+        function="grade_python",
+        isolated=True,
+        confined=False,
+        needs_gold=False,
+    ),
+}
+
+
+def _grader(name: str) -> GraderEntry:
+    entry = _OF_NO_TASK.get(name) or TASKS[name].grader
+    if entry is None:
+        raise KeyError(name)
+    return entry
+
+
+GRADERS: Mapping[str, GraderEntry] = LazyTable(
+    _grader, lambda: [name for name in (*TASKS, *_OF_NO_TASK) if name in GRADERS]
 )
-GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
-    {
-        **{kind: task.grader for kind, task in TASKS.items() if task.grader},
-        "choice": GraderEntry(module="swerve.grading.text", function="grade_choice"),
-        "exact": GraderEntry(module="swerve.grading.text", function="grade_exact"),
-        "math_verify": replace(MATHS, function="grade_math_verify", quick=None, preloads=("math_verify",)),
-        "python": _PYTHON_FILE,
-    }
-)
+"""By name; one is found without the tasks of the others."""
 
 
 def entry_for(problem: Problem) -> GraderEntry:

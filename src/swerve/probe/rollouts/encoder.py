@@ -22,8 +22,8 @@ from swerve.probe.rollouts.tokenise import (
     token_spans,
 )
 from swerve.prompts import conversation_pieces, encode_prompts, looks_words_up, prompt_texts, turn_end
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.pool import shared_limits
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import shared_limits
 from swerve.types import Problem, Prompt
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}

@@ -9,7 +9,7 @@ import pytest
 
 CONFINED = """
 import builtins, collections, ctypes, dataclasses, json, os, pathlib, shutil, socket, subprocess, sys, tempfile
-from swerve.rewards.sandbox.confinement import ConfinementError, confine
+from swerve.sandbox.confinement import ConfinementError, confine
 import sympy
 from sympy.parsing.sympy_parser import parse_expr
 

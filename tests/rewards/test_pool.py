@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import SwerveError
-from swerve.rewards import grade_all
-from swerve.rewards.sandbox import pool
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
+from swerve.rewards import grade_all, pool
+from swerve.rewards.pool import GraderPool, shared_pool
+from swerve.sandbox import limits
+from swerve.sandbox.limits import GraderLimits, configure_pool
 from swerve.types import Problem, Reward
 
 REWARD_FILE = """
@@ -317,7 +317,7 @@ def test_closing_leaves_no_process_behind(problem: Problem) -> None:
 
 SCRIPT = """
 import os, signal, sys, threading, time
-from swerve.rewards.sandbox.pool import GraderPool, shared_pool
+from swerve.rewards.pool import GraderPool, shared_pool
 from swerve.types import Problem
 
 problem = Problem(id="p", family="python", question="q", answer="right", grading={"file": sys.argv[1]})
@@ -411,7 +411,7 @@ def test_the_caller_goes_on_while_hostile_answers_are_judged(graders: GraderPool
 
 def test_the_shared_pool_has_the_settings_it_was_given(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_shared", None)
-    monkeypatch.setattr(pool, "_shared_settings", pool._shared_settings)
+    monkeypatch.setattr(limits, "_settings", limits.pool_settings())
     configure_pool(num_workers=1, cpu_seconds=0.2, memory_mb=512)
     first = shared_pool()
     assert first is shared_pool()

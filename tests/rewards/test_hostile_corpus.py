@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from swerve.rewards.sandbox.pool import GraderPool
+from swerve.rewards.pool import GraderPool
 from swerve.types import Problem, Reward
 
 GRADING = {"extraction": ["boxed", "whole"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import ConfigError
-from swerve.rewards.sandbox.python_file import check_reward_file, grade_python
+from swerve.rewards.python_file import check_reward_file, grade_python
 from swerve.types import Problem, Reward
 
 

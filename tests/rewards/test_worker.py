@@ -11,10 +11,11 @@ import pytest
 
 from swerve.errors import SwerveError
 from swerve.grading.grader import GraderEntry
-from swerve.rewards.sandbox import pool
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.pool import GraderPool
-from swerve.rewards.sandbox.wire import encode_request, frame
+from swerve.rewards import pool
+from swerve.rewards.messages import encode_request
+from swerve.rewards.pool import GraderPool
+from swerve.sandbox.limits import GraderLimits
+from swerve.sandbox.wire import frame
 from swerve.types import Problem, Reward
 
 WORKER = """
@@ -22,7 +23,7 @@ import builtins, os, random, sys, types
 from pathlib import Path
 from swerve.errors import MissingExtraError
 from swerve.rewards import graders
-from swerve.rewards.sandbox import worker
+from swerve.rewards import worker
 from swerve.grading.grader import GraderEntry
 from swerve.types import Problem, Reward
 
@@ -150,7 +151,7 @@ def test_a_missing_package_ends_the_batch_with_its_name(graders: GraderPool) -> 
 
 LATE_IMPORTS = r"""
 import json, sys
-from swerve.rewards.sandbox import worker
+from swerve.rewards import worker
 from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
@@ -179,7 +180,7 @@ def test_graders_import_what_they_need_before_the_first_answer() -> None:
 def test_a_worker_ends_when_its_pipe_does_and_leaves_standard_output_to_the_answers() -> None:
     limits = json.dumps({"cpu_seconds": 1.0})
     done = subprocess.run(
-        [sys.executable, "-m", "swerve.rewards.sandbox.worker", limits, str(os.getpid())],
+        [sys.executable, "-m", "swerve.rewards.worker", limits, str(os.getpid())],
         input=b"",
         capture_output=True,
         timeout=20,
@@ -196,7 +197,7 @@ def test_a_worker_ends_when_its_pipe_does_while_an_answer_is_judged(tmp_path: Pa
     problem = Problem(id="p", family="python", question="q", answer="a", grading={"file": str(path)})
     limits = json.dumps({"wall_seconds": 50.0})
     worker = subprocess.Popen(
-        [sys.executable, "-m", "swerve.rewards.sandbox.worker", limits, str(os.getpid())],
+        [sys.executable, "-m", "swerve.rewards.worker", limits, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -217,3 +218,11 @@ def test_limits_hold_the_values_that_the_worker_was_given() -> None:
     assert rewards[1].detail == "reward file /nowhere.py: FileNotFoundError: [Errno 2] No such file or directory: " + (
         "'/nowhere.py'"
     )
+
+
+def test_tasks_of_one_grader_are_imported_before_the_answer_is_judged() -> None:
+    """They are imported when they are asked for, which a confined child is refused."""
+    problems = [Problem(id="p", family=name, question="q", answer="7") for name in ("math", "gsm8k", "deepscaler")]
+    with GraderPool(num_workers=1) as graders:
+        rewards = graders.grade_all([(problem, r"\boxed{7} #### 7") for problem in problems])
+    assert [(reward.value, reward.detail) for reward in rewards] == [(1.0, None)] * 3

@@ -23,9 +23,10 @@ from typing import Any, Literal, TypeVar
 from swerve import errors
 from swerve.errors import SwerveError
 from swerve.limits import End, cause_of_end
-from swerve.rewards.sandbox import confinement, wire
-from swerve.rewards.sandbox.confinement import GraderLimits, memory_reached
-from swerve.rewards.sandbox.worker import Child
+from swerve.sandbox import confinement, wire
+from swerve.sandbox.child import Child
+from swerve.sandbox.confinement import memory_reached
+from swerve.sandbox.limits import GraderLimits
 
 _Item = TypeVar("_Item")
 _CHUNK = 1 << 16

@@ -1,8 +1,8 @@
 """A worker process of the pool: imports graders once, and forks children that judge one answer after the other.
 
 A child that reaches a limit or crashes is replaced by a new fork in milliseconds, so that hostile answers do not pay
-for the imports each time. Run as `python -m swerve.rewards.sandbox.worker LIMITS PARENT_PID`; requests come on standard
-input, one at a time, answers go to standard output (wire.py has the format).
+for the imports each time. Run as `python -m swerve.rewards.worker LIMITS PARENT_PID`; requests come on standard
+input, one at a time, answers go to standard output (messages.py has the format).
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from functools import partial
 from swerve.errors import MissingExtraError
 from swerve.grading.grader import GraderEntry
 from swerve.limits import STOP_SIGNALS, cause_of_end
+from swerve.rewards import messages
 from swerve.rewards.graders import GRADERS
-from swerve.rewards.sandbox import confinement, wire
-from swerve.rewards.sandbox.confinement import Confinement, GraderLimits
+from swerve.sandbox import confinement, wire
+from swerve.sandbox.child import Child, silence
+from swerve.sandbox.confinement import Confinement
+from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem
 
 KEEP, RETIRE = b"K", b"R"
@@ -44,36 +47,36 @@ def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits,
         limits: of every request.
         confined: whether what a grader has no reason to do is refused.
     """
-    exhausted = wire.frame(RETIRE + wire.encode_reply(wire.limit_reached(confinement.memory_reached(limits))))
+    exhausted = wire.frame(RETIRE + messages.encode_reply(messages.limit_reached(confinement.memory_reached(limits))))
     confinement.die_with(worker_pid)
     try:
         try:
             confinement.set_process_limits(limits, confined=confined)
         except (OSError, ValueError) as error:  # no answer's fault
-            fault = wire.Fault(f"the process of a grader cannot be limited: {wire.describe(error)}")
-            wire.write_all(replies, wire.frame(RETIRE + wire.encode_reply(fault)))
+            fault = messages.Fault(f"the process of a grader cannot be limited: {wire.describe(error)}")
+            wire.write_all(replies, wire.frame(RETIRE + messages.encode_reply(fault)))
             return
         guard = confinement.confine() if confined else None
         while (request := wire.read_frame(requests)) is not None:
-            wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, guard))))
+            wire.write_all(replies, wire.frame(KEEP + messages.encode_reply(_answer(request, limits, guard))))
     except MemoryError:  # nothing more can be made here, not even a message
         wire.write_all(replies, exhausted)
 
 
-def _answer(request: bytes, limits: GraderLimits, guard: Confinement | None) -> wire.Reply:
-    problem, text = wire.decode_request(request)
+def _answer(request: bytes, limits: GraderLimits, guard: Confinement | None) -> messages.Reply:
+    problem, text = messages.decode_request(request)
     if guard is not None:  # the same random numbers for every request: sympy tests equality at random points
         random.seed(0)
         if "sympy" in sys.modules:
             from sympy.core.random import seed
 
             seed(0)
-    reply = judge(GRADERS[wire.grader_of(request)], problem, text, limits)
+    reply = judge(GRADERS[messages.grader_of(request)], problem, text, limits)
     violation = guard.take_violation() if guard is not None else None
-    return wire.grader_failed(violation) if violation else reply
+    return messages.grader_failed(violation) if violation else reply
 
 
-def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> wire.Reply:
+def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> messages.Reply:
     """Return what a grader says of a text; the process is killed where it takes more CPU time than the limit.
 
     Raises:
@@ -87,17 +90,17 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
             confinement.limit_cpu_time(_PREPARE_CPU_SECONDS)
             prepare(problem)
         confinement.limit_cpu_time(limits.cpu_seconds)
-        return wire.checked(grader(problem, text))
+        return messages.checked(grader(problem, text))
     except MemoryError:
         raise
     except RecursionError:
-        return wire.limit_reached(f"recursion limit {sys.getrecursionlimit()}")
+        return messages.limit_reached(f"recursion limit {sys.getrecursionlimit()}")
     except MissingExtraError as error:
-        return wire.Fault(str(error))
+        return messages.Fault(str(error))
     except BaseException as error:
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
-            return wire.limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
-        return wire.grader_failed(wire.describe(error))
+            return messages.limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
+        return messages.grader_failed(wire.describe(error))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -105,66 +108,11 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
 _MAX_SERVED = 2000
 """Requests a child serves before it is replaced: the caches of sympy grow."""
 _POLL_SECONDS = 0.5
-_EXIT_SECONDS = 1.0
 _CHUNK = 1 << 16
 
 
 class PoolGoneError(Exception):
     """The process that asks has ended or closed the pipe."""
-
-
-class Child:
-    """A forked process that serves, as the one that forked it sees it."""
-
-    def __init__(self, serve: Callable[[int, int, int], None], *, not_inherited: tuple[int, ...]) -> None:
-        """Fork it.
-
-        Args:
-            serve: what it does, with the descriptors of requests and replies and the process id of this one.
-            not_inherited: descriptors of this process that the child closes.
-        """
-        requests_in, self.requests = os.pipe()
-        self.replies, replies_out = os.pipe()
-        self.num_served = 0
-        parent_pid = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                os.setpgid(0, 0)
-                _silence(0, 1, 2)
-                for descriptor in (self.requests, self.replies, *not_inherited):
-                    os.close(descriptor)
-                serve(requests_in, replies_out, parent_pid)
-            finally:
-                os._exit(1)
-        with suppress(OSError):  # the child does the same; whoever is first
-            os.setpgid(self.pid, self.pid)
-        os.close(requests_in)
-        os.close(replies_out)
-
-    def has_exited(self) -> bool:
-        """Return whether the process has ended (it is not reaped)."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def wait_for_exit(self) -> None:
-        """Wait a moment for the end of the process, which closed its pipe."""
-        patience = time.monotonic() + _EXIT_SECONDS
-        while not self.has_exited() and time.monotonic() < patience:
-            time.sleep(0.001)
-
-    def end(self) -> tuple[int | None, float]:
-        """Kill the process and those it started, if there are any left.
-
-        Returns: its exit status, or minus the number of the signal that ended it; None where it had to be killed here.
-        And the CPU seconds that it used.
-        """
-        has_exited = self.has_exited()
-        with suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(self.pid, 0)
-        os.close(self.requests)
-        os.close(self.replies)
-        return os.waitstatus_to_exitcode(status) if has_exited else None, usage.ru_utime + usage.ru_stime
 
 
 class Worker:
@@ -173,7 +121,7 @@ class Worker:
     def __init__(self, limits: GraderLimits, *, requests: int, replies: int, parent_pid: int) -> None:
         self._limits, self._requests, self._replies, self._parent_pid = limits, requests, replies, parent_pid
         self._children: dict[bool, Child] = {}
-        self._loaded: set[GraderEntry] = set()
+        self._loaded: set[str] = set()  # names, since several tasks, each a module, have one grader
 
     def run(self) -> None:
         """Answer until the pool is gone."""
@@ -185,7 +133,7 @@ class Worker:
                 if request is None:
                     return
                 reply = self._answer(request)
-                message = reply if isinstance(reply, bytes) else wire.encode_reply(reply)
+                message = reply if isinstance(reply, bytes) else messages.encode_reply(reply)
                 wire.write_all(self._replies, wire.frame(message))
         except (PoolGoneError, BrokenPipeError):
             return
@@ -197,14 +145,15 @@ class Worker:
         if os.getppid() != self._parent_pid:
             raise PoolGoneError
 
-    def _answer(self, request: bytes) -> wire.Reply | bytes:
-        entry = GRADERS[wire.grader_of(request)]
-        if entry not in self._loaded:
+    def _answer(self, request: bytes) -> messages.Reply | bytes:
+        name = messages.grader_of(request)
+        entry = GRADERS[name]
+        if name not in self._loaded:
             try:
                 _load(entry)
             except Exception as error:
-                return wire.Fault(f"the grader '{wire.grader_of(request)}' cannot be loaded: {wire.describe(error)}")
-            self._loaded.add(entry)
+                return messages.Fault(f"the grader '{name}' cannot be loaded: {wire.describe(error)}")
+            self._loaded.add(name)
             self._end_child(entry.confined)
         child = self._child(entry.confined)
         try:
@@ -231,7 +180,7 @@ class Worker:
         if child is not None:
             child.end()
 
-    def _wait(self, confined: bool) -> wire.Reply | bytes:
+    def _wait(self, confined: bool) -> messages.Reply | bytes:
         child, buffer = self._children[confined], wire.FrameBuffer()
         deadline = time.monotonic() + self._limits.wall_seconds
         while True:
@@ -250,22 +199,22 @@ class Worker:
                     return answer[1:]
             elif left <= 0:
                 self._end_child(confined)
-                return wire.limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
+                return messages.limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
             elif child.has_exited():  # while a process that it started holds the pipe open
                 return self._verdict_of_exit(confined)
             else:
                 self._check_parent()
 
-    def _verdict_of_exit(self, confined: bool) -> wire.Reply:
+    def _verdict_of_exit(self, confined: bool) -> messages.Reply:
         """Return what the end of a child says of the answer it was judging."""
         child = self._children.pop(confined)
         child.wait_for_exit()
         memory = confinement.memory_reached(self._limits)
         end = cause_of_end(*child.end(), most_cpu_seconds=self._limits.cpu_seconds, memory=memory)
-        verdicts: dict[str, Callable[[str], wire.Reply]] = {
-            "limit": wire.limit_reached,
-            "killed": wire.Lost,
-            "failed": wire.grader_failed,
+        verdicts: dict[str, Callable[[str], messages.Reply]] = {
+            "limit": messages.limit_reached,
+            "killed": messages.Lost,
+            "failed": messages.grader_failed,
         }
         return verdicts[end.kind](end.detail)
 
@@ -280,13 +229,6 @@ def _load(entry: GraderEntry) -> None:
     gc.freeze()
 
 
-def _silence(*descriptors: int) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in descriptors:
-        os.dup2(null, descriptor)
-    os.close(null)
-
-
 def main(arguments: list[str]) -> None:
     """Serve the process that started this one until it closes the pipe.
 
@@ -297,7 +239,7 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
     requests, replies = os.dup(0), os.dup(1)
-    _silence(0)
+    silence(0)
     os.dup2(2, 1)  # what an import prints must not come between the answers
     Worker(limits, requests=requests, replies=replies, parent_pid=parent_pid).run()
 

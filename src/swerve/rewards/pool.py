@@ -24,12 +24,13 @@ from typing import Self
 
 from swerve.errors import SwerveError
 from swerve.limits import cause_of_end
+from swerve.rewards import messages
 from swerve.rewards.graders import entry_for
-from swerve.rewards.sandbox import wire
-from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.sandbox.limits import GraderLimits, pool_settings
+from swerve.sandbox.wire import FrameBuffer, frame
 from swerve.types import Problem, Reward
 
-COMMAND = (sys.executable, "-P", "-m", "swerve.rewards.sandbox.worker")
+COMMAND = (sys.executable, "-P", "-m", "swerve.rewards.worker")
 """-P: a file in the current folder does not stand in for a module."""
 
 _CHUNK = 1 << 16
@@ -69,7 +70,7 @@ class WorkerProcess:
         self.requests, self.replies = self._stdin.fileno(), self._stdout.fileno()
         os.set_blocking(self.requests, False)
         os.set_blocking(self.replies, False)
-        self._incoming, self._outgoing = wire.FrameBuffer(), memoryview(b"")
+        self._incoming, self._outgoing = FrameBuffer(), memoryview(b"")
         self._has_answered = False
         self.deadline: float | None = None
         """When the present request is given up (monotonic seconds); None without a request."""
@@ -90,7 +91,7 @@ class WorkerProcess:
         Raises:
             WorkerGoneError: the process has ended.
         """
-        self._outgoing = memoryview(wire.frame(request))
+        self._outgoing = memoryview(frame(request))
         self.deadline = time.monotonic() + self._patience
         self.flush()
 
@@ -108,7 +109,7 @@ class WorkerProcess:
         except BrokenPipeError as error:
             raise WorkerGoneError(self._last_words()) from error
 
-    def receive(self) -> wire.Reply | None:
+    def receive(self) -> messages.Reply | None:
         """Return the answer, or None while it is not complete.
 
         Raises:
@@ -125,7 +126,7 @@ class WorkerProcess:
         if message is None:
             return None
         self._has_answered, self.deadline = True, None
-        return wire.decode_reply(message)
+        return messages.decode_reply(message)
 
     def _last_words(self) -> str:
         """Say how the process ended.
@@ -258,7 +259,7 @@ class _Batch:
         for problem, _ in pairs:
             entry_for(problem)
         self._rewards: dict[int, Reward] = {
-            number: wire.too_long(text, limits.max_chars)
+            number: messages.too_long(text, limits.max_chars)
             for number, (_, text) in enumerate(pairs)
             if len(text) > limits.max_chars
         }
@@ -281,7 +282,7 @@ class _Batch:
                 continue
             problem, text = self._pairs[self._waiting[0]]
             self._running[slot] = self._waiting.popleft()
-            request = wire.encode_request(problem.grader or problem.family, problem, text)
+            request = messages.encode_request(problem.grader or problem.family, problem, text)
             if worker is None:
                 worker = self._workers[slot] = WorkerProcess(self._limits)
             try:
@@ -313,9 +314,9 @@ class _Batch:
             worker.flush()
             return
         reply = worker.receive()
-        if isinstance(reply, wire.Fault):
+        if isinstance(reply, messages.Fault):
             raise SwerveError(reply.message)
-        if isinstance(reply, wire.Lost):
+        if isinstance(reply, messages.Lost):
             self._try_again(self._running.pop(slot), reply.detail)
         elif reply is not None:
             self._rewards[self._running.pop(slot)] = reply
@@ -340,7 +341,7 @@ class _Batch:
         if self._lost[number] < _MAX_ATTEMPTS:
             self._waiting.appendleft(number)
         else:
-            self._rewards[number] = wire.grader_failed(f"the grader's process was lost twice: {detail}")
+            self._rewards[number] = messages.grader_failed(f"the grader's process was lost twice: {detail}")
 
 
 def _default_num_workers() -> int:
@@ -351,50 +352,30 @@ def _default_num_workers() -> int:
 
 
 _pools: weakref.WeakSet[GraderPool] = weakref.WeakSet()
-_shared: GraderPool | None = None
-_shared_settings: tuple[int | None, GraderLimits] = (None, GraderLimits())
+_shared: tuple[tuple[int | None, GraderLimits], GraderPool] | None = None
+"""The pool of this process, and the settings that it was made with."""
 _shared_lock = threading.Lock()
 
 
 def shared_pool() -> GraderPool:
-    """Return the pool of this process; it is closed when the process ends."""
+    """Return the pool of this process, with the settings of `configure_pool`; it is closed when the process ends."""
     global _shared
     with _shared_lock:
+        settings = num_workers, limits = pool_settings()
+        if _shared is not None and _shared[0] != settings:
+            _shared[1].close()
+            _shared = None
         if _shared is None:
-            num_workers, limits = _shared_settings
-            _shared = GraderPool(num_workers=num_workers, limits=limits)
-        return _shared
-
-
-def shared_limits() -> GraderLimits:
-    """Return the limits of one answer in the pool of this process."""
-    return _shared_settings[1]
-
-
-def configure_pool(*, num_workers: int | None = None, cpu_seconds: float = 2.0, memory_mb: int = 1024) -> None:
-    """Configure the shared pool; it starts, or restarts with these settings, when it is next needed.
-
-    Args:
-        num_workers: processes side by side; None: one a core, at most 8.
-        cpu_seconds: CPU time for one answer. The limit on the clock is 15 times as long, at least 30 seconds.
-        memory_mb: address space of a grader's process (MiB).
-    """
-    global _shared_settings
-    limits = GraderLimits(
-        cpu_seconds=cpu_seconds, wall_seconds=max(30.0, 15 * cpu_seconds), memory_bytes=memory_mb << 20
-    )
-    with _shared_lock:
-        changed, _shared_settings = _shared_settings != (num_workers, limits), (num_workers, limits)
-    if changed:
-        _close_shared()
+            _shared = settings, GraderPool(num_workers=num_workers, limits=limits)
+        return _shared[1]
 
 
 def _close_shared() -> None:
     global _shared
     with _shared_lock:
-        pool, _shared = _shared, None
-    if pool is not None:
-        pool.close()
+        shared, _shared = _shared, None
+    if shared is not None:
+        shared[1].close()
 
 
 def _after_fork() -> None:

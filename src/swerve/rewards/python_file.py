@@ -14,7 +14,8 @@ from typing import Any
 from swerve.artifacts.files import regular_file
 from swerve.errors import ConfigError
 from swerve.recipes.custom import run_source
-from swerve.rewards.sandbox.wire import describe, grader_failed
+from swerve.rewards.messages import grader_failed
+from swerve.sandbox.wire import describe
 from swerve.types import Problem, Reward, RewardStatus
 
 _FUNCTION = "reward"

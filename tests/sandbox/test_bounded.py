@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from swerve.errors import ConfigError, MissingExtraError
-from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.pool import GraderPool
+from swerve.rewards.pool import GraderPool
+from swerve.sandbox.bounded import BoundedCallError, call_each
+from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem
 from tests.cases import each
 

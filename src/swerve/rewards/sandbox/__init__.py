@@ -1,1 +1,0 @@
-"""Where graders run that must be bounded: worker processes under limits, and a reward file of the user's own."""
