@@ -20,7 +20,7 @@ from swerve.artifacts.files import TEMPORARY_PREFIX, read_sealed, sha256_file
 from tests.campaign.kills import watch_disk
 
 _TIMES = {"seconds": None, "sync_seconds": None}
-_TIMES_OF_A_PAGE = rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, [\d.]+ s)|seconds(,|(</?t[dh][^>]*>\s*)+)[\d.]+"
+_TIMES_OF_A_PAGE = rb"\d{4}-\d\d-\d\d( \d\d:\d\d|, (\d+ (h|min) )?[\d.]+ (s|min))|seconds(,|(</?t[dh][^>]*>\s*)+)[\d.]+"
 _UNHELD = (".lock", ".log")
 """Endings of files that say which process works, and what one printed."""
 _UNSEEN = "study/runs/"

@@ -154,6 +154,7 @@ def test_the_line_of_provenance_has_what_people_ask_for_first(inputs_of: Any) ->
         "torch_version": "2.13.0",
         "seed": 0,
         "command": "swerve train demo_addition",
+        "folder": 4406,
     }
     facts = provenance(replace(inputs_of(), provenance=recorded))
     assert facts.date == "2026-11-26"
@@ -161,3 +162,4 @@ def test_the_line_of_provenance_has_what_people_ask_for_first(inputs_of: Any) ->
         "2026-11-26, 1 min 24 s, Linux x86_64, 2 CPU threads, swerve 0.1.0, torch 2.13.0, seed 0, "
         "swerve train demo_addition"
     )
+    assert "folder" not in dict(facts.rows)  # its number says nothing to people

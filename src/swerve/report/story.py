@@ -290,12 +290,16 @@ class Provenance:
     rows: tuple[tuple[str, str], ...]
 
 
+_OF_FILES = ("schema_version", "folder")
+"""Keys of run.json that say nothing of how a run was made."""
+
+
 def provenance(inputs: ReportInputs) -> Provenance:
     """Return when, how long, with what and by which command a run was made."""
     recorded = {
         key.replace("_", " "): str(value)
         for key, value in inputs.provenance.items()
-        if isinstance(value, str | int | float) and key != "schema_version"
+        if isinstance(value, str | int | float) and key not in _OF_FILES
     }
     stages = inputs.provenance.get("stages")
     if isinstance(stages, dict):
