@@ -86,7 +86,7 @@ def test_the_heart_works_where_nothing_else_can_be_imported() -> None:
 
         loss = functional.clip_loss(
             torch.log(torch.tensor([[0.6]])), torch.log(torch.tensor([[0.5]])), torch.tensor([[1.0]]),
-            clip_low=0.2, clip_high=0.1,
+            low=0.2, high=0.1,
         )
         print(round(loss.item(), 6))
         asked = Problem(id="p", family="math", question="", answer="\\\\frac12", grading={{}})
@@ -97,4 +97,4 @@ def test_the_heart_works_where_nothing_else_can_be_imported() -> None:
         print([name for name in sys.modules if name.startswith({blocked!r})])
         """
     )
-    assert printed.splitlines() == ["6 True", "0.0 True ('3',)", "-1.1", "1.0 1.0 True", "0.75 True", "[]"]
+    assert printed.splitlines() == ["7 True", "0.0 True ('3',)", "-1.1", "1.0 1.0 True", "0.75 True", "[]"]

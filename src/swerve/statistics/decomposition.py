@@ -19,7 +19,7 @@ class GainPart(NamedTuple):
     """A part of the gain in accuracy."""
 
     part: str
-    gain: Estimate | float
+    gain: Estimate | float | None
 
 
 def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:

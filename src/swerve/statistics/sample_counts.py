@@ -31,11 +31,11 @@ class PassAtKDifference(NamedTuple):
     """How probable one of k samples is right, before and after."""
 
     k: int
-    base: Estimate
-    trained: Estimate
+    base: Estimate | None
+    trained: Estimate | None
     difference: Estimate
     """Paired over problems, with the interval of this k alone."""
-    band: Estimate
+    band: Estimate | None
     """The same with the interval that holds for all k together."""
 
 
