@@ -11,13 +11,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from studies.pages import ROOT, Record, entries, first, number, percent, points, shown, size, table, table_of
+from studies.pages import ROOT, Record, change, entries, first, number, percent, points, shown, size, table, table_of
 from studies.runs import kept_summary
+from swerve import text
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study, read_study
-from swerve.report import format as written
+from swerve.estimates import Estimate
 from swerve.report.draw.figures import Look
 from swerve.report.figures import write_run_figures
 from swerve.report.study import trends_rows
@@ -57,7 +58,7 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
                 made["trends"] = table(heading, rows)
         else:
             continue
-        texts |= {f"{record['name']}: {name}": text for name, text in made.items()}
+        texts |= {f"{record['name']}: {name}": words for name, words in made.items()}
     return texts
 
 
@@ -82,7 +83,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
                 made["gain of the baseline"] = points(study["gain"])
         else:
             continue
-        texts |= {f"{record['name']}: {name}": text for name, text in made.items()}
+        texts |= {f"{record['name']}: {name}": words for name, words in made.items()}
     return texts
 
 
@@ -101,11 +102,7 @@ def _mean(row: Record | None) -> str:
 
 def _difference(over: str) -> Callable[[Record], str]:
     def cell(row: Record) -> str:
-        estimate = row[over]
-        if estimate is None or _is_share(row):
-            return points(estimate)
-        mean, low, high = (f"{estimate[name]:+.3g}" for name in ("mean", "low", "high"))
-        return f"{mean} [{low}, {high}]"
+        return (points if _is_share(row) else change)(row[over])
 
     return cell
 
@@ -152,7 +149,7 @@ def _verdicts(study: Record) -> str:
         study["verdicts"],
         ("variant", "variant"),
         (f"{MEASURES[measure].title} less {study['baseline']}", lambda row: points(row["over_seeds"])),
-        ("p, Holm", "p:number"),
+        ("p, Holm", "p:p"),
         ("verdict", "words"),
     )
 
@@ -164,10 +161,10 @@ def _differences(study: Record) -> str:
         ("measure", lambda row: MEASURES[row["measure"]].title),
         ("variant", "variant"),
         (f"less {study['baseline']}, over seeds", _difference("over_seeds")),
-        ("p, Holm", "p_seeds_adjusted:number"),
+        ("p, Holm", "p_seeds_adjusted:p"),
         ("over problems", _difference("over_problems")),
-        ("p, Holm", "p_problems_adjusted:number"),
-        ("d over seeds", lambda row: "-" if row["effect_size"] is None else f"{row['effect_size']:+.1f}"),
+        ("p, Holm", "p_problems_adjusted:p"),
+        ("d over seeds", "effect_size:d"),
     )
 
 
@@ -252,10 +249,10 @@ def _probe_tables(summary: Record) -> dict[str, str]:
 
 def null_words(claim: DivergenceClaim, null: NullFigure) -> str:
     """Return what a figure is under one null; of noise models from the lowest to the highest, too."""
-    text = written.number if claim.figure == "auc" else written.percent
     if null.low is None or null.high is None:
-        return text(null.value)
-    return f"{text(null.value)} ({text(null.low).rstrip('%')} to {text(null.high).rstrip('%')})"
+        return (text.number if claim.figure == "auc" else text.percent)(null.value)
+    ends = Estimate(mean=null.value, low=null.low, high=null.high)
+    return (text.number_interval if claim.figure == "auc" else text.percent_interval)(ends)
 
 
 def _claims(summary: Record) -> str:

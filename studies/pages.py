@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swerve.estimates import rounded
+from swerve import estimates, text
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -22,38 +22,40 @@ Column = tuple[str, "str | Callable[[Record], str]"]
 
 def percent(value: Estimate | float | None, digits: int = 1) -> str:
     """Show a fraction in percent, with its interval if it has one; 0 and 100 only where it is that."""
-    return _shown(value, lambda fraction: rounded(100 * fraction, digits, 0, 100), unit="%")
+    if isinstance(value, Mapping):
+        return text.percent_interval(_estimate(value))
+    return "-" if value is None else f"{text.rounded(100 * value, digits, 0, 100)}%"
 
 
 def points(value: Estimate | float | None) -> str:
     """Show a difference of fractions in percentage points, with its sign and with its interval if it has one."""
-
-    def signed(fraction: float) -> str:
-        text = rounded(100 * fraction, 1, 0, 100)
-        return text if text.startswith("-") or float(text) == 0 else f"+{text}"
-
-    return _shown(value, signed)
+    if isinstance(value, Mapping):
+        return text.points_interval(_estimate(value))
+    return "-" if value is None else text.points(value)
 
 
 def number(value: Estimate | float | None, digits: int = 3) -> str:
     """Show a number, with its interval if it has one; 0 and 1 only where it is that."""
-    return _shown(value, lambda each: rounded(each, digits, 0, 1))
+    if isinstance(value, Mapping):
+        return text.number_interval(_estimate(value))
+    return "-" if value is None else text.rounded(value, digits, 0, 1)
+
+
+def change(value: Estimate | None) -> str:
+    """Show a difference with its sign and its interval."""
+    return "-" if value is None else text.signed_interval(_estimate(value))
 
 
 def size(value: Estimate | float | None) -> str:
     """Show a number that may be tiny, such as a divergence, to two or three significant digits."""
     if isinstance(value, Mapping):
-        return _shown(value, lambda each: f"{each:.3g}")
-    return _shown(value, lambda each: f"{each:.2g}" if abs(each) < 100 else f"{each:.0f}")
+        return text.number_interval(_estimate(value))
+    return "-" if value is None else text.number(value, 2)
 
 
-def _shown(value: Estimate | float | None, show: Callable[[float], str], unit: str = "") -> str:
-    if value is None:
-        return "-"
-    if not isinstance(value, Mapping):
-        return show(value) + unit
+def _estimate(value: Estimate) -> estimates.Estimate:
     mean = value["mean"] if "mean" in value else value["share"]
-    return f"{show(mean)}{unit} [{show(value['low'])}, {show(value['high'])}]"
+    return estimates.Estimate(mean=mean, low=value["low"], high=value["high"])
 
 
 def code(text: str, longest: int | None = None) -> str:
@@ -75,6 +77,8 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "thousands": "{:,}".format,
     "points": points,
     "size": size,
+    "d": lambda value: "-" if value is None else text.rounded(value, 1, signed=True),
+    "p": lambda value: "-" if value is None else text.p_value(value),
     **{f"percent{digits}": partial(percent, digits=digits) for digits in (0, 2)},
     **{f"number{digits}": partial(number, digits=digits) for digits in (0, 1, 2)},
     "percent": percent,

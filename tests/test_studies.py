@@ -178,26 +178,26 @@ def test_numbers_tables_and_code_in_markdown():
     assert [pages.percent(None), pages.percent(0.0625, 0), pages.percent(estimate)] == [
         "-",
         "6%",
-        "6.2% [1.2, 10.0]",
+        "6.2% (1.2 to 10.0)",
     ]
-    assert [pages.number(0.0625, 2), pages.number(estimate)] == ["0.06", "0.062 [0.012, 0.100]"]
+    assert [pages.number(0.0625, 2), pages.number(estimate)] == ["0.06", "0.062 (0.012 to 0.100)"]
     near = {"mean": 0.9975, "low": 0.98602, "high": 0.99956}
     assert [pages.percent(near), pages.percent(1.0), pages.percent(0.0)] == [
-        "99.8% [98.6, 99.96]",
+        "99.8% (98.6 to 99.96)",
         "100.0%",
         "0.0%",
     ]
     assert [pages.points(0.0625), pages.points(-0.0004), pages.points(estimate), pages.points(0.0)] == [
         "+6.2",
-        "-0.04",
-        "+6.2 [+1.2, +10.0]",
+        "\u22120.04",
+        "+6.2 (+1.2 to +10.0)",
         "0.0",
     ]
-    assert [pages.number(near), pages.number(0.99961)] == ["0.998 [0.986, 0.9996]", "0.9996"]
+    assert [pages.number(near), pages.number(0.99961)] == ["0.998 (0.986 to 0.9996)", "0.9996"]
     assert [pages.size(0.0012345), pages.size(529.3), pages.size(estimate)] == [
         "0.0012",
         "529",
-        "0.0625 [0.0123, 0.1]",
+        "0.062 (0.012 to 0.100)",
     ]
     assert pages.code("a\n| `b`") == r"`a \| 'b'`"
     assert pages.code("123456789", longest=8) == "`1234 ...`"
@@ -209,9 +209,9 @@ def test_tables_and_numbers_go_to_their_places():
     pages = importlib.import_module("studies.pages")
     page = "<!-- t -->\nold\n<!-- /t -->\nIt won <!-- demo: gain -->+1.0<!-- / --> of <!-- other -->2<!-- / -->.\n"
     assert pages.places(page) == ["t", "demo: gain", "other"]
-    assert pages.filled(page, {"t": "| a |", "demo: gain": "+2.5 [1.0, 4.0]"}) == (
+    assert pages.filled(page, {"t": "| a |", "demo: gain": "+2.5 (+1.0 to +4.0)"}) == (
         "<!-- t -->\n\n| a |\n\n<!-- /t -->\n"
-        "It won <!-- demo: gain -->+2.5 [1.0, 4.0]<!-- / --> of <!-- other -->2<!-- / -->.\n"
+        "It won <!-- demo: gain -->+2.5 (+1.0 to +4.0)<!-- / --> of <!-- other -->2<!-- / -->.\n"
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swerve.text import number_interval
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A mean (or another statistic) with its confidence interval.
 
-    >>> Estimate(mean=0.5, low=0.25, high=0.75).excludes(0)
-    True
+    >>> print(Estimate(mean=0.5, low=0.25, high=0.75))
+    0.50 (0.25 to 0.75)
     """
 
     mean: float
@@ -19,7 +21,7 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return the mean with the ends of the interval."""
-        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return number_interval(self)
 
     def excludes(self, value: float) -> bool:
         """Return whether the value lies outside the interval; its ends belong to it."""
@@ -103,39 +105,6 @@ class SamplingCurve:
     """Probability that all k samples are right."""
     majority_at_k: Estimate | None
     """Accuracy of the majority vote; null where no sample has an answer (answers were not recorded)."""
-
-
-def rounded(value: float, digits: int, *bounds: float) -> str:
-    """Return a number with so many decimals, and up to two more where it would read as a bound that it is not.
-
-    A zero has no sign, whatever side it was rounded from.
-
-    >>> rounded(99.96, 1, 0, 100), rounded(100.0, 1, 0, 100), rounded(0.004, 1, 0, 100), rounded(-1e-9, 1, 0, 100)
-    ('99.96', '100.0', '0.004', '0.0')
-    """
-    texts = [f"{value:.{digits + more}f}" for more in range(3)]
-    text = next((text for text in texts if float(text) not in bounds), texts[0])
-    return text if float(text) else text.removeprefix("-")
-
-
-def hundredths(fraction: float, *, signed: bool = False) -> str:
-    """Return a fraction in percent without the percent sign; 0 and 100 only where it is that.
-
-    >>> hundredths(0.465), hundredths(0.9996), hundredths(0.02, signed=True)
-    ('46.5', '99.96', '+2.0')
-    """
-    text = rounded(100 * fraction, 1, -100, 0, 100)
-    return f"+{text}" if signed and not text.startswith("-") else text
-
-
-def hundredths_interval(estimate: Estimate, unit: str = "", *, signed: bool = False) -> str:
-    """Return a fraction with its interval in percent, the unit after the mean.
-
-    >>> hundredths_interval(Estimate(mean=0.465, low=0.417, high=0.514), "%")
-    '46.5% [41.7, 51.4]'
-    """
-    mean, low, high = (hundredths(value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
-    return f"{mean}{unit} [{low}, {high}]"
 
 
 def false_by_chance(num: int, confidence: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What Python shows of results: counts, and for a notebook small tables and coloured tokens, as HTML alone."""
+"""What a notebook shows of results: small tables and coloured tokens, as HTML alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 _COLOUR = "214, 69, 65"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things, in words.
-
-    >>> counted(1, "token"), counted(1200, "token")
-    ('1 token', '1,200 tokens')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def html_rows(rows: Iterable[tuple[str, str]]) -> str:

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from swerve.errors import printable, redacted
+from swerve.text import NOT_MEASURED
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-NOT_MEASURED = "not measured"
 Metric = float | int | str | None
 
 

@@ -17,10 +17,11 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import Config
 from swerve.errors import SwerveError
-from swerve.estimates import Estimate, hundredths
-from swerve.notebook import counted, html_rows
+from swerve.estimates import Estimate
+from swerve.notebook import html_rows
 from swerve.progress import format_duration, one_line
 from swerve.recipes.loader import load_config
+from swerve.text import counted, percent, percent_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -109,8 +110,7 @@ class Run(RunDirectory):
             accuracy = evaluation.greedy.accuracy
             yield (
                 "accuracy",
-                f"{evaluation.checkpoint} {accuracy.mean:.1%} [{accuracy.low:.1%}, {accuracy.high:.1%}] "
-                f"(n = {evaluation.greedy.num_problems})",
+                f"{evaluation.checkpoint} {percent_interval(accuracy)}, n = {evaluation.greedy.num_problems}",
             )
         summary = read_summary(self)
         if summary is not None:
@@ -205,7 +205,7 @@ def entry_texts(entry: Mapping[str, Any]) -> dict[str, str]:
         "status": entry["status"] or "unreadable",
         "stages": "unreadable" if entry["stages"] is None else ", ".join(entry["stages"]) or "-",
         "steps": "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}",
-        "best accuracy": "-" if accuracy is None else f"{hundredths(accuracy['value'])}% ({accuracy['at']})",
+        "best accuracy": "-" if accuracy is None else f"{percent(accuracy['value'])} ({accuracy['at']})",
         "best reward": "-" if reward is None else f"{reward['value']:.3f} ({reward['at']})",
     }
 

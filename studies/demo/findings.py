@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from studies.demo.runs import PROGRESS
-from studies.pages import Column, Record, entries, fenced, first, of_kind, percent, shown, size, table, table_of
+from studies.pages import Column, Record, entries, fenced, first, number, of_kind, percent, shown, size, table, table_of
 from swerve.progress import format_duration
-from swerve.report.format import listed
+from swerve.text import listed
 
 DIRECTIONS = {
     "checkpoint_into_reference": "checkpoint's tokens into the reference's text",
@@ -390,7 +390,7 @@ def _audited(audit: Record) -> dict[str, str]:
         texts[f"{name} to KL"] = plain(row["mean"] / kl)
         texts[f"{name} SD to KL"] = f"{row['sd'] / kl:.0f}"
         texts[f"{name} below 0"] = f"{row['share_negative']:.2f}"
-        texts[f"{name} realised"] = f"{mean['mean']:.3g} ({mean['low']:.3g} to {mean['high']:.3g})"
+        texts[f"{name} realised"] = number(mean)
     for row in audit["gradients"]:
         target, name = row["targets"]["reverse_kl"], f"{row['estimator']} in the {row['placement']}"
         texts[f"{name}, error"] = plain(target["pooled_relative_error"])

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from studies.pages import Column, Record, percent, points, shown, size, table, table_of
-from swerve.report.format import listed
 from swerve.statistics import mean_interval, share
+from swerve.text import listed, rounded
 
 STUDIES = ("advantages", "losses", "kl", "entropy", "reductions", "presets", "distillation", "paths", "damped",
            "supervised")  # fmt: skip
@@ -105,7 +105,7 @@ def _contrasts(runs: Sequence[Record]) -> str:
         over = mean_interval(differences) if len(seeds) > 1 else None
         mean = "one seed" if over is None else points({"mean": over.mean, "low": over.low, "high": over.high})
         rows.append([run, less, ", ".join(map(str, seeds)), ", ".join(map(points, differences)), mean])
-    head = ["run", "less", "seeds", "sampled accuracy, points, by seed", "mean [95% t interval over seeds]"]
+    head = ["run", "less", "seeds", "sampled accuracy, points, by seed", "mean (95% t interval over seeds)"]
     return table(head, rows)
 
 
@@ -169,7 +169,7 @@ def _gradients(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
 
 
 def _cosine(name: str) -> Callable[[Record], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:+.2f}"
+    return lambda row: "-" if row[name] is None else rounded(row[name], 2, signed=True)
 
 
 def _signals(records: Sequence[Record]) -> str:

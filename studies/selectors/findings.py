@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from studies.pages import Record, first, number, of_kind, percent, points, table, table_of
+from studies.pages import Record, change, first, number, of_kind, percent, points, table, table_of
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
 from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
 from swerve.report.names import SELECTIONS, SELECTORS
@@ -177,7 +177,7 @@ def _swaps(seeds: Sequence[Record]) -> str:
                     _named(SELECTIONS, name),
                     percent(changed, 0),
                     points(_effect(seeds, name)),
-                    _range(_effects_of(seeds, name), lambda value: f"{100 * value:+.1f}"),
+                    _range(_effects_of(seeds, name), points),
                     points(_effect(seeds, name, "alternative")),
                     "-" if name == "spike" else points(_effect(seeds, name, "spike")),
                 ]
@@ -200,9 +200,7 @@ def _over_null(claims: Sequence[DivergenceClaim], name: str) -> str:
         null.difference.mean for claim in claims for null in claim.nulls if null.null == name and null.difference
     ]
     estimate = _over_seeds(differences, (-1.0, 1.0))
-    if not claims or claims[0].figure != "auc":
-        return points(estimate)
-    return "-" if estimate is None else "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**estimate)
+    return (change if claims and claims[0].figure == "auc" else points)(estimate)
 
 
 def _claims(seeds: Sequence[Record]) -> str:

@@ -25,12 +25,14 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
     part = _part([4] * 100, [16] * 60 + [0] * 40)
     rose, every, crossing = part.verdicts
     assert (rose.claim, rose.shown, rose.num) == ("accuracy_rose", True, 100)
-    assert rose.sentence == "rl is right more often, 60.0% against 25.0%: +35.0 points [+24.3, +44.3]."
+    assert rose.sentence == "rl is right more often, 60.0% against 25.0%: +35 points (+24 to +44)."
     assert (every.claim, every.shown) == ("better_at_every_k", False)
-    assert every.sentence == ("Not shown: rl is better at every k tried, 1 to 8; at 8: -36.2 points [-45.5, -25.4].")
+    assert every.sentence == (
+        "Not shown: rl is better at every k tried, 1 to 8; at 8: \u221236 points (\u221245 to \u221225)."
+    )
     assert (crossing.claim, crossing.shown) == ("curves_cross", True)
     assert crossing.sentence == (
-        "rl is better up to k = 2 and worse from 4: the curves cross; at 8: -36.2 points [-45.5, -25.4]."
+        "rl is better up to k = 2 and worse from 4: the curves cross; at 8: \u221236 points (\u221245 to \u221225)."
     )
     assert (part.crossing_after, part.crossing_before) == (2, 4)
     # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.
@@ -45,15 +47,15 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
 def test_a_model_that_is_better_everywhere():
     part = _part([2] * 60 + [0] * 40, [8] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [True, True, False]
-    assert part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8; at 8: +54.0 points [+45.0, +60.9]."
-    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: +54.0 points [+45.0, +60.9]."
+    assert part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8; at 8: +54.0 points (+45.0 to +60.9)."
+    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: +54.0 points (+45.0 to +60.9)."
 
 
 def test_a_model_that_fell():
     part = _part([8] * 100, [4] * 100)
     fell, every, crossing = part.verdicts
     assert (fell.claim, fell.shown) == ("accuracy_fell", True)
-    assert fell.sentence == "rl is right less often, 25.0% against 50.0%: -25.0 points [-27.4, -21.7]."
+    assert fell.sentence == "rl is right less often, 25.0% against 50.0%: \u221225.0 points (\u221227.4 to \u221221.7)."
     assert (every.shown, crossing.shown) == (False, False)
     assert (part.crossing_after, part.crossing_before) == (None, 1)
 
@@ -62,9 +64,10 @@ def test_models_that_are_equal():
     part = _part([4] * 100, [4] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [False, False, False]
     assert (
-        part.verdicts[0].sentence == "Not shown: rl is right more often, 25.0% against 25.0%: +0.0 points [-2.8, +2.8]."
+        part.verdicts[0].sentence
+        == "Not shown: rl is right more often, 25.0% against 25.0%: 0.0 points (\u22122.8 to +2.8)."
     )
-    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: +0.0 points [-2.8, +2.8]."
+    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: 0.0 points (\u22122.8 to +2.8)."
 
 
 def test_few_samples_have_no_curve():

@@ -103,8 +103,8 @@ def test_other_tasks_have_no_second_grader():
 @pytest.mark.parametrize(
     ("gain", "shown", "points"),
     [
-        (Estimate(mean=0.192, low=0.1, high=0.3), True, "+19.2 points [+10.0, +30.0]."),
-        (Estimate(mean=0.192, low=-0.1, high=0.3), False, "+19.2 points [-10.0, +30.0]."),
+        (Estimate(mean=0.192, low=0.1, high=0.3), True, "+19 points (+10 to +30)."),
+        (Estimate(mean=0.192, low=-0.1, high=0.3), False, "+19 points (\u221210 to +30)."),
         (0.001, False, "+0.1 points."),
     ],
 )

@@ -31,13 +31,13 @@ def summary(low: float, *, reliable: bool = True) -> ProbeSummary:
 
 SENTENCE = (
     "99.8% of the divergence is on the fifth of the tokens at which base is least certain, and 84.3% with noise of the "
-    "weights as far away: +15.6 points [{low}, +33.7]."
+    "weights as far away: +16 points ({low} to +34)."
 )
 
 
 @pytest.mark.parametrize(
     ("low", "reliable", "shown", "said"),
-    [(0.05, True, True, "+5.0"), (-0.05, True, False, "-5.0"), (0.05, False, False, "+5.0")],
+    [(0.05, True, True, "+5"), (-0.05, True, False, "\u22125"), (0.05, False, False, "+5")],
 )
 def test_the_verdict_is_against_noise_of_the_weights(low, reliable, shown, said):
     part = behaviour_part(summary(low, reliable=reliable))

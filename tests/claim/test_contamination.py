@@ -118,7 +118,7 @@ def test_questions_without_numbers_have_no_control() -> None:
 def test_a_verdict_is_of_the_paired_difference() -> None:
     line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell")
     # Bonett and Price: 20 / 42 -+ 1.96 sqrt(22 - 400 / 42) / 42.
-    assert line.sentence == "it fell: +50.0 points [+31.1, +64.1]."
+    assert line.sentence == "it fell: +50 points (+31 to +64)."
     assert (line.shown, line.num) == (True, 40)
     line = larger("forgot", "addition", [1, 0], [0, 1], "it fell")
-    assert line.sentence.startswith("Not shown: it fell: +0.0 points")
+    assert line.sentence.startswith("Not shown: it fell: 0 points")

@@ -66,9 +66,10 @@ def test_only_controls_over_seeds_are_judged_and_all_variants_listed():
         ("control-majority", False, 3),
     ]
     assert [verdict.sentence for verdict in part.verdicts] == [
-        "Accuracy over 3 seeds is lower with control-random than with the real reward: -42.0 points [-51.0, -33.0].",
+        "Accuracy over 3 seeds is lower with control-random than with the real reward: "
+        "\u221242.0 points (\u221251.0 to \u221233.0).",
         "Not shown: Accuracy over 3 seeds is lower with control-majority than with the real reward: "
-        "-5.0 points [-12.0, +2.0].",
+        "\u22125.0 points (\u221212.0 to +2.0).",
     ]
 
 

@@ -374,7 +374,7 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     overrides = ["probe.max_rollouts=3", "eval.num_problems=2"]
     config = load_config("demo_addition", overrides)
     status, out, _ = swerve("eval", "runs/mine", *overrides)
-    assert (status, out.splitlines()[2]) == (0, "rl-80       50.0% [10.0, 90.0]")
+    assert (status, out.splitlines()[2]) == (0, "rl-80       50% (10 to 90)")
     status, out, _ = swerve("probe", "mine", *overrides, "--json")
     assert (status, json.loads(out)) == (0, SUMMARY.model_dump(mode="json"))
     status, out, _ = swerve("report", "runs/mine", "report.title=Mine")

@@ -82,7 +82,7 @@ def test_what_it_prints(behaviours, responses):
     assert lines[0].split() == ["rl-10", "rl-20"]
     cells = {line.split("  ")[0].strip(): line.split() for line in lines}
     assert cells["responses"][-2:] == ["3", "1"]
-    assert any(line.startswith("format <think> <answer>, %") and "100.0" in line for line in lines)
+    assert any(line.startswith("format <think> <answer>, %") and " 100 (" in line for line in lines)
     assert "  answer_without_thinking: 2 of 4: line 3, line 4" in lines
     assert not any(line.startswith("tokens") for line in lines)  # not measured
     assert lines[-1].startswith("Note: intervals are over problems")
@@ -247,7 +247,7 @@ def test_several_files_are_compared_over_the_problems_they_share(behaviours, tmp
     printed = behaviours(*given, text=True)
     num = len(second["differences"])
     assert f"from a, paired over the problems that both have, with an adjusted p of at most 0.05: 2 of {num}" in printed
-    assert "  b: words +2.00 [+1.30, +2.70] (n=7, p = 0.031)" in printed
+    assert "  b: words +2.00 (+1.30 to +2.70) (n=7, p = 0.031)" in printed
     turned = behaviours(*given, baseline="b")["labels"][0]
     assert turned["differences"]["num_words"]["estimate"]["mean"] == -2.0
     with pytest.raises(ConfigError, match="--baseline 'c' is not one of the models"):

@@ -34,7 +34,7 @@ def test_samples_are_written_and_summarised(swerve: Swerve, model: str, tmp_path
     status, out, err = swerve(*command)
     assert status == 0, err
     lines = out.splitlines()
-    assert lines[0] == "Percent of the responses that are right [95% interval over problems]."
+    assert lines[0] == "Percent of the responses that are right (95% interval over problems)."
     assert [line.split()[:3] for line in lines[2:4]] == [["one", "T=0.5", "2"], ["one", "T=1", "2"]]
     assert lines[-1] == "Samples: a.parquet"
     assert "sample one: 16/16, done" in err

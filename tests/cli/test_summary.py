@@ -82,16 +82,16 @@ def test_accuracies_by_checkpoint(evaluated: Any) -> None:
     heading, *rows = evaluation_text(evaluated(EVALUATIONS)).splitlines()
     assert heading == "400 held-out problems, answered greedily (intervals in brackets)"
     assert [row.split("  ")[0] for row in rows] == ["CHECKPOINT", "sft-500", "dpo-8", "rl-80"]
-    assert rows[2].split() == ["dpo-8", "46.2%", "[41.4,", "51.2]", "45.0%", "[43.0,", "47.0]"]
+    assert rows[2].split() == ["dpo-8", "46.2%", "(41.4", "to", "51.2)", "45.0%", "(43.0", "to", "47.0)"]
     # The end of an interval is 100 only where it is that.
-    assert rows[3].split() == ["rl-80", "99.8%", "[98.6,", "99.96]", "98.5%", "[96.7,", "99.3]"]
+    assert rows[3].split() == ["rl-80", "99.8%", "(98.6", "to", "99.96)", "98.5%", "(96.7", "to", "99.3)"]
 
 
 def test_columns_are_of_what_was_measured(evaluated: Any) -> None:
     reward = evaluation("rl-9", 0.5, 0.4, 0.6, sampled={"mean_reward": estimate(-1.0, -1.75, -0.25)})
-    assert evaluation_text(evaluated([reward])).splitlines()[-1].endswith("  -1 [-1.75, -0.25]")
+    assert evaluation_text(evaluated([reward])).splitlines()[-1].endswith("  \u22121.00 (\u22121.75 to \u22120.25)")
     curve = [{"k": k, "pass_at_k": estimate(0.5 + 0.05 * k, 0.4, 0.8)} for k in (1, 2, 4)]
     counted = {"curve": curve, "statuses": {"graded": 990, "error": 1, "timeout": 9}, "num_unanswered": 9}
     _, names, row = evaluation_text(evaluated([evaluation("rl-9", 0.5, 0.4, 0.6, sampled=counted)])).splitlines()
     assert names.split("  ")[-1] == "NOT GRADED"
-    assert row.endswith("70.0% [40.0, 80.0]  9 of 1000  10 of 1000")
+    assert row.endswith("70% (40 to 80)  9 of 1000  10 of 1000")

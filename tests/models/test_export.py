@@ -116,7 +116,7 @@ def test_a_checkpoint_of_a_run_with_its_card(small_run, tmp_path, capsys):
     assert "| step | 226, which is step 4 of the stage `rl` |" in text
     assert "| base model | none: initialised at random |" in text
     assert "| licence | not known |" in text
-    assert f"| all | 24 | {100 * evaluation['greedy']['accuracy']['mean']:.1f}% [" in text
+    assert f"| all | 24 | {100 * evaluation['greedy']['accuracy']['mean']:.0f}% (" in text
     assert "rounded to" not in text
 
 

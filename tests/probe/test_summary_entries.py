@@ -270,7 +270,7 @@ def test_notes_say_what_the_figures_call_for() -> None:
         "changed there, not what another token would do"
     )
     assert notes(reselected=Estimate(mean=0.7, low=0.66, high=0.74))[-1].endswith(
-        "of those selected, another draw of sampled completions would select 70% [66, 74] again"
+        "of those selected, another draw of sampled completions would select 70.0% (66.0 to 74.0) again"
     )
     assert not any(note.startswith(selection) for note in notes(selection="split"))
     empty = notes(num_rollouts=0, spikes=(), noise_floor=None, divergences=())

@@ -69,11 +69,11 @@ def full_card() -> ClaimCard:
         inputs="0123456789abcdef",
         accuracy=AccuracyPart(
             verdicts=(
-                verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points [36.2, 42.2]."),
+                verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points (36.2 to 42.2)."),
                 verdict("better_at_every_k", "Rl is better at every k tried, 1 to 32."),
                 verdict(
                     "curves_cross",
-                    "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
+                    "Not shown: at 32 the difference is 1.3 (0.1 to 2.5).",
                     shown=False,
                     null="no difference",
                 ),
@@ -115,7 +115,8 @@ def full_card() -> ClaimCard:
             verdicts=(
                 verdict("gain_by_finishing", "No part of the gain is that more samples end.", shown=False),
                 verdict(
-                    "gain_by_correctness", "38.9 [36, 42] of the 39.2 points are answers that are right more often."
+                    "gain_by_correctness",
+                    "38.9 (36.0 to 42.0) of the 39.2 points are answers that are right more often.",
                 ),
             ),
             failures=(
@@ -153,7 +154,7 @@ def full_card() -> ClaimCard:
         ),
         forgetting=ForgettingPart(
             verdicts=(
-                verdict("forgot", "Accuracy on palindrome fell by 12.0 points [8.0, 16.0].", null="no difference"),
+                verdict("forgot", "Accuracy on palindrome fell by 12.0 points (8.0 to 16.0).", null="no difference"),
             ),
             tasks=(ForgettingRow(task="palindrome", base=about(0.5), trained=about(0.38), difference=about(-0.12)),),
             texts=(TextRow(text="wiki.txt", base=2.5, trained=2.6, difference=0.1, tokens=10000),),
@@ -232,12 +233,12 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
     )
     assert lines["What was forgotten?"] == (
         (
-            "**Accuracy on palindrome fell by 12.0 points [8.0, 16.0].**",
+            "**Accuracy on palindrome fell by 12.0 points (8.0 to 16.0).**",
             "n = 200, against no difference; by chance in 2.1 of 100",
         ),
     )
     assert lines["Did accuracy rise?"][2] == (
-        "Not shown: at 32 the difference is 1.3 [0.1, 2.5].",
+        "Not shown: at 32 the difference is 1.3 (0.1 to 2.5).",
         "n = 200, against no difference; by chance in 2.1 of 100",
     )
 

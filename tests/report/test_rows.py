@@ -51,8 +51,8 @@ def test_columns_that_nothing_measured_are_left_out_and_intervals_end_at_the_bou
 def test_a_mean_that_is_not_reliable_is_said_after_its_median() -> None:
     median = Estimate(mean=0.001, low=0.0, high=0.002)
     skewed = SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median)
-    assert NATS.text(skewed) == "median 0.00100 (0 to 0.00200), mean 0.200 not reliable"
-    assert NATS.text(SkewedMean(mean=0.2, low=0.1, high=0.9, median=median)) == "0.200 (0.100 to 0.900)"
+    assert NATS.text(skewed) == "median 0.0010 (0 to 0.0020), mean 0.200 not reliable"
+    assert NATS.text(SkewedMean(mean=0.2, low=0.1, high=0.9, median=median)) == "0.20 (0.10 to 0.90)"
 
 
 def test_the_file_has_each_number_with_its_ends_and_places() -> None:
@@ -80,7 +80,7 @@ def test_all_rows_of_a_plot_share_an_axis() -> None:
     (zero,) = lines["zero"]
     texts = [text.text for text in plot.iter("text")]
     assert texts[:4] == ["\N{MINUS SIGN}25", "0", "+25", "+50"]
-    assert {"rl-80 & co", "neither", "+50.0 (+25.0 to +75.0)"} <= set(texts)
+    assert {"rl-80 & co", "neither", "+50 (+25 to +75)"} <= set(texts)
     assert "unknown" not in texts
     # From -25 to +75 points on 98% of the width, from 1%.
     assert float(str(zero.get("x1"))[:-1]) == pytest.approx(1 + 98 * 0.25, abs=0.01)
@@ -95,7 +95,7 @@ def test_curves_of_other_scales_have_plots_of_their_own() -> None:
     assert dots[0] == pytest.approx([14, 46, 78])  # 0 lies a step left of 1 where places are logarithmic
     assert dots[1] == pytest.approx([14, 14 + 64 / 80, 78], abs=0.01)
     titles = [str(title.text) for title in first.iter("title")]
-    assert titles[2] == "JS, rl-80: 0.300 (0.200 to 0.693)"
+    assert titles[2] == "JS, rl-80: 0.30 (0.20 to 0.69)"
 
 
 def test_nothing_is_drawn_where_nothing_was_measured() -> None:

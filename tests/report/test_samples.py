@@ -95,9 +95,9 @@ def test_files_that_are_not_held_give_the_same_page(tmp_path: Path) -> None:
 
 
 def test_models_are_compared_over_all_temperatures(page: Page) -> None:
-    assert page.sentence.startswith("On 6 problems, **`dpo` is right in 0.0% (0.0 to ")
-    assert "and **`rl` is right in 50.0% (" in page.sentence
-    assert "`rl` less `dpo` is +50.0 points (" in page.sentence
+    assert page.sentence.startswith("On 6 problems, **`dpo` is right in 0% (0 to ")
+    assert "and **`rl` is right in 50% (" in page.sentence
+    assert "`rl` less `dpo` is +50 points (" in page.sentence
     assert page.sentence.endswith("; no difference is shown.")
     assert page.lead == (
         "Task math (heldout), 2 samples of each problem, T=0.5 and T=1. One problem is \N{LEFT DOUBLE QUOTATION MARK}"

@@ -110,7 +110,7 @@ def test_few_tokens_that_recover_nothing_are_said_so(inputs_of: Any) -> None:
         inputs = inputs_of(summary={"cross_sampling": {"directions": [entry]}})
         return next(each for each in titles(inputs) if "tokens" in each and "recover" in each)
 
-    assert title(0.1) == "1.0% of the tokens recover 20.0% (10.0 to 50.0) of the difference."
+    assert title(0.1) == "1.0% of the tokens recover 20% (10 to 50) of the difference."
     assert title(-0.1) == "1.0% of the tokens are not shown to recover any of the difference."
 
 

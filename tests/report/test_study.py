@@ -100,18 +100,18 @@ def test_tables_say_what_the_record_says(study):
             "p, problems",
             "Collapsed",
         ],
-        ["none", "3", "50.0% (40.0 to 60.0)", "", "", "", "", "", ""],
-        ["kl", "3", "60.0%", "+10.0 (-2.0 to +22.0)", "0.12", "+1.50", "+10.0 (+7.0 to +13.0)", "<0.001", "1"],
+        ["none", "3", "50% (40 to 60)", "", "", "", "", "", ""],
+        ["kl", "3", "60.0%", "+10 (-2 to +22)", "0.12", "+1.50", "+10.0 (+7.0 to +13.0)", "<0.001", "1"],
     ]
     assert measures_rows(study).text_table == [
         ["Variant", "Greedy accuracy", "Completion length"],
-        ["none", "50.0% (40.0 to 60.0)", ""],
+        ["none", "50% (40 to 60)", ""],
         ["kl", "60.0%", "57.2"],
     ]
     assert kinds_rows(study).text_table == [
         ["Variant", "easy", "hard"],
         ["start", "25.0%", ""],
-        ["kl", "50.0% (40.0 to 60.0)", "12.5%"],
+        ["kl", "50% (40 to 60)", "12.5%"],
     ]
     assert [len(table) for table in study_tables(study)] == [3, 2, 3, 3]
 
@@ -127,14 +127,14 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
     page = study_page(study, options=ReportConfig())
     assert page.sentence.replace("\N{MINUS SIGN}", "-") == (
         "**`b` varied** on digits with a tiny model. In greedy accuracy over 3 seeds, against `none`: "
-        "**`kl` is not shown to differ**, +10.0 points (-2.0 to +22.0)."
+        "**`kl` is not shown to differ**, +10 points (-2 to +22)."
     )
     assert page.lead == "No rule was named before these runs, so differences are described and nothing is decided."
     assert page.caution == "1 of 2 runs collapsed or not counted: the table of runs says why."
     plot, kl, seeds = page.verdicts
     assert plot.rows is not None
     assert plot.rows.column("Difference") == (Estimate(mean=0.1, low=-0.02, high=0.22),)
-    assert kl.title.startswith("`kl`, +10.0 points (")
+    assert kl.title.startswith("`kl`, +10 points (")
     assert kl.title.endswith("): not shown to differ")
     assert kl.text == "Over 3 seeds, p = 0.12."
     assert seeds.text == detectable_words(study.detectable)
@@ -233,7 +233,7 @@ def test_a_study_that_judges_says_by_which_rule_and_what_was_tried(judged, tmp_p
     assert tuning.startswith(
         "Settings of each variant are chosen before, on 200 other held-out problems: 2 with seed 100, then 1 with seed "
     )
-    assert gain == "none itself gains +30.0 (+20.0 to +40.0) points over seeds."
+    assert gain == "none itself gains +30 (+20 to +40) points over seeds."
     assert detectable.startswith("Detectable difference in greedy accuracy")
     assert trials_rows(judged).text_table == [
         ["Variant", "Setting", "Seeds", "Greedy accuracy", "Token entropy", "Choice"],
@@ -287,7 +287,7 @@ def test_runs_that_differ_by_seed_alone_are_told_by_their_values(study):
     )
     page = study_page(alone, options=ReportConfig())
     assert page.sentence == (
-        "Runs of one recipe on digits with a tiny model: **greedy accuracy 50.0% (40.0 to 60.0)** over 3 seeds."
+        "Runs of one recipe on digits with a tiny model: **greedy accuracy 50% (40 to 60)** over 3 seeds."
     )
     assert page.heading == "What the runs show"
     runs, *curves = page.verdicts

@@ -7,6 +7,7 @@ from typing import Literal
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
+from swerve.text import listed
 
 NullName = Literal["chance", "entropy", "noise"]
 
@@ -90,8 +91,7 @@ class DivergenceClaim(Record):
         for side, word in words.items():
             names = [NULL_NAMES[null.null] for null in self.nulls if null.side == side]
             if names:
-                others = ", ".join(names[:-1])
-                parts.append(f"{word} {others} and {names[-1]}" if others else f"{word} {names[0]}")
+                parts.append(f"{word} {listed(names)}")
         return ", ".join(parts)
 
 

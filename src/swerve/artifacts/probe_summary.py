@@ -31,7 +31,7 @@ from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, McNemarResult
-from swerve.notebook import counted
+from swerve.text import counted, number_interval
 
 
 class HasCheckpoint(Protocol):
@@ -215,8 +215,7 @@ class ProbeSummary(Tested, Measured, Compared):
         if turned is None:
             return f"how many {self.reference} itself would on another try cannot be known from one completion each"
         how = "single samples" if self.selection == "greedy" else "another draw of its samples"
-        ends = f"{turned.low:.1f} to {turned.high:.1f}"
-        return f"by {how} {self.reference} itself would turn {turned.mean:.1f} ({ends})"
+        return f"by {how} {self.reference} itself would turn {number_interval(turned)}"
 
     @property
     def is_imported(self) -> bool:

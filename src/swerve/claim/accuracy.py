@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
-from swerve.estimates import hundredths
 from swerve.statistics.intervals import share
 from swerve.statistics.sample_counts import cover_at, pass_at_k_differences
+from swerve.text import percent
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _KIND = "The intervals are of new problems of this kind; problems made from one template are fewer than they seem."
@@ -44,9 +44,9 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
 
     # One line of accuracy, in the direction that is shown.
     rates: tuple[Any, Any] = first.trained, first.base
-    trained, base = (hundredths(rate.mean) for rate in rates)
+    trained, base = (percent(rate.mean) for rate in rates)
     claim, more = ("accuracy_fell", "less") if at_first.high < 0 else ("accuracy_rose", "more")
-    said = f"{label} is right {more} often, {trained}% against {base}%"
+    said = f"{label} is right {more} often, {trained} against {base}"
     verdicts = [verdict(claim, said, at_first, shown=at_first.excludes(0), num=num_problems)]
 
     # The largest k is fixed before, so that its own interval suffices.

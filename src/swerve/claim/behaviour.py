@@ -7,8 +7,8 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.config.probe import CausalConfig, CrossSamplingConfig, ProbeConfig
-from swerve.estimates import hundredths
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
+from swerve.text import percent
 
 PROBE = ProbeConfig(
     noise_models=9,
@@ -57,8 +57,8 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
     if not claim or not noise or not noise.difference:
         raise NotMeasuredError("needs responses of the base in which the models differ somewhere")
     said = (
-        f"{hundredths(claim.estimate.mean)}% of the divergence is on the fifth of the tokens at which "
-        f"{summary.reference} is least certain, and {hundredths(noise.value)}% with noise of the weights as far away"
+        f"{percent(claim.estimate.mean)} of the divergence is on the fifth of the tokens at which "
+        f"{summary.reference} is least certain, and {percent(noise.value)} with noise of the weights as far away"
     )
     shown, num = noise.side != 0 and summary.reliable, summary.num_rollout_problems
     line = verdict("differs_beyond_noise", said, noise.difference, shown=shown, num=num, null="noise of the weights")

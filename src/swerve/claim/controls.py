@@ -10,7 +10,7 @@ from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
-from swerve.notebook import counted
+from swerve.text import counted
 
 _MEASURE = "sampled_accuracy"
 

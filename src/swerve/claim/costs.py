@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swerve.config.claim import ClaimSettings
-from swerve.notebook import counted
+from swerve.text import counted
 
 _OF_SAMPLES = ("accuracy", "gained", "answers", "forgetting")
 """Parts that rest on the samples at temperature 1."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
 from swerve.claim.work import NotMeasuredError, Work
-from swerve.notebook import counted
 from swerve.statistics import mean_interval
 from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
+from swerve.text import counted
 
 _TIMES = 10
 """Times the samples that were taken, within which the base is expected to write a right answer."""

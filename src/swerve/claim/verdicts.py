@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swerve.artifacts.claim import Verdict
-from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.estimates import Estimate
 from swerve.statistics import paired_difference
+from swerve.text import points, points_interval
 
 
 def verdict(
@@ -30,11 +31,8 @@ def verdict(
         null: what it is compared with.
         of: what it is about, where a card makes the claim several times.
     """
-    if isinstance(size, Estimate):
-        points = hundredths_interval(size, " points", signed=True)
-    else:
-        points = f"{hundredths(size, signed=True)} points"
-    sentence = f"{'' if shown else 'Not shown: '}{said}: {points}."
+    by = points_interval(size, " points") if isinstance(size, Estimate) else points(size, " points")
+    sentence = f"{'' if shown else 'Not shown: '}{said}: {by}."
     return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 

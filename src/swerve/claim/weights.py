@@ -13,9 +13,9 @@ from swerve.artifacts.claim import GraftRow, MatrixRow, Verdict, WeightsPart
 from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.claim.grafts import OUTSIDE, Part, WeightChange, part_in, place_of, random_part
 from swerve.claim.work import Wanted, Work
-from swerve.estimates import hundredths, hundredths_interval
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
+from swerve.text import percent, points_interval
 
 _LARGEST = 0.1
 """Share of the entries in the sparse part."""
@@ -90,13 +90,12 @@ def suffices(
     of, lost = f"rank {tried}", mcnemar(whole, parts[tried]).difference
     assert gain
     assert lost
-    points = f"{hundredths_interval(lost, signed=True)} of {hundredths_interval(gain, signed=True)}"
     return Verdict(
         claim="part_suffices",
         of=of,
         shown=rank is not None,
         sentence=f"{of.capitalize() if rank else f'Not shown: {of}'} of the change and every larger rank tried lose "
-        f"less than {hundredths(margin)} points ({points}).",
+        f"less than {percent(margin, ' points')} ({points_interval(lost)} of {points_interval(gain)}).",
         estimate=lost,
         num=len(whole),
     )
@@ -108,9 +107,9 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
         return ()
     shown = above_random(accuracy, directions)
     null = f"{len(directions)} random changes of its size"
-    best = hundredths(max(directions))
+    best = percent(max(directions))
     unshown = "Not above random directions: " if accuracy <= max(directions) else "Not shown, too few directions: "
-    said = f"{part.capitalize() if shown else part} alone has {hundredths(accuracy)}% right, the best of {null} {best}%"
+    said = f"{part.capitalize() if shown else part} alone has {percent(accuracy)} right, the best of {null} {best}"
     return (
         Verdict(
             claim="part_beyond_its_size",

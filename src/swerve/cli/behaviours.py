@@ -12,8 +12,10 @@ import typer
 
 from swerve.cli.console import check_output
 from swerve.cli.options import Baseline, EmbeddingModel, Fields, Result
-from swerve.cli.text import number, table, wrapped
+from swerve.cli.text import table, wrapped
+from swerve.estimates import Estimate
 from swerve.progress import one_line
+from swerve.text import number_interval, percent_interval
 
 _MAX_COLUMNS = 6
 _MAX_WITH_INTERVALS = 2
@@ -158,10 +160,13 @@ def _evenly(labels: Sequence[Summary]) -> list[Summary]:
 
 
 def _line(words: str, means: Sequence[Mapping[str, float] | None], unit: str, intervals: bool) -> list[str]:
-    scale, cells = 100 if unit else 1, []
+    cells = []
     for figure in means:
-        mean, low, high = (number(scale * figure[end]) if figure else "" for end in ("mean", "low", "high"))
-        cells.append(_NOT_MEASURED if figure is None else f"{mean} [{low}, {high}]" if intervals else mean)
+        text = _NOT_MEASURED
+        if figure is not None:
+            estimate = Estimate(**figure)
+            text = percent_interval(estimate, "") if unit else number_interval(estimate)
+        cells.append(text if intervals else text.partition(" (")[0])
     return [f"{words}, %" if unit else words, *cells]
 
 

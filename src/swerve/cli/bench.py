@@ -12,8 +12,9 @@ import typer
 
 from swerve.cli.completion import completed
 from swerve.cli.options import Result, given_settings, with_settings
-from swerve.cli.text import interval, table
+from swerve.cli.text import table
 from swerve.progress import console_progress
+from swerve.text import number_interval
 from swerve.version import __version__
 
 _SCHEMA_VERSION = 1
@@ -107,7 +108,7 @@ def _figure(value: float | None, form: str = ".3g") -> str:
 
 
 def _value_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    realised = "-" if row["realised"] is None else interval(row["realised"], percent=False)
+    realised = "-" if row["realised"] is None else number_interval(row["realised"])
     share = _figure(row["share_negative"], ".1%")
     return row["estimator"], _figure(row["mean"]), _figure(row["sd"]), share, realised, row["verdict"]
 

@@ -14,8 +14,8 @@ from swerve.cli.console import check_output, print_message
 from swerve.cli.options import Result, check_choice
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError, nearest
-from swerve.notebook import counted
 from swerve.progress import one_line
+from swerve.text import counted
 
 if TYPE_CHECKING:
     from swerve.problems.mixture import TaskConfig

@@ -14,8 +14,8 @@ import typer
 from swerve.cli.console import check_output
 from swerve.cli.options import Fields, Result, check_choice, given_settings, with_settings
 from swerve.errors import ArtifactError, ConfigError
-from swerve.notebook import counted
 from swerve.progress import one_line
+from swerve.text import counted
 from swerve.version import __version__
 
 if TYPE_CHECKING:

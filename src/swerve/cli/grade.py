@@ -23,9 +23,10 @@ from swerve.cli.options import (
     wants_json,
     with_settings,
 )
-from swerve.cli.text import interval, safe
+from swerve.cli.text import safe
 from swerve.errors import ConfigError
 from swerve.progress import console_progress
+from swerve.text import percent_interval
 
 if TYPE_CHECKING:
     from swerve.artifacts.parts import Parts
@@ -183,7 +184,7 @@ def _grading(policies: Sequence[str], task: str | None, problems: Path | None, f
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     right = summary["right"]
-    share = "" if right is None else f" ({interval(right)})"
+    share = "" if right is None else f" ({percent_interval(right)})"
     lines = [f"{summary['num_records']} records, {summary['num_right']} right{share}"]
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
@@ -209,7 +210,7 @@ def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
     agreement = audit["agreement"]
     if agreement is None:
         return [f"Against '{audit['field']}': no record has a verdict in it."]
-    lines = [f"Against '{audit['field']}' ({audit['num_compared']} records): agreement {interval(agreement)}"]
+    lines = [f"Against '{audit['field']}' ({audit['num_compared']} records): agreement {percent_interval(agreement)}"]
     if audit["compared"] == "verdicts":
         lines.append(
             f"  recorded right {audit['recorded_right']}, graded right {audit['graded_right']}: "

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
-from swerve.cli.text import interval, table, wrapped
+from swerve.cli.text import table, wrapped
 from swerve.formats.text_tables import table_of
-from swerve.progress import NOT_MEASURED, format_duration, one_line
+from swerve.progress import format_duration, one_line
+from swerve.text import NOT_MEASURED, number_interval, percent_interval
 
 if TYPE_CHECKING:
     from swerve.artifacts.probe_summary import ProbeSummary
@@ -20,17 +21,18 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
     """Return a line for each checkpoint: how often it is right, and what could not be graded."""
     if not evaluations:
         return f"Held-out accuracy: {NOT_MEASURED}."
-    k, is_fraction = largest_k(evaluations), rewards_are_fractions(evaluations)
+    k = largest_k(evaluations)
+    reward_interval = percent_interval if rewards_are_fractions(evaluations) else number_interval
     rows = []
     for evaluation in evaluations:
         greedy, sampled = evaluation.greedy, evaluation.sampled
         many = sampled.of_samples(k).pass_at_k if k >= MANY_SAMPLES else None
         statuses = evaluation.statuses
         failed = statuses.get("timeout", 0) + statuses.get("error", 0)
-        row = {"CHECKPOINT": one_line(evaluation.checkpoint), "ACCURACY": interval(greedy.accuracy)}
-        row["RIGHT TRACES"] = interval(greedy.trace_right) if greedy.trace_right else ""
-        row["SAMPLED REWARD"] = interval(sampled.mean_reward, percent=is_fraction) if sampled.mean_reward else ""
-        row[f"PASS@{k}"] = interval(many) if many else ""
+        row = {"CHECKPOINT": one_line(evaluation.checkpoint), "ACCURACY": percent_interval(greedy.accuracy)}
+        row["RIGHT TRACES"] = percent_interval(greedy.trace_right) if greedy.trace_right else ""
+        row["SAMPLED REWARD"] = reward_interval(sampled.mean_reward) if sampled.mean_reward else ""
+        row[f"PASS@{k}"] = percent_interval(many) if many else ""
         for name, num in (("NO ANSWER", evaluation.num_unanswered), ("NOT GRADED", failed)):
             row[name] = f"{num} of {statuses.total()}" if num else ""
         rows.append(row)

@@ -1,4 +1,4 @@
-"""Text for people: anything on one line, numbers and intervals, durations, tables, and lines wrapped by word."""
+"""Text for people: anything on one line, tables, and lines wrapped by word."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from swerve.estimates import Estimate, hundredths_interval
-from swerve.progress import NOT_MEASURED, one_line
+from swerve.progress import one_line
 
 
 def safe(text: str) -> str:
@@ -42,29 +41,6 @@ def wrapped(text: str, *, indent: str = "", columns: int | None = None) -> str:
         break_on_hyphens=False,
     )
     return wrap.fill(text)
-
-
-def number(value: float) -> str:
-    """Return a number with as many decimals as its size calls for.
-
-    >>> number(1234.5), number(31.14), number(0.531)
-    ('1234', '31.1', '0.53')
-    """
-    size = abs(value)
-    return f"{value:.{0 if size >= 1000 else 1 if size >= 10 else 2}f}"
-
-
-def interval(value: Estimate | None, *, percent: bool = True) -> str:
-    """Return an estimate with the ends of its interval.
-
-    >>> interval(Estimate(mean=0.465, low=0.417, high=0.514)), interval(None)
-    ('46.5% [41.7, 51.4]', 'not measured')
-    """
-    if value is None:
-        return NOT_MEASURED
-    if percent:
-        return hundredths_interval(value, "%")
-    return f"{value.mean:.3g} [{value.low:.3g}, {value.high:.3g}]"
 
 
 def table(rows: Sequence[Sequence[str]], *, are_numbers: bool = False, columns: int | None = None) -> str:

@@ -8,8 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 from swerve.artifacts.comparison import FROM_FILE, MEASURES, Comparison, Difference, ModelScores
-from swerve.estimates import Estimate, hundredths, hundredths_interval
+from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text, latex_table, markdown_table, table_of
+from swerve.text import (
+    NOT_MEASURED,
+    number,
+    number_interval,
+    p_value,
+    p_words,
+    percent,
+    percent_interval,
+    points_interval,
+    signed_interval,
+)
 
 PUBLISHED = "published"
 _IN_MAIN_TABLE = ("unanswered", "truncated", "num_tokens", "num_words", "empty_thinking")
@@ -21,7 +32,7 @@ _CSV_COLUMNS = (
 
 
 def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list[list[str]]:
-    """Return the table of accuracies for people, the heading first; fractions in percent, intervals in brackets.
+    """Return the table of accuracies for people, the heading first; fractions in percent, with their intervals.
 
     Columns are the kinds of problems, the mean over the kinds, that over all problems, pass@k, the paired difference,
     and the means of a few other measures. Published accuracies come last.
@@ -42,24 +53,24 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
     for row in comparison.rows:
         cells = {"model": row.model, "decoding": row.decoding, "samples": str(row.num_samples)}
         for kind, title in titles.items():
-            cells[title] = hundredths(row.by_kind[kind].accuracy.mean) if kind in row.by_kind else ""
+            cells[title] = percent(row.by_kind[kind].accuracy.mean, "") if kind in row.by_kind else ""
         if kinds:
             few = "" if len(row.by_kind) == len(kinds) else f" ({len(row.by_kind)} of {len(kinds)} kinds)"
-            cells["average of kinds"] = hundredths_interval(row.kind_average or row.accuracy) + few
-        cells[all_problems] = hundredths_interval(row.accuracy) + _of_fewer(row.num_problems, whole.num_problems)
+            cells["average of kinds"] = percent_interval(row.kind_average or row.accuracy, "") + few
+        cells[all_problems] = percent_interval(row.accuracy, "") + _of_fewer(row.num_problems, whole.num_problems)
         for point in map(row.of_samples, ks):
-            rate = hundredths_interval(point.pass_at_k) if point.pass_at_k else ""
+            rate = percent_interval(point.pass_at_k, "") if point.pass_at_k else ""
             cells[f"pass@{point.k}"] = rate and rate + _of_fewer(point.num_problems, row.num_problems)
         cells |= {"difference": _difference(row, "accuracy"), "p": _p_text(row.differences.get("accuracy"))}
         for name in shown:
             mean: Estimate | None = getattr(row, name)
             cells[MEASURES[name].title] = _number(name, mean.mean) if mean else ""
-        rows.append({**cells, "not graded": hundredths(row.ungraded) if failed else ""})
+        rows.append({**cells, "not graded": percent(row.ungraded, "") if failed else ""})
     for published in comparison.published:
         known = {titles[kind]: published.by_kind.get(kind) for kind in kinds}
         known["average of kinds"] = published.average(kinds)
         known[all_problems] = published.average(whole.by_kind) if len(whole.by_kind) == 1 else published.accuracy
-        cells = {title: hundredths(value) for title, value in known.items() if value is not None}
+        cells = {title: percent(value, "") for title, value in known.items() if value is not None}
         rows.append({"model": published.name, "decoding": PUBLISHED, **cells})
     return table_of(rows)
 
@@ -76,10 +87,10 @@ def measures_table(comparison: Comparison) -> list[list[str]]:
             estimate: Estimate | None = getattr(row, name)
             num = row.num_measured.get(name, row.num_problems)
             few = _of_fewer(num, row.num_problems)
-            cells.append("not measured" if estimate is None else _interval(name, estimate) + few)
+            cells.append(NOT_MEASURED if estimate is None else _interval(name, estimate) + few)
         rows.append([MEASURES[name].title + (", %" if MEASURES[name].unit == "share" else ""), *cells])
         texts = [
-            f"{_difference(row, name)}, p {_p_words(row.differences[name])}" if name in row.differences else ""
+            f"{_difference(row, name)}, {p_words(row.differences[name].p_adjusted)}" if name in row.differences else ""
             for row in comparison.rows
         ]
         if any(texts):
@@ -90,7 +101,7 @@ def measures_table(comparison: Comparison) -> list[list[str]]:
 def notes(comparison: Comparison) -> list[str]:
     """Return what a reader of the tables has to know of their numbers."""
     level, num = 100 * comparison.confidence, comparison.num_differences
-    lines = [f"Percent of the responses that are right [{level:g}% interval over problems]."]
+    lines = [f"Percent of the responses that are right ({level:g}% interval over problems)."]
     if num:
         lines.append(
             f"Differences are from {comparison.baseline}, paired over the problems that both have; p is adjusted for "
@@ -112,32 +123,23 @@ def _of_fewer(num: int, whole: int) -> str:
     return "" if num == whole else f" (n={num})"
 
 
-def number_text(value: float, *, signed: bool = False) -> str:
-    """Return a number with three digits, and all before the point.
-
-    >>> number_text(1234.5), number_text(311.4), number_text(0.0531), number_text(2, signed=True)
-    ('1234', '311', '0.0531', '+2.00')
-    """
-    sign = "+" if signed else ""
-    return f"{value:{sign}.0f}" if abs(value) >= 1000 else f"{value:{sign}#.3g}".removesuffix(".")
-
-
-def _number(name: str, value: float, *, signed: bool = False) -> str:
+def _number(name: str, value: float) -> str:
     """Return a value of a measure, fractions in percent."""
-    text = hundredths if MEASURES[name].unit == "share" else number_text
-    return text(value, signed=signed)
+    return percent(value, "") if MEASURES[name].unit == "share" else number(value)
 
 
-def _interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
-    mean, low, high = (_number(name, value, signed=signed) for value in (estimate.mean, estimate.low, estimate.high))
-    return f"{mean} [{low}, {high}]"
+def _interval(name: str, estimate: Estimate) -> str:
+    return percent_interval(estimate, "") if MEASURES[name].unit == "share" else number_interval(estimate)
+
+
+def _difference_interval(name: str, difference: Difference) -> str:
+    write = points_interval if MEASURES[name].unit == "share" else signed_interval
+    return write(difference.estimate)
 
 
 def _p_text(difference: Difference | None) -> str:
     """Return the adjusted p-value of a difference; empty if it was not tested."""
-    if difference is None or difference.p_adjusted is None:
-        return ""
-    return "<0.001" if difference.p_adjusted < 0.001 else f"{difference.p_adjusted:.3f}"
+    return "" if difference is None or difference.p_adjusted is None else p_value(difference.p_adjusted)
 
 
 def _difference(row: ModelScores, name: str) -> str:
@@ -145,7 +147,7 @@ def _difference(row: ModelScores, name: str) -> str:
     difference = row.differences.get(name)
     if difference is None:
         return ""
-    said = _interval(name, difference.estimate, signed=True)
+    said = _difference_interval(name, difference)
     if not difference.compared_with.endswith((f" {row.decoding}", f" {FROM_FILE}")):
         said += f" from {difference.compared_with}"
     return said + _of_fewer(difference.num_problems, row.num_problems)
@@ -153,13 +155,8 @@ def _difference(row: ModelScores, name: str) -> str:
 
 def difference_text(name: str, difference: Difference) -> str:
     """Return a difference in a measure with its name, interval, n and p-value."""
-    said = _interval(name, difference.estimate, signed=True)
-    return f"{MEASURES[name].title} {said} (n={difference.num_problems}, p {_p_words(difference)})"
-
-
-def _p_words(difference: Difference) -> str:
-    p = _p_text(difference)
-    return f"< {p[1:]}" if p.startswith("<") else f"= {p}"
+    said = _difference_interval(name, difference)
+    return f"{MEASURES[name].title} {said} (n={difference.num_problems}, {p_words(difference.p_adjusted)})"
 
 
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,9 @@ from swerve.artifacts.comparison import Scores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config.models import PretrainedModel
-from swerve.estimates import Estimate, hundredths_interval
+from swerve.estimates import Estimate
 from swerve.recipes.loader import load_config
+from swerve.text import percent_interval
 from swerve.version import __version__
 
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)^---\s*$", re.MULTILINE | re.DOTALL)
@@ -163,4 +164,4 @@ def _evaluation(origin: Origin, dtype: str) -> Iterator[str]:
 
 
 def _percent(value: Estimate | None) -> str:
-    return "" if value is None else hundredths_interval(value, "%")
+    return percent_interval(value) if value else ""

@@ -16,7 +16,8 @@ from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
-from swerve.notebook import coloured_tokens, counted
+from swerve.notebook import coloured_tokens
+from swerve.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

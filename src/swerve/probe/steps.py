@@ -25,6 +25,7 @@ from swerve.probe.rollouts.samples import table_line
 from swerve.probe.step_log import do_step, steps_done
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of
+from swerve.text import p_words
 from swerve.version import __version__
 from swerve.world import World, joined_world
 
@@ -165,7 +166,7 @@ def _choice_line(compared: Compared, selected: Selected) -> str:
     """Return the table of right and wrong, by which rollouts were chosen, with its test."""
     counts = (selected.both_right, selected.only_reference_right, selected.only_final_right, selected.both_wrong)
     test = compared.mcnemar
-    p_value = "" if test is None or test.p_value is None else f" (McNemar p {test.p_value:.2g})"
+    p_value = "" if test is None or test.p_value is None else f" (McNemar {p_words(test.p_value)})"
     return f"{table_line(counts, (compared.reference, compared.final))}{p_value}"
 
 

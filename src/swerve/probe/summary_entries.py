@@ -43,6 +43,7 @@ from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.intervals import MOST
 from swerve.probe.plan import ProbePlan
 from swerve.statistics.clusters import membership
+from swerve.text import counted, percent_interval
 
 _FLOOR_FACTOR = 10.0
 _MOSTLY_SAME = 0.9
@@ -261,7 +262,7 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
     if num_problems < settings.min_rollouts <= num_rollouts:
         notes.append(
-            f"the {num_rollouts} rollouts are of {num_problems} problem{'s' * (num_problems != 1)} only: intervals "
+            f"the {num_rollouts} rollouts are of {counted(num_problems, 'problem')} only: intervals "
             "are over problems and say little with so few"
         )
     notes += _left_out(summary, settings) if num_rollouts else []
@@ -270,8 +271,7 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         again = ""
         if (share := summary.reselected) is not None:
             again = (
-                f": of those selected, another draw of sampled completions would select {100 * share.mean:.0f}% "
-                f"[{100 * share.low:.0f}, {100 * share.high:.0f}] again"
+                f": of those selected, another draw of sampled completions would select {percent_interval(share)} again"
             )
         notes.append(
             f"problems were selected by the same {which} that are described here, so accuracies over them "

@@ -14,6 +14,7 @@ from swerve.problems.prompt import PromptConfig
 from swerve.problems.reading import MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, text_of
 from swerve.problems.task import MATHS, TaskKind
+from swerve.text import counted
 from swerve.types import Problem
 
 
@@ -57,7 +58,7 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
 
         # Calculator marks are counted and taken out of the written solution.
         num_steps = len(_CALCULATION.findall(rationale))
-        steps = f"{num_steps} step{'' if num_steps == 1 else 's'}"
+        steps = counted(num_steps, "step")
         written = _CALCULATION.sub("", rationale).strip()
         return Problem(
             id=problem_id(self.name, question),

@@ -28,6 +28,7 @@ from swerve.problems.prompt import FORMATS, PromptConfig, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
 from swerve.problems.task import Task
 from swerve.settings import Model, PositiveInt, Words
+from swerve.text import counted
 from swerve.types import Problem
 
 _NUM_NAMED = 3
@@ -326,7 +327,7 @@ def _records(split: Split, spec: str) -> Iterable[Record]:
 def _note(notes: list[str], split: str, places: Sequence[str], reason: str, *, verb: str = " left out:") -> None:
     if places:
         shown = [*places[:_NUM_NAMED], *(["..."] if len(places) > _NUM_NAMED else [])]
-        count = f"{len(places):,} row{'' if len(places) == 1 else 's'}"
+        count = counted(len(places), "row")
         notes.append(f"{split}: {count}{verb} {reason} ({'; '.join(shown)})")
 
 

@@ -11,9 +11,9 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
 from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
-from swerve.report.format import sentence_case
 from swerve.report.page import Fold, Page, render
 from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
+from swerve.text import sentence_case
 from swerve.version import __version__
 
 _UNITS = {"share": SHARE, "points": POINTS, "number": NUMBER, "count": COUNT}

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
-from swerve.notebook import counted
 from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
 from swerve.report.format import joined_digits
 from swerve.report.layout import (
@@ -35,6 +34,7 @@ from swerve.report.layout import (
 )
 from swerve.report.names import population_title
 from swerve.report.read import ProbeTables, ReportInputs
+from swerve.text import counted
 
 MAX_CELLS = 1_000_000
 """Most tokens x checkpoints inside a page (7 to 12 bytes each); the first rollout is always there."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from swerve.artifacts.comparison import Measure
 from swerve.estimates import Estimate, SkewedMean
-from swerve.report.format import (
+from swerve.text import (
     count,
     number,
     number_interval,
@@ -58,7 +58,7 @@ class Unit:
         """Return a cell as tables have it.
 
         >>> SHARE.text(Estimate(mean=0.5, low=0.25, high=0.75)), SHARE.text(0.5), COUNT.text(12000), SHARE.text(None)
-        ('50.0% (25.0 to 75.0)', '50.0%', '12,000', 'not measured')
+        ('50% (25 to 75)', '50.0%', '12,000', 'not measured')
         """
         if isinstance(cell, str):
             return cell

@@ -11,8 +11,6 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import Samples
 from swerve.config.recipe import ReportConfig
 from swerve.formats.comparison_table import notes
-from swerve.notebook import counted
-from swerve.report.format import listed, p_words, percent_interval, quoted, sentence_case
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
@@ -27,6 +25,7 @@ from swerve.report.rows import (
     difference_unit,
     measure_unit,
 )
+from swerve.text import counted, listed, p_words, percent_interval, quoted, sentence_case
 
 _MAX_QUESTION = 120
 """Characters of a question."""

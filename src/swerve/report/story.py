@@ -10,23 +10,8 @@ from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
-from swerve.notebook import counted
 from swerve.progress import format_duration
-from swerve.report.format import (
-    SAME,
-    claim_words,
-    compared,
-    count,
-    joined_digits,
-    listed,
-    number,
-    percent,
-    percent_interval,
-    points,
-    points_interval,
-    sentence_case,
-    signed_interval,
-)
+from swerve.report.format import SAME, claim_words, compared, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
@@ -38,6 +23,18 @@ from swerve.report.topics.spikes import density_rows, null_sentence
 from swerve.report.topics.topic import by_checkpoint
 from swerve.report.topics.training_curves import training_ends
 from swerve.report.topics.where import claim_rows
+from swerve.text import (
+    count,
+    counted,
+    listed,
+    number,
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    sentence_case,
+    signed_interval,
+)
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
 _SHORT = 60

@@ -28,9 +28,7 @@ from swerve.artifacts.study import (
 )
 from swerve.config.recipe import ReportConfig
 from swerve.estimates import Estimate
-from swerve.notebook import counted
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
-from swerve.report.format import count, listed, p_words, percent, points_interval, sentence_case
 from swerve.report.page import Fold, Page, Verdict, measured_folds, render
 from swerve.report.rows import (
     COUNT,
@@ -47,6 +45,7 @@ from swerve.report.rows import (
     measure_unit,
 )
 from swerve.report.topics.topic import rows_of
+from swerve.text import count, counted, listed, p_words, percent, points_interval, sentence_case
 
 _MAX_CURVES = 8
 _MAX_ALIKE = 3

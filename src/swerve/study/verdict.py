@@ -11,8 +11,8 @@ from pydantic import Field
 
 from swerve.artifacts.study import StudyDesign, StudyDifference, StudyVerdict, Verdict
 from swerve.estimates import Estimate
-from swerve.report.format import percent, points, points_interval
 from swerve.settings import InnerShare, Model, Share
+from swerve.text import percent, points, points_interval
 
 
 class VerdictRule(Model):

@@ -15,7 +15,6 @@ from swerve.artifacts.study import find_study, read_study
 from swerve.config.recipe import ReportConfig
 from swerve.errors import SwerveError
 from swerve.eval.comparison import compare
-from swerve.notebook import counted
 from swerve.progress import one_line
 from swerve.recipes.loader import load_config
 from swerve.report.draw.svg import plots_svg
@@ -27,6 +26,7 @@ from swerve.report.samples import samples_page
 from swerve.report.study import run_name, study_page
 from swerve.report.topics.training_curves import training_rows
 from swerve.run import entry_texts
+from swerve.text import counted
 from swerve.view.catalogue import Entry, Item, describe
 
 _MAX_SAMPLES = 8

@@ -74,7 +74,7 @@ def test_the_effect_against_the_rollouts_own_token_stands_beside_its_controls(to
     spike = {**SPIKE, "alternative_effect": {"mean": 0.6, "low": 0.5, "high": 0.7}}
     assert told({"causal": {"selections": [spike, matched, RANDOM]}})["Cause"][1] == (
         "In place of the rollout's own token at the top spike, the token of rl-80 changes how often dpo-8 ends right "
-        "by +87.4 (+82.5 to +91.6) points, the third token by +60.0 (+50.0 to +70.0); at matched positions by 0.0 "
+        "by +87.4 (+82.5 to +91.6) points, the third token by +60 (+50 to +70); at matched positions by 0.0 "
         "(-3.0 to +3.0) (the same token at 10 of 40); at random positions by +1.1 (-0.4 to +2.9)."
     )
     same = {"selection": "matched", "num_positions": 40, "effect": None}
@@ -120,13 +120,13 @@ def test_every_policy_and_token_has_its_rows(inputs_of: Any, rows_of: Any) -> No
     none = "\N{EN DASH}"
     assert [(row[0], row[1], *row[-2:]) for row in causal.texts] == [
         ("Top spike, token of rl-80", "+87.4 (+82.5 to +91.6)", "0.25", "0.0040"),
-        ("Top spike, token of neither", "+60.0 (+50.0 to +70.0)", none, none),
-        ("Top spike, difference", "+30.0 (+20.0 to +40.0)", none, none),
-        ("Top spike minus random position", "+60.0 (+50.0 to +70.0)", "0.25", none),
+        ("Top spike, token of neither", "+60 (+50 to +70)", none, none),
+        ("Top spike, difference", "+30 (+20 to +40)", none, none),
+        ("Top spike minus random position", "+60 (+50 to +70)", "0.25", none),
     ]
     assert causal.records[0]["effect_points"] == pytest.approx(87.4)
     assert causal.plots[0].greys == ("Top spike, token of neither",)
-    assert rows["prediction_checkpoint"].texts == (("JS", "+0.900 (+0.800 to +1.00)", "0.0010", "0.0020"),)
+    assert rows["prediction_checkpoint"].texts == (("JS", "+0.90 (+0.80 to +1.00)", "0.0010", "0.0020"),)
 
 
 def test_a_correlation_that_does_not_outlast_the_number_of_scores_is_not_claimed(told: Any) -> None:

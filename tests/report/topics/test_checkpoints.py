@@ -46,7 +46,7 @@ def test_reasons_are_added_up_over_the_steps(answers_inputs: ReportInputs, rows_
 def test_what_never_changes_in_the_form_is_a_line(answers_inputs: ReportInputs, rows_of: Any) -> None:
     rows = rows_of(TOPIC, answers_inputs)["responses-form"]
     assert list(rows.columns) == ["Reflections"]
-    assert rows.texts[2] == ("rl-5", "3.00 (2.00 to 4.00)")
+    assert rows.texts[2] == ("rl-5", "3.0 (2.0 to 4.0)")
     assert rows.note.endswith("Throughout: in format 0.0% (0.0 to 1.0); repeated 4-grams 0.0% (0.0 to 1.0).")
     nothing = dict.fromkeys(("in_format", "reflections", "repeated_4grams"))
     assert "responses-form" not in rows_of(TOPIC, with_greedy(answers_inputs, **nothing))

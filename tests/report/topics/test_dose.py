@@ -12,16 +12,16 @@ def test_the_sentences_on_dose(entries: dict[str, Any], told: Any) -> None:
     into, out, pivots = told(entries)["Dose"]
     assert into == (
         "dpo-8 with tokens of rl-80: with JS choosing 2.2% of the tokens, accuracy goes from 51.0% (42.0 to 60.0) to "
-        "82.2% (75.2 to 89.2), which is 80.0% (70.0 to 90.0) of the gap to 90.0% (81.0 to 99.0); over all budgets it "
+        "82.2% (75.2 to 89.2), which is 80% (70 to 90) of the gap to 90.0% (81.0 to 99.0); over all budgets it "
         "recovers 80.0% (71.0 to 89.0) of the gap more than random choice."
     )
     assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
     assert pivots == (
         "Along 20 rollouts a search found 9 single tokens that change the success by 20.0% or more. Fresh "
-        "continuations confirm 8 of them, at most 0.45 of these wrongly on average. 88.9% (68.9 to 100.0) of those "
+        "continuations confirm 8 of them, at most 0.45 of these wrongly on average. 89% (69 to 100) of those "
         "found are on a spike (by chance 1.9%). In 6 of the rollouts the success falls for good at one token. It has "
-        "the highest divergence in 66.7% (36.7 to 96.7) of them (by chance 1.9%) and the reference's highest entropy "
-        "in 50.0% (20.0 to 80.0), a difference of +16.7 (-3.3 to +36.7) points."
+        "the highest divergence in 67% (37 to 97) of them (by chance 1.9%) and the reference's highest entropy "
+        "in 50% (20 to 80), a difference of +17 (-3 to +37) points."
     )
 
 
@@ -53,11 +53,11 @@ def test_accuracy_lies_at_the_share_of_tokens_that_each_score_took(inputs: Repor
     assert (plot.greys, list(plot.levels)) == (("Random",), ["dpo-8 alone", "rl-80 alone"])
     # The share of a gap may be more than all of it.
     assert rows["gap_checkpoint_into_reference"].texts[0] == (
-        "JS", "86.0% (82.0 to 90.0)", "80.0% (71.0 to 89.0)", "80.0% (70.0 to 90.0)", "100.0% (90.0 to 110.0)",
+        "JS", "86.0% (82.0 to 90.0)", "80.0% (71.0 to 89.0)", "80% (70 to 90)", "100% (90 to 110)",
     )  # fmt: skip
 
 
 def test_pivots_stand_beside_chance(inputs: ReportInputs, rows_of: Any) -> None:
     rows = rows_of(TOPIC, inputs)["pivots"]
-    assert rows.texts[0] == ("On a spike", "88.9% (68.9 to 100.0)", "1.9%", "9")
+    assert rows.texts[0] == ("On a spike", "89% (69 to 100)", "1.9%", "9")
     assert "2 are rises" in rows.note

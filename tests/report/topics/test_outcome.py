@@ -78,7 +78,7 @@ def test_rewards_on_another_scale_are_not_in_percent(answers_inputs: ReportInput
     rows = rows_of(TOPIC, with_halves(answers_inputs, sampled={"mean_reward": reward}))
     assert (
         rows["accuracy"].note
-        == "Throughout: sampled reward \N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.75 to \N{MINUS SIGN}0.250)."
+        == "Throughout: sampled reward \N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.75 to \N{MINUS SIGN}0.25)."
     )
 
 
@@ -143,8 +143,8 @@ def test_samples_of_two_models_from_files_have_their_accuracies(inputs_of: Any, 
     inputs = inputs_of((), {"selection": "split", "selected": selected, "num_problems": 31})
     rows = rows_of(TOPIC, inputs)
     assert list(rows) == ["accuracy"]
-    assert rows["accuracy"].texts == (("dpo-8", "25.0% (15.0 to 35.0)"), ("rl-80", "75.0% (65.0 to 85.0)"))
+    assert rows["accuracy"].texts == (("dpo-8", "25% (15 to 35)"), ("rl-80", "75% (65 to 85)"))
     assert all_findings(inputs)["Outcome"] == (
-        "On 31 problems, accuracy of the samples rose from 25.0% (15.0 to 35.0) at dpo-8 to 75.0% (65.0 to 85.0) at "
-        "rl-80, by +50.0 (+40.0 to +60.0) points.",
+        "On 31 problems, accuracy of the samples rose from 25% (15 to 35) at dpo-8 to 75% (65 to 85) at "
+        "rl-80, by +50 (+40 to +60) points.",
     )

@@ -16,10 +16,10 @@ def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> N
         "One greedy completion of each model decided, which is also the rollout compared.",
         "On the same 400 problems rl-80 alone is right on 211 and dpo-8 alone on 3 (p < 0.001, mid-p McNemar).",
         "Another draw of completions would select 70.0% (66.0 to 74.0) of these problems again.",
-        "JS of rl-80 is 0.00800 (0.00700 to 0.00900) nats per token on these rollouts; its mean is lower on "
-        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (-0.00790 (-0.00890 to -0.00690)) "
+        "JS of rl-80 is 0.0080 (0.0070 to 0.0090) nats per token on these rollouts; its mean is lower on "
+        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (-0.0079 (-0.0089 to -0.0069)) "
         "and not distinguishable on \N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} "
-        "(+2.00e-4 (-8.00e-4 to +0.00120)).",
+        "(+0.0002 (-0.0008 to +0.0012)).",
     )
 
 

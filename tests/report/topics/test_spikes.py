@@ -11,7 +11,7 @@ from swerve.report.topics.spikes import TOPIC, density_rows
 
 def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Wrong steps"][1:] == (
-        "As a score, JS ranks first wrong tokens above those that are not wrong with an AUC of 0.980 (0.960 to 1.00), "
+        "As a score, JS ranks first wrong tokens above those that are not wrong with an AUC of 0.980 (0.960 to 1.000), "
         "more than chance (0.500) and matched noise (0.850), not distinguishable from the reference's entropy (0.990).",
         "Each by an interval of its own, 3 of 4 scores rank the known wrong steps above chance; AUCs are 0.120 (rise "
         "of entropy) to 0.980 (Reverse KL).",
@@ -30,10 +30,10 @@ def test_the_rows_of_spikes(inputs: ReportInputs, rows_of: Any) -> None:
         ("The reference's entropy", "91.0%", "\N{MINUS SIGN}1.0 (\N{MINUS SIGN}4.0 to +2.0)"),
         ("Matched noise", "1.0% (0.0 to 2.0)", "+89.0 (+86.0 to +92.0)"),
     )
-    assert rows["auc_first_wrong"].texts[0] == ("rl-80", "0.980 (0.960 to 1.00)", "\N{EN DASH}")
+    assert rows["auc_first_wrong"].texts[0] == ("rl-80", "0.980 (0.960 to 1.000)", "\N{EN DASH}")
     assert [row[:2] for row in rows["recovery"].texts] == [
         ("JS", "0.970 (0.950 to 0.990)"),
-        ("Reverse KL", "0.980 (0.960 to 1.00)"),
+        ("Reverse KL", "0.980 (0.960 to 1.000)"),
         ("Rise of entropy", "0.120 (0.100 to 0.140)"),
         ("Rank", "0.750 (0.730 to 0.770)"),
     ]
@@ -60,5 +60,5 @@ def test_without_known_wrong_steps_only_noise_is_left(answers_inputs: ReportInpu
     assert "No step of the rollouts is known to be wrong" in " ".join(all_findings(answers_inputs)["Wrong steps"])
     rows = rows_of(TOPIC, answers_inputs)
     assert "spikes" not in rows
-    assert rows["null_spikes"].texts == (("z-score", "54.4 (42.7 to 66.1)"),)
+    assert rows["null_spikes"].texts == (("z-score", "54 (43 to 66)"),)
     assert rows["null_spikes"].plots[0].column == "Null pair"

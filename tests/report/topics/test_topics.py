@@ -44,7 +44,7 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
 @pytest.mark.parametrize(
     ("topic", "number", "ending"),
     [
-        ("Divergence", 0, "not distinguishable from what the stage changed (+0.500 (-1.00 to +1.00) more, paired): rl"),
+        ("Divergence", 0, "not distinguishable from what the stage changed (+0.5 (-1.0 to +1.0) more, paired): rl"),
         ("Divergence", 1, "(not distinguishable from rl-10 to rl-20,"),
         ("Divergence", 2, "not distinguishable from that of dpo-8."),
         ("Wrong steps", 2, "No score ranks the known wrong steps above chance."),
@@ -57,7 +57,7 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
         ("Cause", 2, "none of 2 scores is shown to go with the size of the effect."),
         ("Dose", 0, ": nothing to recover."),
         ("Training", 0, "is not distinguishable from a wrong one's"),
-        ("Training", 1, "not distinguishable from the 50.0%"),
+        ("Training", 1, "not distinguishable from the 50%"),
         ("Training", 2, "not distinguishable from chance (50.0%)."),
         ("Training", 3, "not distinguishable from if all counted alike (9.6%)."),
     ],

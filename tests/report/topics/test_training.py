@@ -34,7 +34,7 @@ def test_the_rows_of_training(inputs: ReportInputs, rows_of: Any) -> None:
     ]  # fmt: skip
     note = rows["wrong-steps-dpo-8"].note.replace("\N{MINUS SIGN}", "-")
     assert note.endswith(
-        "Throughout: wrong tokens 258; move -2.40 (-2.50 to -2.30); others' move -0.00100 (-0.00150 to -5.00e-4); "
+        "Throughout: wrong tokens 258; move -2.40 (-2.50 to -2.30); others' move -0.00100 (-0.00150 to -0.00050); "
         "right on top 96.0% (94.0 to 98.0); reference's 0.0% (0.0 to 1.0)."
     )
     assert rows["onset"].rows[1] == ("rl-10", 0.004, 0.0, 1 / 280)

@@ -45,16 +45,16 @@ def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
     assert rows["forking"].texts == (
         ("rl-80", "98.4% (97.9 to 98.9)", "20.0%", "99.0% (98.0 to 100.0)", "98.0% (97.0 to 99.0)"),
     )
-    less = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+    less = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.0090)"
     assert rows["entropy_reduction"].texts == (("rl-80", less, less, "0.0110 (0.0100 to 0.0120)", "2.2% (2.1 to 2.3)"),)
     assert rows["ranks"].texts[0] == (
         "rl-80 on text of dpo-8", "93.0% (92.0 to 94.0)", "5.0% (4.0 to 6.0)", "2.0% (1.0 to 3.0)", "5,900",
     )  # fmt: skip
-    change = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.00900)"
+    change = "\N{MINUS SIGN}0.0110 (\N{MINUS SIGN}0.0130 to \N{MINUS SIGN}0.0090)"
     assert rows["certainty"].texts == (("Math symbol", "0.0110 (0.0100 to 0.0120)", change),)
 
 
-@pytest.mark.parametrize(("figure", "text", "ahead"), [("share", "90.0%", "+0.5"), ("auc", "0.900", "+0.00500")])
+@pytest.mark.parametrize(("figure", "text", "ahead"), [("share", "90.0%", "+0.5"), ("auc", "0.90", "+0.01")])
 def test_a_claim_stands_beside_its_nulls(figure: str, text: str, ahead: str, inputs: ReportInputs) -> None:
     assert inputs.summary is not None
     near = {"null": "chance", "value": 0.895, "difference": Estimate(mean=0.005, low=-0.1, high=0.1)}

@@ -16,6 +16,7 @@ from swerve.problems.task import Task, TaskKind
 from swerve.problems.word_problems.mistakes import find_mistakes
 from swerve.problems.word_problems.story import Event, Story, draw_story, told, written_solution
 from swerve.settings import PositiveInt, Probability
+from swerve.text import counted
 from swerve.types import Problem, Reward, StepMark
 
 
@@ -71,7 +72,7 @@ class WordProblems(GeneratedFamily[WordProblemsTask]):
     def problem(self, story: Story, question: str) -> Problem:
         """Return the problem of a story that is told as a question."""
         num_steps, name = len(story.steps), problem_id(self.name, question)
-        kind = f"{num_steps} step{'' if num_steps == 1 else 's'}"
+        kind = counted(num_steps, "step")
         problem = Problem(
             id=name,
             family=self.name,

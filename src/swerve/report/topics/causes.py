@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import SAME, compared, count, listed, points_interval, signed_interval
+from swerve.report.format import SAME, compared
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.rows import CORRELATION, COUNT, P_VALUE, POINTS, SHARE, Cell, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
+from swerve.text import count, listed, points_interval, signed_interval
 
 _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.report.format import quoted
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, NATS, PER_1000, SHARE, TOKENS, Rows
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint
+from swerve.text import quoted
 
 _MAX_REASONS = 10
 _FORM: Mapping[str, Column] = {

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import SAME, compared, count, listed, number, number_interval, signed_interval
+from swerve.report.format import SAME, compared, mean_words
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, Dots, Rows, divergence_unit
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, of_probe, rows_of
+from swerve.text import count, listed, number, number_interval, signed_interval
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
     """Yield how far the model went by stage, before the stage and at its largest step, and how certain it is now."""
     name, final, reference = divergence_name(summary), summary.final, summary.reference
-    stages = [f"{number_interval(stage.of(summary.divergence))} at {stage.checkpoint}" for stage in summary.stages]
+    stages = [f"{mean_words(stage.of(summary.divergence))} at {stage.checkpoint}" for stage in summary.stages]
     if stages:
         yield f"By stage, the mean {name} from {reference} is {listed(stages)} (nats)."
     after = summary.final_divergence
@@ -27,8 +28,8 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
             verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
         yield (
             f"Before the stage, {pair.checkpoint} differed from {pair.reference} by "
-            f"{number_interval(pair.of(summary.divergence))} nats ({name}), {verdict}: {final} differs from "
-            f"{reference} by {number_interval(after)}."
+            f"{mean_words(pair.of(summary.divergence))} nats ({name}), {verdict}: {final} differs from "
+            f"{reference} by {mean_words(after)}."
         )
 
     # Of neighbouring checkpoints those that differ most; the others are paired with them over problems.
@@ -42,7 +43,7 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
         yield (
             f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {largest.reference} to "
             f"{largest.checkpoint}{f' ({SAME} {ties}, paired over problems)' if ties else ''}, by "
-            f"{number_interval(most)}."
+            f"{mean_words(most)}."
         )
     entry = summary.at_final(None if summary.entropy is None else summary.entropy.means)
     if entry is not None and entry.change is not None:

@@ -16,10 +16,10 @@ from swerve.artifacts.probe_causes import (
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.format import count, number, percent, percent_interval, points_interval
 from swerve.report.names import SELECTORS, direction_title, named, selector_word
 from swerve.report.rows import COUNT, POINTS, SHARE, Curves, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
+from swerve.text import count, number, percent, percent_interval, points_interval
 
 _GAP = replace(SHARE, axis="% of the gap", low=-math.inf, high=math.inf)
 """A share of the gap between two models, which may be more than all of it."""

@@ -9,10 +9,11 @@ from typing import Literal
 from swerve.artifacts.evaluation import MANY_SAMPLES, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
-from swerve.report.format import change, count, percent, percent_interval
+from swerve.report.format import change
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, crossed
+from swerve.text import count, percent, percent_interval
 
 _MAX_DOTS = 24
 

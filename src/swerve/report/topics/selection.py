@@ -7,10 +7,11 @@ from functools import partial
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Population
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import compared, count, listed, p_words, percent_interval, quoted, signed_interval
+from swerve.report.format import compared
 from swerve.report.names import divergence_name, population_title
 from swerve.report.rows import COUNT, TEXT, Cell, Dots, Rows, divergence_unit
 from swerve.report.topics.topic import Column, Topic, of_probe, rows_of
+from swerve.text import count, listed, p_words, percent_interval, quoted, signed_interval
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:

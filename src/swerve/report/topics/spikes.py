@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import claim_words, count, number, number_interval, percent, percent_interval
+from swerve.report.format import claim_words
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
@@ -22,6 +22,7 @@ from swerve.report.topics.topic import (
     rows_of,
 )
 from swerve.report.topics.where import claim_rows
+from swerve.text import count, number, number_interval, percent, percent_interval
 
 _TWICE = "Null pair"
 """One model run twice, where every spike is false."""

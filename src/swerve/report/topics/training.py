@@ -8,16 +8,7 @@ from typing import Literal
 from swerve.artifacts.probe_causes import Attribution
 from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import (
-    compared,
-    count,
-    number,
-    p_words,
-    percent,
-    percent_interval,
-    points_interval,
-    signed_interval,
-)
+from swerve.report.format import compared
 from swerve.report.names import CORRELATES, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rows import (
@@ -36,6 +27,7 @@ from swerve.report.rows import (
     divergence_unit,
 )
 from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
+from swerve.text import count, number, p_words, percent, percent_interval, points_interval, signed_interval
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from swerve.artifacts.metrics import StepMetrics
-from swerve.report.format import count, number, percent
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, NUMBER, PER_1000, REWARD, SHARE, TOKENS, Curves, Rows, Unit
 from swerve.report.topics.topic import FigureSpec, Topic, step_name
+from swerve.text import count, number, percent
 
 _UNBOUNDED = replace(NATS, low=-math.inf)
 _METRICS: Mapping[str, tuple[str, Unit]] = {

@@ -10,7 +10,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigur
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.format import claim_words, count, listed, number, percent_interval, sentence_case
+from swerve.report.format import claim_words
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import (
@@ -38,6 +38,7 @@ from swerve.report.topics.topic import (
     of_probe,
     rows_of,
 )
+from swerve.text import count, listed, number, percent_interval, sentence_case
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 _NULLS = {key: sentence_case(name) for key, name in NULL_NAMES.items()}
