@@ -13,14 +13,16 @@ import pytest
 import typer
 
 import swerve
-from swerve import config as configuration
 from swerve.artifacts import responses, tables
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.study import Study
 from swerve.cli.app import app
+from swerve.config.presets import PRESETS
+from swerve.config.recipe import Config
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
+from swerve.problems.addition import AdditionTask
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 from swerve.recipes.loader import load_document
 from swerve.study.plan import plan_study
@@ -192,15 +194,15 @@ def test_tables_between_markers_are_written_from_the_code():
 def test_every_key_of_a_recipe_is_in_the_reference_with_its_meaning():
     text = "".join(importlib.import_module("recipe_pages").pages().values())
     keys = {key for cls in config_schema()["$defs"].values() for key in cls.get("properties", ())}
-    assert {key for key in keys | set(configuration.Config.model_fields) if f"\n| `{key}` |" not in text} == {"kind"}
+    assert {key for key in keys | set(Config.model_fields) if f"\n| `{key}` |" not in text} == {"kind"}
     assert re.findall(r".* \|  \|\n", text) == []
 
 
-@pytest.mark.parametrize("preset", configuration.PRESETS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_documented(preset):
     section = _sections(DOCS / "conventions.md")["Presets"]
     assert f"| `{preset}` |" in section
-    assert [cells[0].strip("`") for cells in _rows(section)] == list(configuration.PRESETS[preset])
+    assert [cells[0].strip("`") for cells in _rows(section)] == list(PRESETS[preset])
 
 
 def _commands(command, name):
@@ -256,7 +258,7 @@ def test_the_trace_shown_is_what_the_family_writes():
     from swerve.problems.addition import Addition
 
     shown = " ".join((DOCS / "tasks.md").read_text(encoding="utf-8").split())
-    problem = Addition(configuration.AdditionTask()).problem("1234", "0066")
+    problem = Addition(AdditionTask()).problem("1234", "0066")
     assert f"question {problem.question} trace {problem.solution} answer {problem.answer}" in shown
 
 

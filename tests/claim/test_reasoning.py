@@ -78,7 +78,7 @@ def test_verdict_is_over_problems():
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
     said = "rl's answers rest on their reasoning, 25 to 100% of it compared with another problem's: "
-    assert verdict.sentence.startswith(f"{said}+45.0 points [+")
+    assert verdict.sentence.startswith(f"{said}+45.0 points (+")
     chances[::2, 1, 1:] = 0.9
     verdict = judged("rl", chances)
     assert not verdict.shown

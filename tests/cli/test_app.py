@@ -632,6 +632,8 @@ class Signalling:
 module, number = sys.argv[1], signal.Signals[sys.argv[2]]
 if sys.argv[3] == "ignored":
     signal.signal(number, signal.SIG_IGN)
+elif number == signal.SIGHUP:  # whatever the tests themselves run under
+    signal.signal(number, signal.SIG_DFL)
 sys.meta_path.insert(0, Signalling())
 from swerve.cli import main
 sys.argv[1:] = ["grade", "a.jsonl", "--task", "math", "--out", "g.jsonl"]
