@@ -93,7 +93,7 @@ def test_parts_of_other_folders_stand_for_those_that_are_missing(
 
 
 def test_a_command_that_was_killed_between_two_works_still_takes_parts_of_the_first(tmp_path: Path) -> None:
-    """Shards of sampling and what follows leave parts of the sampling, which the whole command did before it was killed."""
+    """Shards leave parts of the sampling, which the whole command did before it was killed."""
     first, second = Parts(tmp_path / "samples", {"work": 1}), Parts(tmp_path / "probe", {"work": 2})
     first.begin()
     copied = CopiedParts([tmp_path / "samples"])
