@@ -92,6 +92,21 @@ def test_parts_of_other_folders_stand_for_those_that_are_missing(
         CopiedParts([tmp_path / "nowhere"])
 
 
+def test_a_command_that_was_killed_between_two_works_still_takes_parts_of_the_first(tmp_path: Path) -> None:
+    """Shards leave parts of the sampling, which the whole command did before it was killed."""
+    first, second = Parts(tmp_path / "samples", {"work": 1}), Parts(tmp_path / "probe", {"work": 2})
+    first.begin()
+    copied = CopiedParts([tmp_path / "samples"])
+    copied.check_fit(first, is_done=True)
+    copied.check_fit(second)  # nothing of it is there yet
+
+    # Parts of neither work are refused, but not before there is work that may need them.
+    other = CopiedParts([tmp_path / "samples"])
+    other.check_fit(Parts(None, {"work": 3}), is_done=True)
+    with pytest.raises(ConfigError, match="of other settings"):
+        other.check_fit(second)
+
+
 def test_shards_work_beside_each_other_and_beside_nobody_else(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "a.partial", 0)
     assert parts.folder is not None

@@ -225,10 +225,13 @@ class _Job:
             other = self.wait(_SHORT_TIMEOUT + 120)[1 - rank]
         except AssertionError as error:
             return [str(error)]
-        # It had finished; or SIGTERM came before the two had met, before or after it was taken for an interruption.
+        # It had finished; or SIGTERM came before the two had met, before or after it was taken for an interruption, of
+        # which the first rank tells.
         sayings = ("another process was killed", f"rank {rank} did not come", "interrupted before the first step")
         is_said = any(one in other.err for one in sayings)
-        return [] if is_said or other.status in (0, -signal.SIGTERM) else [f"{rank}'s end is not said", *self.said()]
+        if is_said or other.status in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+            return []
+        return [f"{rank}'s end is not said", *self.said()]
 
 
 def _keep_store(writer: int) -> None:

@@ -117,14 +117,18 @@ class CopiedParts:
         """Whether there are such folders."""
         return bool(self._folders)
 
-    def check_fit(self, *works: Parts) -> None:
+    def check_fit(self, *works: Parts, is_done: bool = False) -> None:
         """Check that parts of one of these works are there; once they are, a command's further works may be new.
+
+        Args:
+            works: what parts are looked for.
+            is_done: all of these works are done and need no parts; those of the command's further works may be there.
 
         Raises:
             ConfigError: all are of others.
         """
         self._fit = self._fit or any(parts.inputs in self._inputs for parts in works)
-        if not self._fit:
+        if not self._fit and not is_done:
             raise ConfigError(
                 f"--parts-from {', '.join(map(str, self._folders))}: the parts there are of other settings, problems, "
                 "models or versions than this command's; give it the arguments of the shards"

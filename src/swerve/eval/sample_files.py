@@ -78,8 +78,7 @@ def write_files(
     own = [model for model in models.values() if isinstance(model, _PromptedModel)]
     max_new_tokens = _max_new_tokens(first, own, progress)
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens), shard.copied) for job in jobs]
-    if begun := [plan.parts for plan in plans if not plan.job.path.exists()]:
-        shard.copied.check_fit(*begun)
+    shard.copied.check_fit(*(plan.parts for plan in plans), is_done=all(plan.job.path.exists() for plan in plans))
     for plan in plans:
         plan.check_place()
 
