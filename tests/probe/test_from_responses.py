@@ -279,8 +279,8 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
     assert "Who gets which problems right?" in page
     assert "dpo wrong, rl-2 right" in page
     assert "Accuracy was not measured" not in page
-    assert "On 6 problems, accuracy of the samples was 33.3% (4.3 to 77.7) at dpo and 50.0% (11.8 to 88.2) at" in page
-    assert ", a difference of +16.7 (" in page
+    assert "On 6 problems, accuracy of the samples was 33% (4 to 78) at dpo and 50% (12 to 88) at" in page
+    assert ", a difference of +17 (" in page
     assert ") points, so no change is shown." in page
 
 
