@@ -58,6 +58,7 @@ def test_what_is_shown_is_near_and_reads_as_a_bound_only_next_to_it(value, digit
         (number_interval, (12345, 11845, 12845), "12,345 (11,845 to 12,845)"),
         (number_interval, (0.5, 0.5, 0.5), "0.500 (0.500 to 0.500)"),
         (number_interval, (0.93, 0.907, 1.0), "0.930 (0.907 to 1.000)"),
+        (number_interval, (0.9999, 0.71, 1.37), "1.00 (0.71 to 1.37)"),
         (number_interval, (4.1e-4, 1.6e-4, 6.6e-4), "4.1e-4 (1.6e-4 to 6.6e-4)"),
         (signed_interval, (-0.00705, -0.00776, -0.00634), "\u22120.00705 (\u22120.00776 to \u22120.00634)"),
         (signed_interval, (0.0, -0.00746, 0.00746), "0 (\u22120.0075 to +0.0075)"),

@@ -154,7 +154,8 @@ def _number_interval(value: Interval | None, *, signed: bool) -> str:
     decimals = _decimals(value.high - value.low, most=2 - _exponent(value.mean or size, digits=3))
     if size < 1e-3:
         return _interval(value, lambda end: number(end, decimals + _exponent(size, digits=2) + 1, signed=signed))
-    return _interval(value, lambda end: rounded(end, decimals, -1, 0, 1, signed=signed) if end else "0")
+    bounds = (-1, 0, 1) if size <= 1 else (0,)  # where 1 is no bound, 0.9999 is 1.00
+    return _interval(value, lambda end: rounded(end, decimals, *bounds, signed=signed) if end else "0")
 
 
 def _exponent(value: float, digits: int) -> int:

@@ -105,7 +105,7 @@ def _write_page(out: Path, card: ClaimCard) -> None:
 def _earlier_card(
     out: Path, parts: Parts, sides: Sequence[Side], contents: tuple[str, str], progress: Progress
 ) -> ClaimCard | None:
-    """Return the card that is there already, with its page; None: there is none.
+    """Return the card that is there already, with its page, or None where there is no card yet.
 
     Raises:
         ConfigError: it is of other models, problems or settings.

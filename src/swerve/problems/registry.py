@@ -18,7 +18,7 @@ class LazyTable(Mapping[str, EntryT]):
         """Describe the table; nothing is imported.
 
         Args:
-            load: returns the entry of a name; a KeyError where there is none.
+            load: returns the entry of a name, or raises KeyError for an unknown one.
             names: returns the names of all entries, in their order.
         """
         self._load, self._names = load, names
