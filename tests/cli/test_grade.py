@@ -260,6 +260,15 @@ def test_records_that_cannot_be_graded_are_named(swerve: Swerve, tmp_path: Path,
     assert message in err
 
 
+def test_golds_that_no_answer_can_meet_are_counted(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": gold, "response": "A"} for gold in ("A", "2", "proof")])
+    counted = "of 3 have a gold answer that no answer can meet"
+    for task, note in (("choice", f"2 {counted} ({file}, line 2: '2')"), ("math", f"1 {counted} ({file}, line 3: ")):
+        status, out, err = swerve("grade", "--task", task, str(file))
+        assert (status, [row["value"] for row in read_rows(out)]) == (0, [1.0, 0.0, 0.0])
+        assert note in err
+
+
 def test_rows_with_a_null_gold_are_left_out_and_counted(swerve: Swerve, tmp_path: Path) -> None:
     null = {"gold": None, "response": "2"}
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "response": "\\boxed{1}"}, null])

@@ -20,7 +20,7 @@ from tests.cases import each
         ("It is 9 (nine) apples.", "9"),
         ("The temperature is negative 3 degrees.", "-3 degrees"),
         ("It costs $65,960 more.", "$65,960"),
-        ("The room is 12 m² large.", "12"),
+        ("The room is 12 m² large.", r"12\text{ m^2}"),
         ("It is 34 or 35.", None),
         ("It is not 34.", None),
         ("I guess 34? or maybe 30", None),

@@ -77,6 +77,23 @@ def test_repeated_and_unanswered_rows_are_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_golds_that_no_answer_can_meet_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [("a", "proof"), ("b", "notfound"), ("c", "3"), ("d", "C"), ("e", "none")]
+    heldout = (write(tmp_path / "h.jsonl", [("h", "(A)")]),)
+    place = tmp_path / "t.jsonl"
+    task = TableTask(train=(write(place, rows),), heldout=heldout)
+    assert sorted(questions(Table(task).problems("train", seed=0))) == ["c", "d", "e"]
+    note = "a gold answer that no answer can meet"
+    assert Table(task).notes() == [
+        f"train: 2 rows left out: {note} ({place}, line 1: 'proof'; {place}, line 2: 'notfound')"
+    ]
+    choices = task.model_copy(update={"grader": "choice"})
+    assert questions(Table(choices).problems("train", seed=0)) == ["d"]
+    numbered = TableTask(train=(write(place, rows[2:3]),), heldout=heldout, grader="choice")
+    with pytest.raises(ConfigError, match=rf"'table' has no train problems .*{note} .*line 1: '3'"):
+        Table(numbered).problems("train", seed=0)
+
+
 def test_at_most_three_places_are_named(tmp_path: Path) -> None:
     rows = [("a", "1")] * 6
     family = Table(

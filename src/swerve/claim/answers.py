@@ -13,7 +13,7 @@ from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, 
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
-from swerve.grading.answers import readings
+from swerve.grading.answers import find_answer
 from swerve.problems.task import MATHS
 from swerve.rewards import trl_reward
 from swerve.rewards.graders import GRADERS
@@ -49,7 +49,7 @@ def measure(work: Work) -> AnswersPart:
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
     flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
     right, read, is_cut = np.array(flags, dtype=bool).T
-    ended = right | ~is_cut | (read & [bool(readings(text, _MARKED)) for text in texts])
+    ended = right | ~is_cut | (read & [find_answer(text, _MARKED) is not None for text in texts])
 
     # A lenient reading takes answers in any form; of mathematics math-verify is asked as well.
     lenient = trl_reward("math", thinking="whole")(texts, texts, answer=golds)

@@ -20,6 +20,7 @@ from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
+from swerve.grading.text import can_be_met
 from swerve.progress import Progress
 from swerve.rewards import grade_all
 from swerve.rewards.graders import GRADERS
@@ -39,7 +40,8 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     """Look at every answer of a file, and at what it records in the fields of audits; nothing is held.
 
     Returns:
-        How many can be graded, and a line on the records without a gold answer or a response; None: there are none.
+        How many can be graded, and a line on the records without a gold answer or a response, and on gold answers that
+        no answer can meet; None: there are none.
 
     Raises:
         ArtifactError: a record cannot be graded, none has a gold answer, or a field records something else than a
@@ -47,6 +49,7 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         ConfigError: no record has a field.
     """
     num, num_without, first_without = 0, 0, ""
+    unmet = list[str]()
     failed = LeftOut()
     for record, pair in answers.pairs(failed):
         for audit in audits:
@@ -54,6 +57,8 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         num += 1
         if pair is None:
             num_without, first_without = num_without + 1, first_without or record.place
+        elif not _can_be_met(pair[0]):
+            unmet.append(f"{record.place}: {pair[0].answer!r:.40}")
     for audit in audits:
         audit.check(answers.path)
     if num == num_without:
@@ -63,7 +68,14 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     left_out = [f"{num_without} of {num} left out: no gold answer ({first_without})"] if num_without else []
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
+    if unmet:
+        left_out.append(f"{len(unmet)} of {num} have a gold answer that no answer can meet ({unmet[0]})")
     return num - num_without, "; ".join(left_out) or None
+
+
+def _can_be_met(problem: Problem) -> bool:
+    grader = "math" if _is_maths(problem) else problem.grader or problem.family
+    return can_be_met(grader, (problem.answer, *problem.alternatives))
 
 
 def kept_verdicts(

@@ -3,7 +3,7 @@ r"""Where the answer stands in a text, and what it says there. Every form takes 
 A text ends at the mark of a model's end, and what stands in thinking marks is no answer; a text that is still thinking
 has given none. The forms of `AUTO` are tried in their order, and the first that holds something is taken. What it holds
 may be a label, a sentence or marks again (`<answer> The answer is \boxed{34} feet. </answer>`), and is read further by
-the same forms: `readings` returns each step.
+the same forms (`swerve.grading.reading`).
 
 The rules for what is ambiguous:
 
@@ -25,7 +25,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from swerve.grading.sentences import NUMBER, OPEN, stated_value
+from swerve.grading.sentences import NUMBER, OPEN, is_part_of_ratio, makes_another_value, stated_value, unit_after
+from swerve.grading.thinking import final_text
 
 _Span = tuple[int, int, str]
 """Start and end in the text, and the content."""
@@ -38,32 +39,52 @@ _CONNECTOR = re.compile(r"(?:for[a-z()]{1,12}?)?(?:[,;]?(?:and|or)|[,;])|", re.I
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _LONGEST_CONNECTOR = 60
 _MOST_JOINED = 200
-_MOST_STEPS = 4
 _NAME_BEFORE = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?)\s{0,3}=[\s$]{0,3}$")
 _LONGEST_NAME = 20
 _TAG_OPEN = re.compile(r"<answer>", re.IGNORECASE)
 _TAG_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
 _HASHES = re.compile("#{4,}")
 _PHRASE = re.compile(
-    r"\b(?:answer|result|solution|option|choice)s?[ \t*_]{0,4}(?:(?:is|are|was)\b|=|:)"
+    r"\b(?:answer|result|solution|option|choice)s?[\"']?[ \t*_]{0,4}"
+    r"(?:(?:is|are|was|(?:should|must|would|will|has to) be)\b|=|:|\u2192|[-\u2013\u2014](?=\s))"
     r"(?:[ \t*:_]{0,4}(?:therefore|thus|then|simply|now|actually|exactly|equal to)\b)?[ \t:*_]{0,12}"
     r"(?![ \t:*]{0,4}(?:correct|incorrect|wrong|verified|confirmed)\b)"
     r"|\banswer[ \t]{1,4}(?=\$|\\[(\[])",
     re.IGNORECASE,
 )
+_ASKED = re.compile(
+    r"\b(?:whether|if|(?:not|un) ?(?:sure|certain))\b(?:[^.!?\n]{0,60}$| [a-z]+ (?:is|are)\b)", re.IGNORECASE
+)
+"""Before a phrase that asks for an answer and states none."""
+_EMPHASISED = re.compile(
+    r"(?<![\w*)\]}\\])(?:(\*\*|__|`|(?<![0-9] )\*)(?=\S)([^*`\n]{1,200}?)(?<=\S)\1|_([\w .,'-]{1,40})_)(?![\w*(])"
+)
+_QUOTED = re.compile(r"([\"'])([^\"'\n]{1,200})\1")
 _TAKEN_BACK = re.compile(
     r"\b(?:wait|actually|correction|sorry|oops|scratch that|hold on|I mean|on second thought|mistake"
     r"|(?:that|this|it) (?:is|was) (?:wrong|incorrect|not right))\b|\bno\b(?=[,.!:;])",
     re.IGNORECASE,
 )
-_WRONG = re.compile(r"\b(?:wrong|incorrect|mistaken?|error|scratch that|correction)\b", re.IGNORECASE)
+_WRONG = re.compile(
+    r"\b(?:(?:wrong|incorrect|mistaken?|error|scratch that|correction)\b|(?:it|that) (?:cannot|can't) be\b[.!])",
+    re.IGNORECASE,
+)
+_CONFIRMS = re.compile(
+    r"\W*(?:yes|ok(?:ay)?|right|correct|fine|good|sure|true|so|it|that|this|here)\b.{0,20}", re.IGNORECASE
+)
+"""Words after a pause that leave the answer as it is."""
+_YES_OR_NO = re.compile(r"\s*(?:yes|no|true|false)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(
-    r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*|,? \(?(?:because|since|which|so|as|hence)\b", re.IGNORECASE
+    r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*"
+    r"|,? \(?(?:because|since|which|so|as(?! (?:many|much))|hence|although|though|whereas)\b",
+    re.IGNORECASE,
 )
 _LONGEST_PHRASE = 1000
 _DELIMITER = re.compile(r"(?<!(?<!\\)\\)\$\$?|\\[()\[\]](?!-?[0-9.]{1,6} ?[a-z]{2}\])")
 _CLOSING = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
-_PROSE = re.compile(r"\b(?:is|are|the|thus|therefore|hence|so|get|gives|here|answer|solution|we)\b|:\s", re.IGNORECASE)
+_PROSE = re.compile(
+    r"\b(?:is|are|be|the|thus|therefore|hence|so|get|gives|here|answer|solution|we)\b|:\s", re.IGNORECASE
+)
 _DIGIT = re.compile("[0-9]")
 _ALNUM = re.compile(r"\w")
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
@@ -96,21 +117,18 @@ _EMPTY = re.compile(
     re.IGNORECASE,
 )
 """Marks without anything in them."""
-_THOUGHTS = r"think(?:ing)?|thoughts?|reason(?:ing)?|seed:think"
-_BAR = "[|\uff5c]"
-_TURN = r"(?:im_end|eo[stmd](?:_id|_token)?|end(?:of|[_\u2581]of)?[_\u2581]?(?:text|turn|sentence|sequence|solution)?)"
-_MARK = re.compile(
-    rf"(?P<open><(?:{_THOUGHTS})>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<\|channel\|>analysis)"
-    rf"|(?P<close></(?:{_THOUGHTS})>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking)\|>"
-    r"|<\|channel\|>final(?:<\|message\|>)?)"
-    rf"|(?P<end></s>|\[eos\]|\[/inst\]|<(?:eos|eot|end_of_(?:turn|text|utterance))>"
-    rf"|<{_BAR}(?:{_TURN}(?:_token)?|return|user){_BAR}>"
-    r"|(?:<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>)\s{0,3}user)",
+_SAYING = re.compile(r"\b(?:is|are|equals|was|(?:should|must|would|will|has to) be)\b", re.IGNORECASE)
+_BEFORE_WORDS = re.compile(
+    r"(?:(?:so|thus|hence|therefore|then|finally),? +|(?:it|that)(?:'s| is) +|my (?:answer|choice) is +"
+    r"|I (?:think|believe)(?: that)? +"
+    r"|I(?:'d| would|'ll| will)? (?:choose|pick|select|say|go with) +|(?:option|choice|answer) +(?=\(?[A-Z]\b))+",
     re.IGNORECASE,
 )
-"""Where thinking begins and ends, and where the model ended or another turn begins."""
-_INSIDE = re.compile(r"\s*[}$*`]")
-_SAYING = re.compile(r"\b(?:is|are|equals|was)\b", re.IGNORECASE)
+"""Before the words that a sentence states."""
+_NEXT_SENTENCE = re.compile(r"(?<=[a-z)][.!?]) +(?=[A-Z])")
+_NO_BOX = re.compile(
+    r"(?:(?:^|[.,;]|\b(?:is|are|and|but))\s{1,4}not|\b(?:instead of|rather than))[\s$]{0,4}(?:\\\(\s?)?$", re.IGNORECASE
+)
 _RIGHT = re.compile(r"\s*(?:the )?(?:correct|right|final)?\s?(?:answer|option|choice|one)?[.!]*\s*", re.IGNORECASE)
 
 
@@ -141,47 +159,14 @@ def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = Tru
     return None
 
 
-def readings(text: str, finders: Sequence[str], *, after_thinking: bool = True) -> tuple[str, ...]:
-    r"""Return what the answer's mark holds in a text, and what that says when it is read further; see `find_answer`.
+def said_in(text: str) -> str | None:
+    """Return what a label or a sentence says, by the first form of `AUTO` that finds something else than all of it.
 
-    >>> readings("<answer> The tallest tree is 34 feet. </answer>", ["answer_tag"])
-    ('The tallest tree is 34 feet.', '34 feet')
-    >>> readings("<answer> It is 34 or 35 feet. </answer>", ["answer_tag"])
-    ('It is 34 or 35 feet.',)
+    >>> said_in("The tallest tree is 34 feet."), said_in("It is 34 or 35 feet.")
+    ('34 feet', None)
     """
-    steps: list[str] = []
-    answer = find_answer(text, finders, after_thinking=after_thinking)
-    while answer and answer not in steps and len(steps) < _MOST_STEPS:
-        steps.append(answer)
-        further = (find(answer) for find in AUTO.values())
-        answer = next((step.strip() for step in further if step is not None and step.strip() not in steps), None)
-    return tuple(steps)
-
-
-def final_text(text: str, *, after_thinking: bool = True) -> str | None:
-    """Return what a model said up to the mark of its end, after its thinking; None: it was still thinking.
-
-    >>> final_text("<thinking> 4? </thinking> It is 5.</s> And 6."), final_text("[THINK] It is 5")
-    (' It is 5.', None)
-    """
-    start, thinks, inside = 0, False, []
-    end = len(text)
-    for mark in _MARK.finditer(text):
-        if mark["end"] is None:
-            thinks = mark["open"] is not None
-            start = start if thinks or not after_thinking else mark.end()
-        elif _INSIDE.match(text, mark.end()):
-            inside.append(mark)  # within a box or a formula, which continues behind it
-        elif not text[start : mark.start()].strip():
-            start = mark.end()  # padding
-        elif not (thinks and mark[0] == "<|end|>"):
-            end = mark.start()
-            break
-    if thinks and after_thinking:
-        return None
-    for mark in reversed([mark for mark in inside if start <= mark.start() < end]):
-        text, end = text[: mark.start()] + text[mark.end() :], end - len(mark[0])
-    return text[start:end]
+    further = (find(text) for find in AUTO.values())
+    return next((step.strip() for step in further if step is not None and step.strip() != text), None)
 
 
 def gold_answer(gold: str) -> str:
@@ -255,7 +240,8 @@ def _boxes(text: str) -> list[_Span]:
             content.append(span)
         elif _is_blank(text, content[-1][0], match.start()) and _is_blank(text, end, content[-1][1]):
             content[-1] = span
-    return [(*span, text[inner[0] : inner[1]]) for span, inner in zip(outer, content, strict=True)]
+    boxes = [(*span, text[inner[0] : inner[1]]) for span, inner in zip(outer, content, strict=True)]
+    return [box for box in boxes if not _NO_BOX.search(text, max(0, box[0] - _LONGEST_NAME), box[0])]
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
@@ -305,6 +291,15 @@ def _boxed(text: str) -> str | None:
 def _held(content: str | None) -> str | None:
     """Return what a mark holds; None where it holds nothing but other marks."""
     return None if content is None or is_empty(content) else content
+
+
+def states_more(text: str) -> bool:
+    r"""Return whether a text has a verb, a label with a colon, or the mark of an answer, so that it is read further.
+
+    >>> states_more("It is 5."), states_more("Total cost: 5"), states_more(r"\boxed{5}"), states_more("5 apples")
+    (True, True, True, False)
+    """
+    return _SENTENCE.search(text) is not None or _BOX.search(text) is not None
 
 
 def is_empty(text: str) -> bool:
@@ -376,8 +371,9 @@ def _phrase(text: str) -> str | None:
 
     None without one, or where it continues as a sentence without a value.
     """
+    text = _EMPHASISED.sub(_plain, text)
     match = _last_match(_PHRASE, text)
-    if match is None:
+    if match is None or _ASKED.search(text, max(0, match.start() - _LONGEST_CONNECTOR), match.start()):
         return None
 
     # What is said after the answer was taken back counts instead.
@@ -385,20 +381,33 @@ def _phrase(text: str) -> str | None:
     if later is not None:
         return later
 
-    # Without a formula right behind the phrase, the rest of the sentence is the answer.
+    # Without a formula right behind the phrase, the rest of the sentence is the answer; a question states none.
     rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip().removeprefix("}").lstrip()
+    if quoted := _QUOTED.match(rest):
+        return quoted[2]
     formulas = _formulas(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
         sentence = _SAYING.split(rest[: end.start()] if end else rest)[-1].strip(" *_`")
-        return _held(sentence) if len(_words(sentence)) <= _MOST_WORDS or stated_value(sentence) else None
+        is_short = len(_words(sentence)) <= _MOST_WORDS or stated_value(sentence)
+        return _held(sentence) if is_short and not (end and end[0] == "?") else None
 
-    # Formulas that follow one another are one answer.
+    # Formulas that follow one another are one answer, with the unit behind them.
     last = 0
     while last + 1 < len(formulas) and _connects(rest, formulas[last][1], formulas[last + 1][0]):
         last += 1
-    percent = "\\%" if re.match(r" ?(?:\\?%|percent\b)", rest[formulas[last][1] :]) else ""
-    return ", ".join(content for _, _, content in formulas[: last + 1]) + percent
+    behind = formulas[last][1]
+    if makes_another_value(rest, behind) or is_part_of_ratio(rest, behind):
+        return rest
+    return ", ".join(content for _, _, content in formulas[: last + 1]) + unit_after(rest, behind)
+
+
+def _plain(match: re.Match[str]) -> str:
+    """Return what stands in marks of emphasis; an answer with its phrase in them ends there, but for its unit."""
+    inner = match[2] or match[3]
+    phrase = _last_match(_PHRASE, inner)
+    is_whole = phrase is not None and inner[phrase.end() :].strip() and not unit_after(match.string, match.end())
+    return f"{inner}\n" if is_whole else inner
 
 
 def _said_later(text: str) -> str | None:
@@ -406,11 +415,19 @@ def _said_later(text: str) -> str | None:
     last = _last_match(_TAKEN_BACK, text)
     if last is None or not _ALNUM.search(text, 0, last.start()):
         return None
-    for find in AUTO.values():
-        later = find(text[last.end() :].lstrip(" ,.:;"))
-        if later is not None and _DIGIT.search(later):
+    rest = text[last.end() :].lstrip(" ,.:;")
+    for name, find in AUTO.items():
+        later = find(rest)
+        if later is not None and (_DIGIT.search(later) or (name != "bare" or _is_instead(later, text, rest, last[0]))):
             return later.strip(" .")
     return "" if _WRONG.search(text) else None
+
+
+def _is_instead(words: str, text: str, rest: str, mark: str) -> bool:
+    """Return whether words after a pause are an answer instead of the words before it, never instead of a number."""
+    if _DIGIT.search(text[:_LONGEST_NAME]) or (mark.casefold() == "mistake" and not _SAYING.search(rest)):
+        return False
+    return _YES_OR_NO.match(text) is not None or _CONFIRMS.fullmatch(words) is None
 
 
 def _formula(text: str) -> str | None:
@@ -434,13 +451,18 @@ def _bare(text: str) -> str | None:
     plain = text.strip()
     if not plain or len(plain) > _LONGEST_BARE or ("\n" in plain and not _LINES.fullmatch(plain)):
         return None
-    speaks = _SENTENCE if _DIGIT.search(plain) else _SPEAKER
-    if len(_words(plain)) > _MOST_WORDS or speaks.search(plain):
-        return None
     if _DIGIT.search(plain):
-        return _held(plain)
-    *subject, said = _SAYING.split(plain)
-    return _held(subject[-1] if subject and _RIGHT.fullmatch(said) else said)
+        is_answer = len(_words(plain)) <= _MOST_WORDS and not _SENTENCE.search(plain)
+        return _held(plain) if is_answer else None
+
+    # Of words, what the last sentence states; it is one that concludes where others stand before it.
+    *before, last = _NEXT_SENTENCE.split(_EMPHASISED.sub(_plain, plain).strip())
+    lead = _BEFORE_WORDS.match(last)
+    words = last[lead.end() :] if lead else last
+    if len(_words(words)) > _MOST_WORDS or _SPEAKER.search(words) or _ASKED.search(words) or "?" in words:
+        return None
+    *subject, said = _SAYING.split(words)
+    return None if before and not lead else _held(subject[-1] if subject and _RIGHT.fullmatch(said) else said)
 
 
 def _words(text: str) -> list[str]:

@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from swerve.grading.answers import readings
+from swerve.grading.answers import find_answer
 from swerve.grading.grader import graded
-from swerve.grading.maths.equivalence import equivalent
-from swerve.grading.maths.limits import LimitReached, check_limits
+from swerve.grading.maths.answer import Answer
+from swerve.grading.maths.equivalence import read_gold, same_answers, same_text
+from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached, check_limits
 from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.policies import MathGrading
+from swerve.grading.reading import steps
 from swerve.grading.sentences import is_open
 from swerve.types import Problem, Reward
 
@@ -57,31 +59,32 @@ def quick_math(problem: Problem, text: str) -> Reward | None:
 def _grade(problem: Problem, text: str, *, numerically: bool) -> Reward | None:
     if len(text) > _LONGEST_TEXT:
         return Reward(value=None, status="timeout", detail=f"characters of the text: {len(text)} > {_LONGEST_TEXT}")
-    answers, policy = _read(problem, text)
-    if not answers:
+    policy = _policy(json.dumps(dict(problem.grading), sort_keys=True))
+    found = find_answer(text, policy.extraction, after_thinking=policy.thinking == "after")
+    if found is None:
         return Reward(value=None, status="unparsed")
     golds = (problem.answer, *problem.alternatives)
     if not numerically and (len(golds) > _MOST_QUICK_GOLDS or max(map(len, golds)) > _LONGEST_QUICK_GOLD):
         return None
     if text.strip() in map(str.strip, golds):
-        golds = (answers[0], *golds)  # a whole solution, or whatever else the same forms read in the same way
+        golds = (found, *golds)  # a whole solution, or whatever else the same forms read in the same way
+
+    # What is written as the gold answer is right at any step; else the last step is what the text says.
+    expected, limits = [read_gold(gold) for gold in golds], LIMITS if numerically else QUICK_LIMITS
+    answer = Answer(found)
     try:
-        # What was read furthest is shortest; a whole sentence, such as a date, may be the gold answer too.
-        for answer in reversed(answers):
-            if any(equivalent(gold, answer, policy, numerically=numerically) for gold in golds):
-                return graded(True, answer)
+        for answer in steps(found, limits):
+            verdicts = [same_text(gold, answer, limits) for gold in expected]
+            if True in verdicts:
+                return graded(True, answer.text)
+        asked = [gold for gold, verdict in zip(expected, verdicts, strict=True) if verdict is None]
+        right = any(same_answers(gold, answer, policy, numerically=numerically) for gold in asked)
     except NeedsNumbers:
         return None
     except (LimitReached, RecursionError) as limit:
         detail = str(limit) if isinstance(limit, LimitReached) else "depth of a formula"
-        return Reward(value=None, status="timeout", extracted=answer, detail=detail) if numerically else None
-    return graded(False, answers[-1])
-
-
-def _read(problem: Problem, text: str) -> tuple[tuple[str, ...], MathGrading]:
-    """Return the readings of a text's answer and the policies by which it is read and judged."""
-    policy = _policy(json.dumps(dict(problem.grading), sort_keys=True))
-    return readings(text, policy.extraction, after_thinking=policy.thinking == "after"), policy
+        return Reward(value=None, status="timeout", extracted=answer.text, detail=detail) if numerically else None
+    return graded(right, answer.text)
 
 
 @functools.lru_cache(maxsize=64)
@@ -104,15 +107,18 @@ def grade_math_verify(problem: Problem, text: str) -> Reward:
     >>> grade_math_verify(problem, r"\boxed{0.5}").value
     1.0
     """
-    answers, _ = _read(problem, text)
-    if not answers:
+    policy = _policy(json.dumps(dict(problem.grading), sort_keys=True))
+    found = find_answer(text, policy.extraction, after_thinking=policy.thinking == "after")
+    if found is None:
         return Reward(value=None, status="unparsed")
-    if is_open(answers[-1]):
-        return graded(False, answers[-1])  # the library would take a number of it all the same
+    answer = found
     try:
-        return graded(any(right for answer in answers for right in _verdicts(problem, answer)), answers[-1])
+        *_, answer = (step.text for step in steps(found))
+        if is_open(answer):
+            return graded(False, answer)  # the library would take a number of it all the same
+        return graded(any(_verdicts(problem, answer)), answer)
     except LimitReached as limit:
-        return Reward(value=None, status="timeout", extracted=answers[-1], detail=str(limit))
+        return Reward(value=None, status="timeout", extracted=answer, detail=str(limit))
 
 
 def _verdicts(problem: Problem, answer: str) -> Iterator[bool]:

@@ -19,12 +19,16 @@ _BEFORE = 60
 _DIGIT = re.compile("[0-9]")
 _WORD = re.compile("[a-zA-Z]{3}")
 NUMBER = re.compile(
-    r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^])[$\u20ac\u00a3]?"
+    r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^'\u2019])[$\u20ac\u00a3]?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,][0-9]+)?)|\.[0-9]+)(?!\.?[0-9])"
     r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+| [0-9]+/[0-9]+)?(?: ?\\?%)?"
 )
-_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9]):|(?<=[0-9a-zA-Z)}]) ?-) ?$")
-_IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[\w'\u2019]| ?[-\u2013] ?[$0-9]|:[0-9]")
+_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+\u00d7\u00b7\u00f7\u00b1~<>]|(?<=[0-9]):|(?<=[0-9a-zA-Z)}]) ?-) ?$")
+_IN_FORMULA_AFTER = re.compile(
+    r" ?[\^{}\\_*/+!\u00d7\u00b7\u00f7\u00b1~&|]|(?!\$(?![\w\\]))[^\s.,;:?)\]*\"\u201d\u00b0\u20ac\u00a3-]"
+    r"|\u00b0(?![CF]?(?!\w))| ?[-\u2013] ?[$0-9]|-fold|:[0-9]|\.\."
+)
+"""After a number: an operator, or a sign that is no end of a word, so that what is read would be a piece of a value."""
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|(?:\$\$)+|\\\]")
 _BULLET = re.compile(r"^[ *:=.]*(?:- )?")
 _EMPHASIS = re.compile(
@@ -32,20 +36,32 @@ _EMPHASIS = re.compile(
 )
 """Marks around words, and brackets around a number: `eleven (11) cats`."""
 _REMARK = re.compile(
-    r"(?<=[0-9a-zA-Z%$*]) {1,2}(?:\((?!mod\b)(?=[^()]*(?:[a-zA-Z]{2}|[0-9] ?[-+*/=x]))[^()]{0,200}\)"
+    r"(?<=[0-9a-zA-Z%$*]) {1,2}(?:\((?!(?:or|maybe|perhaps|mod)\b)"
+    r"(?=[^()]*(?:[a-zA-Z]{2}|[0-9] ?[-+*/=x]))[^()]{0,200}\)"
     r"|\[(?:[0-9]{1,3}|(?=[^\[\]]*[a-zA-Z]{2})[^\[\]]{0,200})\])"
     r"|(?:(?<=[0-9]):|,? \b(?:although|though|whereas|because)\b|, since\b) .*"
 )
 """In brackets after a value: words, a calculation or a reference; what follows a colon or `although`."""
 _ALTERNATIVE = re.compile(
-    r" ?[a-z]{0,10} ?\bor\b| (?:out of|over|divided|plus|minus|half|halves|quarters?|thirds?|fourths?|fifths?|tenths?"
-    r"|hundredths?|squared|cubed|mod(?:ulo)?|base|choose|factorial|times (?!(?:an?|per|as|in)\b)[a-z0-9])",
+    r" ?[a-z]{0,10} ?\bor\b| (?:out of|over|divided|plus|minus|half|halves|quarters?|thirds?|squared|cubed"
+    r"|mod(?:ulo)?|base|score|gross|choose|factorial|below|above"
+    r"|and (?:an?|one|two|three) |times (?!(?:an?|per|as a|in)\b)[a-z0-9]"
+    r"|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred|thousand)ths\b)"
+    r"|(?:st|nd|rd|th) (?:root|power)",
     re.IGNORECASE,
 )
 """After a number: there is another one, or words that make another value of it."""
+_RATIO = re.compile(
+    r"(?: (?:as|at|base|by|each|every|for|from|in|of|on|per|percent|remainder|R|than|times|to|vs\.?|with))+ [$0-9]",
+    re.IGNORECASE,
+)
+"""After a number without a unit: another one, behind a mere preposition."""
+_AFTER_UNIT = re.compile(r" (?:below|under) (?:zero|freezing)\b| ?[-+*/=\u00d7\u00b7] ?[$0-9]", re.IGNORECASE)
+"""After the unit of a number: it is a negative value, or a term of a calculation."""
 _NEGATED = re.compile(r"(?<![0-9%]) (?:negative|minus) (?=[0-9])")
 _CONCLUSION = re.compile(r",? \b(?:so|thus|therefore|hence|making|giving|which (?:is|makes|gives))\b,? ", re.IGNORECASE)
 _CONDITIONAL = re.compile(r"^ ?(?:if|when|since|as|because|after|with|for|given)\b[^,]{0,300}, ", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:no|not|never|none|neither|cannot)\b", re.IGNORECASE)
 OPEN = re.compile(
     r"\b(?:or|either|neither|nor|not|cannot|never|no|none|maybe|perhaps|possibly|probably|might|guess|unsure|unless|except"
     r"|if|else|but|wrong|incorrect|the others?)\b|\bbetween [$0-9]|[0-9] (?:more|less|fewer) than\b|n't\b|\?"
@@ -53,12 +69,12 @@ OPEN = re.compile(
     re.IGNORECASE,
 )
 """Words that leave open which value is meant, and signs of a formula."""
-_VARIABLE = re.compile(r"(?<![^\W\d])(?<!['\u2019$/-])[b-zB-HJ-Z](?![\w'\u2019])")
+_VARIABLE = re.compile(r"(?<![^\W\d])(?<!['\u2019$/\u00b0-])(?<![0-9] (?=[msghlLNJWVK]\b))[b-zB-HJ-Z](?![\w'\u2019])")
 _TIMES = re.compile(r"(?<=[0-9a-z)]) [xX] (?=[$0-9])|(?<=[0-9])x(?=[$0-9])")
 _NAMED = re.compile(r"(?<![\w'])[a-zA-Z]\w{0,6} ?$")
 _CHANGED = re.compile(
     r"\b(?:half|thirds?|quarters?|twice|double|triple|squared?|cubed?|root|base|mod(?:ulo)?|remainder|than|at least"
-    r"|at most|up to|below|above|under|plus|minus|times|to|from)(?: of)?[ $]{0,2}$",
+    r"|at most|up to|below|above|under|over|beyond|plus|minus|times|to|from)(?: of)?[ $]{0,2}$",
     re.IGNORECASE,
 )
 """Words before a number that make another value of it."""
@@ -80,8 +96,16 @@ _JOINT = re.compile(
     re.IGNORECASE,
 )
 """Between two values that are named side by side."""
-_UNIT = re.compile(r" ?(?:(?:square|cubic|sq|cu)\.? )?([a-zA-Z]+)(?: per [a-z]+|/[a-z]+)?")
-_UNIT_WORDS = frozenset((*UNITS, *MULTIPLIERS, *PERCENT_WORDS, *ORDINALS)) - {"in", "time", "times"}
+_UNIT = re.compile(
+    r"\s?(?:\(\s?)?((?:(?:square|cubic|sq|cu)\.? )?([a-zA-Z]+)(?:[\u00b2\u00b3]|\^\{?[23]\}?)?"
+    r"(?:(?: per |/)[a-z]+[\u00b2\u00b3]?)?)(?!\w)\)?"
+)
+_POWERS = str.maketrans({"\u00b2": "^2", "\u00b3": "^3", "{": None, "}": None})
+_LETTERS = frozenset("msghlLNJWVK")
+_UNIT_WORDS = (frozenset((*UNITS, *MULTIPLIERS, *PERCENT_WORDS, *ORDINALS)) | _LETTERS) - {"in", "time", "times"}
+_SIGN = re.compile(r" ?\\?([%\u20ac\u00a3]|\u00b0[CF]?(?!\w))")
+_SIGN_UNITS = {"%": "\\%", "\u20ac": " euros", "\u00a3": " pounds"}
+_POWER = re.compile(r"([0-9] ?(?:[ckm]?m|ft|in|yd|miles?|feet|inches|units?))\^\{?([23])\}?(?![0-9])")
 _RATE = re.compile(r"(?:[gL]|[ck]?m[\u00b2\u00b3]|/[a-z]{2,})(?![a-zA-Z])")
 """After a number, without making a formula of it: `370g`, `$5/week`."""
 
@@ -99,6 +123,7 @@ def stated_value(text: str) -> str | None:
         return None
     # Emphasis, remarks in brackets and conditions go; of a calculation its result is left, if it has no variables.
     plain = _EMPHASIS.sub(lambda match: match[1] or match[2] or "", sentence).replace("\\$", "$").replace("\\%", "%")
+    plain = _POWER.sub(lambda match: match[1] + "\u00b2\u00b3"[int(match[2]) - 2], plain)
     plain = _NEGATED.sub(" -", _REMARK.sub("", f" {_BULLET.sub('', plain)} "))
     conclusion = _CONCLUSION.split(_CONDITIONAL.sub("", plain))[-1]
     plain = (conclusion if _DIGIT.search(conclusion) else plain).strip(" *:=.")
@@ -106,16 +131,59 @@ def stated_value(text: str) -> str | None:
         return None  # a formula, which is compared as one
     calculation, equals, result = plain.rpartition("=")
     plain = result.strip()
+    if equals and _DENIED.search(calculation) and not _is_calculation(calculation):
+        return None
     first = NUMBER.match(plain) if equals and _is_calculation(calculation) else None
-    if first is None or _is_in_formula(plain, first):
+    is_result = first is not None and not _is_in_formula(plain, first)
+    if first is None or not is_result:
         is_named = equals and not first and not _WORD.search(calculation)
         if is_named or _VARIABLE.search(f"{_NAMED.sub('', calculation)} {plain}") or OPEN.search(plain):
             return None
         first = _stated_number(plain)
-    if first is None or _follows(_CHANGED, plain, first) or _ALTERNATIVE.match(plain, first.end()):
+    if first is None or _follows(_CHANGED, plain, first) or makes_another_value(plain, first.end()):
         return None
-    unit = _UNIT.match(plain, first.end())
-    return plain[first.start() : unit.end() if unit and unit[1] in _UNIT_WORDS else first.end()]
+    if not is_result and first[0][0] not in "$\u20ac\u00a3" and is_part_of_ratio(plain, first.end()):
+        return None
+    return first[0] + unit_after(plain, first.end())
+
+
+def unit_after(text: str, position: int) -> str:
+    r"""Return the known unit that follows a number, typeset where it is a letter; empty without one.
+
+    >>> unit_after("10 (minutes)", 2), unit_after("10 m/s", 2), unit_after("10 of them", 2)
+    (' minutes', '\\text{ m/s}', '')
+    """
+    sign = _SIGN.match(text, position)
+    if sign is not None:
+        return _SIGN_UNITS.get(sign[1], sign[1])
+    unit = _UNIT.match(text, position)
+    if unit is None or unit[2] not in _UNIT_WORDS:
+        return ""
+    name = unit[1].translate(_POWERS)
+    return name if unit[2] in ORDINALS else rf"\text{{ {name}}}" if unit[2] in _LETTERS else f" {name}"
+
+
+def makes_another_value(text: str, position: int) -> bool:
+    """Return whether what follows a number, or its known unit, makes another value of it.
+
+    >>> makes_another_value("5 or 7", 1), makes_another_value("5 cats in 7 days", 1)
+    (True, False)
+    >>> makes_another_value("5 degrees below zero", 1), makes_another_value("5 cm + 1 cm", 1)
+    (True, True)
+    """
+    if _ALTERNATIVE.match(text, position):
+        return True
+    unit = _SIGN.match(text, position) or _UNIT.match(text, position)
+    return unit is not None and _AFTER_UNIT.match(text, unit.end()) is not None
+
+
+def is_part_of_ratio(text: str, position: int) -> bool:
+    """Return whether another number follows a bare number behind a preposition.
+
+    >>> is_part_of_ratio("5 in 7", 1), is_part_of_ratio("5 cats in 7 days", 1)
+    (True, False)
+    """
+    return _RATIO.match(text, position) is not None
 
 
 def is_open(text: str) -> bool:
@@ -159,7 +227,7 @@ def _follows(words: re.Pattern[str], sentence: str, number: re.Match[str]) -> re
 
 def _is_in_formula(text: str, number: re.Match[str]) -> bool:
     unit = _UNIT.match(text, number.end())
-    if (unit and unit[1] in _UNIT_WORDS) or _RATE.match(text, number.end()):
+    if (unit and unit[2] in _UNIT_WORDS) or _RATE.match(text, number.end()):
         return False
     before = _IN_FORMULA_BEFORE.search(text, max(0, number.start() - 4), number.start())
     return before is not None or _IN_FORMULA_AFTER.match(text, number.end()) is not None

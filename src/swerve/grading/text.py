@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from swerve.grading.answers import find_answer
+from swerve.grading.answers import FINDERS, find_answer, said_in
 from swerve.grading.grader import graded
+from swerve.grading.thinking import final_text
 from swerve.types import Problem, Reward
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)(?![a-z])|[{}$*]")
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
+_LETTER = re.compile(
+    r"(?<![\w'])(?![AI] (?!(?:is|was|and|or|because|since|as|with|not|but|in|on|by)\b)[a-z])([A-Z])(?![\w'])"
+)
+"""A capital that stands alone, but for the words `A dog` and `I think`."""
+_DENIED = re.compile(
+    r"\b(?i:not|rul(?:es?|ed|ing) out|eliminat(?:es?|ed|ing)|rather than|instead of|except)"
+    r" (?:option |choice )?\(?[A-Z]\b\)?"
+)
 _LETTERS_ONLY = re.compile(r"(?:(?:either|both|or|and)\b|[A-Z()\s,;/&|.])+")
-_LABEL = re.compile(r"\(?([A-Za-z])(?:[).:](?=\s|$)|$)")
+_LABEL = re.compile(r"(?:(?:option|choice|answer) )?\(?([A-Za-z])(?:[).:](?=\s|$)|$)")
+_PLACEHOLDER = re.compile(r"\s*(?:proof|not ?found|n/a|nan|null)?[\s.]*", re.IGNORECASE)
+_LONGEST = 1000
+"""Characters of an answer, or of a last line, that are looked at."""
+_SENTENCE_START = re.compile(r"(?<=[.!?]) +")
 _NEGATION = re.compile(r"\b(?:not|neither|nor|except|never|cannot)\b|n't\b", re.IGNORECASE)
 _ANOTHER = re.compile(
     r"[\s,;:/|&).]*(?:(?:or|and|maybe|also|perhaps)\s+)+\(?[A-Z](?![\w'])|[\s,;]+\(?[A-Z][).](?=\s|$)"
 )
+
+
+def can_be_met(grader: str, golds: Iterable[str]) -> bool:
+    """Return whether some answer can be right: a choice is a letter, and data sets write `proof` where none is known.
+
+    Args:
+        grader: `choice`, `math` or `math_verify`; of others every gold answer can be met.
+        golds: the gold answer and its alternatives.
+
+    >>> can_be_met("choice", ["2"]), can_be_met("choice", ["(B)"]), can_be_met("math", ["proof"])
+    (False, True, False)
+    """
+    if grader == "choice":
+        return any(_choice(gold) is not None for gold in golds)
+    is_maths = grader in ("math", "math_verify")
+    return not is_maths or any(not _PLACEHOLDER.fullmatch(gold) for gold in golds)
 
 
 def given_beginning(problem: Problem, text: str) -> str:
@@ -57,10 +86,11 @@ def grade_exact(problem: Problem, text: str) -> Reward:
 def grade_choice(problem: Problem, text: str) -> Reward:
     r"""Return 1 if the text chooses the gold answer's letter, else 0; never raises.
 
-    The choice is the first single capital letter in the last box, `<answer>` tag, or sentence such as "the answer is
-    (C)", in this order; else the label that the last line begins with. A list of letters, also of joined boxes, is the
-    choice of all of them, and right only if it is the gold answer. Where the letter follows a negation, or another
-    choice follows it in other words, nothing was chosen: `unparsed`.
+    The answer is found and read as an answer of mathematics is (`auto`); of a text in which nothing is found so, the
+    last line or the last sentence counts. The choice is the first single capital letter there, or the label that it
+    begins with. A list of letters, also of joined boxes, is the choice of all of them, and right only if it is the gold
+    answer. Where the letter follows a negation, or another choice follows it in other words, nothing was chosen:
+    `unparsed`.
 
     >>> problem = Problem(id="p", family="table", question="...", answer="C", grader="choice")
     >>> grade_choice(problem, r"It is \boxed{\text{(C)}}.").value
@@ -70,9 +100,12 @@ def grade_choice(problem: Problem, text: str) -> Reward:
     >>> grade_choice(problem, r"\boxed{B} or \boxed{C}").value
     0.0
     """
-    # A mark's content decides; without a mark the label that the last line begins with.
-    stated = find_answer(text, ("boxed", "answer_tag", "phrase"))
-    choice = _choice(stated) if stated is not None else _label(find_answer(text, ("last_line",)) or "")
+    # A mark's content decides; of what is no mark, such as a number, the end of the text may still name a letter.
+    said = final_text(text) or ""
+    choice = _choice((FINDERS["auto"](said) or "")[:_LONGEST])
+    if choice is None:
+        last = said.rstrip().rpartition("\n")[2][-_LONGEST:]
+        choice = _label(last) or _label(said_in(_SENTENCE_START.split(last)[-1]) or "")
     if choice is None:
         return Reward(value=None, status="unparsed")
     golds = {_choice(gold) for gold in (problem.answer, *problem.alternatives)}
@@ -115,4 +148,4 @@ def _label(line: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    return _TEXT_COMMAND.sub(" ", text).strip()
+    return _DENIED.sub(" ", _TEXT_COMMAND.sub(" ", text)).strip(" \"'_")

@@ -21,6 +21,7 @@ from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
 from swerve.formats.records import Record
 from swerve.grading.policies import MathGrading
+from swerve.grading.text import can_be_met
 from swerve.problems.data_specs import Sources, Specs, read_source
 from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.held_out import HeldOut, question_key
@@ -238,6 +239,9 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         problem = replace(problem, grading={**self.grading, **problem.grading})
         return problem if problem.messages and self.keeps_prompts else with_prompt(problem, self._task.prompt)
 
+    def _grader(self, problem: Problem) -> str:
+        return problem.grader or ("math" if isinstance(self._task, MathsDataTask) else problem.family)
+
     @property
     def keeps_prompts(self) -> bool:
         """Whether problems that come with messages keep them: the task does not set another prompt."""
@@ -285,11 +289,14 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         answers: dict[bytes, bytes] = {}  # of each question, both as digests: texts would fill the memory
         numbers, ids, are_held = array("q"), list[bytes](), list[bool]()
         held, num_chars = dict[int, tuple[str, Problem]](), 0
-        unanswered, repeated, differing = list[str](), list[str](), list[str]()
+        unanswered, unmet, repeated, differing = list[str](), list[str](), list[str](), list[str]()
         for number, record in enumerate(records()):
             problem = self.read(record)
             if problem is None:
                 unanswered.append(record.place)
+                continue
+            if not can_be_met(self._grader(problem), (problem.answer, *problem.alternatives)):
+                unmet.append(f"{record.place}: {problem.answer!r:.40}")
                 continue
             key, answer = question_key(problem.question), _digest("".join(problem.answer.split()))
             num_questions = len(answers)
@@ -308,6 +315,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
                 if first_answer != answer:
                     differing.append(record.place)
         _note(notes, split, unanswered, "no gold answer")
+        _note(notes, split, unmet, "a gold answer that no answer can meet")
         _note(notes, split, repeated, "the same question as an earlier row")
         _note(notes, split, differing, "of them with another gold answer, which is not used", verb="")
         return _Rows(records, self.read, numbers, ids, held), are_held

@@ -8,8 +8,8 @@ from numbers import Number
 from typing import Any
 
 from swerve.errors import ConfigError, nearest
-from swerve.grading.answers import final_text
 from swerve.grading.text import given_beginning, grade_final_answer
+from swerve.grading.thinking import final_text
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.messages import too_long
 from swerve.sandbox.limits import GraderLimits

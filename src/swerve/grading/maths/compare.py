@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from swerve.grading.maths import expressions, shapes
-from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, Number, Relation, Symbol, is_call
+from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, Number, Relation, is_call
 from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached
 from swerve.grading.maths.numeric import same_numerically, value_pairs, variables
 from swerve.grading.maths.rationals import (
@@ -20,7 +20,7 @@ from swerve.grading.maths.rationals import (
     last_place,
 )
 from swerve.grading.maths.real_sets import is_described, same_real_sets
-from swerve.grading.maths.vocabulary import LETTER_UNITS, is_known_unit
+from swerve.grading.maths.vocabulary import is_known_unit
 from swerve.grading.policies import MathGrading
 
 _SCALES = ({"degree", "celsius"}, {"degree", "fahrenheit"})
@@ -125,6 +125,7 @@ class _Comparison:
             return None
         if gold_name is None or answer_name is None:
             return self.same(gold_value, answer_value)
+        answer_name, answer_value = shapes.with_argument_of(gold_name, answer_name, answer_value)
         if shapes.is_same_name(gold_name, answer_name):
             return self.same(gold_value, answer_value)
         return None if variables(gold_value) and variables(answer_value) else False
@@ -309,7 +310,10 @@ class _Comparison:
         )
 
     def _based(self, gold: Node, answer: Node) -> bool | None:
+        """Compare digits and base; the base that the gold answer states may be left out."""
         if isinstance(gold, Based) or isinstance(answer, Based):
+            if isinstance(gold, Based) and isinstance(answer, Number):
+                return gold.digits == str(answer.value)
             return gold == answer
         return None
 
@@ -338,21 +342,19 @@ class _Comparison:
         gold_is_percent, answer_is_percent = is_call(gold, "percent"), is_call(answer, "percent")
         if gold_is_percent == answer_is_percent:
             return self._same_number(gold, answer) or self._same_with_letter(gold, gold_unit, answer, answer_unit)
-        if self._same_number(gold, answer):
+        if self._same_number(gold, answer) and not (gold_unit or answer_unit):
             return True
-        if self._policy.percent == "strict":
+        if self._policy.percent == "strict" or any(unit and is_known_unit(unit) for unit in (gold_unit, answer_unit)):
             return False
         return self._same_number(shapes.without_percent(gold), shapes.without_percent(answer))
 
     def _same_with_letter(self, gold: Node, gold_unit: str | None, answer: Node, answer_unit: str | None) -> bool:
-        r"""Compare `10 m`, which is a product, with the value of `10\text{ m}`."""
+        r"""Compare `10 m/s`, which is a product, with the value of `10\text{ m/s}`."""
         if (gold_unit is None) == (answer_unit is None):
             return False
         value, unit, other = (gold, gold_unit, answer) if gold_unit else (answer, answer_unit, gold)
-        letters = [letter for letter, name in LETTER_UNITS.items() if name == unit]
-        return any(variables(other) == [letter] for letter in letters) and any(
-            self._same_number(Call("*", (value, Symbol(letter))), other) for letter in letters
-        )
+        product = shapes.in_letters(unit or "", variables(other))
+        return product is not None and self._same_number(Call("*", (value, product)), other)
 
     def _same_number(self, gold: Node, answer: Node) -> bool:
         first, second = self._exact_or_none(gold), self._exact_or_none(answer)

@@ -6,27 +6,15 @@ import functools
 import re
 
 from swerve.grading.answers import gold_answer
+from swerve.grading.maths.answer import Answer, is_month, parsed, without_text_commands
 from swerve.grading.maths.compare import same_answer
-from swerve.grading.maths.expressions import Node, NotParsed
-from swerve.grading.maths.lexer import normalise, plain_words
+from swerve.grading.maths.lexer import plain_words
 from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached, Limits, check_limits
-from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.maths.shapes import is_unevaluated
 from swerve.grading.policies import MathGrading
 
-_CHOICE = re.compile(r"(?:(?:option|choice|letter|answer) ?:? ?)?\(?([A-Z])(?:\)|[.:](?= |$)|$)", re.IGNORECASE)
-_MORE_CHOICES = re.compile(
-    r"[ ,;:/|&]*(?:(?:or|and|nor|not|but) +)+\(?[A-Z](?![\w'])|[ ,;:/|&]*\(?[A-Z](?![\w'])(?! [a-z])"
-    r"|.*(?:\([A-Z]\)|(?<![\w'])[A-Z][.):](?= |$))"
-)
-"""After the letter of a choice: another one, in a list, after a word such as `or`, or as a label."""
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])")
-_REASON = re.compile(r",? \(?(?:because|since)\b.*$", re.DOTALL)
-_ARROW = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![a-zA-Z])")
-_PROBABILITY = re.compile(
-    r"^(?:\\Pr ?\([^()]{0,80}\)|P ?\([^()]{0,80}(?:[=<>|]|\\(?:mid|le|ge|leq|geq|cap|cup)(?![a-z]))[^()]{0,80}\)) ?="
-)
 _NAMED_WORD = re.compile(r"^[a-zA-Z] ?= ?(?=\\(?:text|mbox)(?![a-z]))")
 _DIVIDES_BY_ZERO = re.compile(r"[^{}]/ ?0(?![0-9.])|\\[dtc]?frac ?(?:\{[^{}]{0,80}\}|[0-9]) ?(?:\{ ?0 ?\}|0)")
 _NOT_EVALUATED = re.compile(r"\\(?:sum|prod|i+nt|oint|lim|[bp]?mod|gcd|lcm)(?![a-zA-Z])")
@@ -36,7 +24,6 @@ _ZERO_GROUP = re.compile(r"[0-9],0[0-9]{2}(?![0-9])")
 _OPERATION = re.compile(r"[\^_=<>+|]|[0-9]!")
 """Signs that words do not stand for: `plain_words` takes no notice of them."""
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox) ?\{((?=[^{}]*[a-z]{2})[^{}]*+)\}")
-_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|rm|bf)(?![a-z])|[{}$]")
 _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
 _VALUE_WITH_LETTERS = re.compile(r"[-+]? ?[0-9]")
@@ -44,16 +31,13 @@ _LETTER = re.compile(r"[a-zA-Z]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _THOUSANDS = re.compile(r"([-+]? ?[0-9,]+(?:\.[0-9]+)?)[kK]")
 _ITEM_END = re.compile(r"[,;]\s+")
-_MONTH = re.compile(r"\b(?:jan|febr)uary|march|april|may|june|july|august|(?:septem|octo|novem|decem)ber\b")
-_TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
-_CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
-_HALF_DAY = 12 * 3600
 _DEFAULTS = MathGrading()
 
 
 @functools.lru_cache(maxsize=1024)
-def _normalised_gold(gold: str) -> str:
-    return normalise(gold_answer(gold))
+def read_gold(gold: str) -> Answer:
+    """Return what the text of a gold answer says (`gold_answer`), read once."""
+    return Answer(gold_answer(gold), is_gold=True)
 
 
 def equivalent(gold: str, answer: str, policy: MathGrading = _DEFAULTS, *, numerically: bool = True) -> bool:
@@ -72,130 +56,92 @@ def equivalent(gold: str, answer: str, policy: MathGrading = _DEFAULTS, *, numer
     >>> equivalent(r"\frac{1}{2}", "0.5"), equivalent("(1, 2)", "(2, 1)")
     (True, False)
     """
-    # What is written the same is the same, unless it divides by zero.
-    limits = LIMITS if numerically else QUICK_LIMITS
-    if len(answer) > limits.characters and answer != gold:
-        raise LimitReached(f"characters: {len(answer)} > {limits.characters}")
-    gold_text, answer_text = _normalised_gold(gold), _REASON.sub("", normalise(answer))
-    if not answer_text or not gold_text:
+    expected, given = read_gold(gold), Answer(answer)
+    verdict = same_text(expected, given, LIMITS if numerically else QUICK_LIMITS)
+    return same_answers(expected, given, policy, numerically=numerically) if verdict is None else verdict
+
+
+def same_text(gold: Answer, answer: Answer, limits: Limits = LIMITS) -> bool | None:
+    """Return whether two answers are written the same and divide by nothing that is zero; None: they are not."""
+    is_same = gold.text.strip() == answer.text.strip()
+    if not is_same and len(answer.text) > limits.characters:
+        return None
+    if not gold.written or not answer.written:
         return False
-    if gold.strip() == answer.strip() or _is_same_text(gold_text, answer_text):
-        return not _DIVIDES_BY_ZERO.search(answer_text)
+    return not _DIVIDES_BY_ZERO.search(answer.written) if is_same or _is_same_text(gold, answer) else None
 
-    # The last step of the answer is compared; `P(...) =` is a name.
-    _check_sizes(answer_text, limits)
-    _check_sizes(gold_text, limits)
-    if not _ARROW.search(gold_text):
-        answer_text = _last_step(answer_text)
-    gold_text, answer_text = (_PROBABILITY.sub("P =", text) for text in (gold_text, answer_text))
 
-    # Choices and times have rules of their own.
-    choice = _choice(gold_text)
-    given = _choice(answer_text, any_case=True) if choice is not None else None
-    verdict = _same_time(gold_text, answer_text) if given is None else choice == given
-    if verdict is not None:
-        return verdict
-    if _same_formula(gold_text, answer_text, policy, numerically) or _same_words(gold_text, answer_text):
+def same_answers(gold: Answer, answer: Answer, policy: MathGrading = _DEFAULTS, *, numerically: bool = True) -> bool:
+    """Return whether two answers that are not written the same are the same; see `equivalent`."""
+    limits = LIMITS if numerically else QUICK_LIMITS
+    check_sizes(answer, limits)
+    check_sizes(gold, limits)
+
+    # Choices, times and codes have rules of their own.
+    if gold.choice is not None and answer.choice_in_any_case is not None:
+        return gold.choice == answer.choice_in_any_case
+    if gold.code is not None or answer.code is not None:
+        return gold.code == answer.code
+    if (gold.is_marked_time or answer.is_marked_time) and gold.times is not None and answer.times is not None:
+        return bool(gold.times & answer.times)
+    if _same_formula(gold, answer, policy, numerically) or _same_words(gold, answer):
         return True
 
     # An operation that is not evaluated leaves the question open.
-    for text in (answer_text, gold_text):
-        operation = _NOT_EVALUATED.search(text)
-        tree = _parsed(text, thousands=True) if operation else None
-        if operation and (tree is None or is_unevaluated(tree)):
+    for each in (answer, gold):
+        operation = _NOT_EVALUATED.search(each.plain)
+        if operation and (each.grouped is None or is_unevaluated(each.grouped)):
             raise LimitReached(f"{operation[0]} is not evaluated")
     return False
 
 
-def _check_sizes(text: str, limits: Limits) -> None:
-    check_limits(text, limits)
-    if limits is QUICK_LIMITS and _WRITTEN_OUT.search(text):
+def check_sizes(answer: Answer, limits: Limits) -> None:
+    """Refuse an answer that is larger than the limits; quick ones leave a sum that is written out to others."""
+    if not answer.is_gold and len(answer.text) > limits.characters:
+        raise LimitReached(f"characters: {len(answer.text)} > {limits.characters}")
+    check_limits(answer.plain, limits)
+    if limits is QUICK_LIMITS and _WRITTEN_OUT.search(answer.plain):
         raise NeedsNumbers
 
 
-def _last_step(text: str) -> str:
-    r"""Return what a derivation ends with.
-
-    >>> _last_step(r"2x = 14 \implies x = 7"), _last_step(r"p \implies q")
-    ('x = 7', 'p \\implies q')
-    """
-    before, arrow, last = text, None, text
-    for arrow in _ARROW.finditer(text):
-        before, last = text[: arrow.start()], text[arrow.end() :].strip()
-    return last if arrow is not None and "=" in before else text
-
-
-def _is_same_text(gold: str, answer: str) -> bool:
+def _is_same_text(gold: Answer, answer: Answer) -> bool:
     """Return whether two texts differ in loose spaces and text commands alone."""
-    pairs = ((gold, answer), (_TEXT.sub(r"\1", gold), _TEXT.sub(r"\1", answer)))
+    pairs = [(_TEXT.sub(new, gold.written), _TEXT.sub(new, answer.written)) for new in (r"\g<0>", r"\1")]
     return any(_without_loose_spaces(first) == _without_loose_spaces(second) for first, second in pairs)
 
 
-def _same_time(gold: str, answer: str) -> bool | None:
-    """Compare times of the day, where one side says a.m. or p.m."""
-    if not _is_marked(gold) and not _is_marked(answer):
-        return None
-    times, given = _clock_times(gold), _clock_times(answer)
-    return None if times is None or given is None else bool(times & given)
-
-
-def _clock_times(text: str) -> frozenset[int] | None:
-    """Return the seconds after midnight that a time can mean; two without a.m. or p.m. None: it is no time of the day.
-
-    >>> sorted(_clock_times("8:34 p.m.")), sorted(_clock_times("08:34")), _clock_times("8")
-    ([74040], [30840, 74040], None)
-    """
-    plain = " ".join(_CLOCK_NOISE.sub(" ", text).split()).replace(" :", ":").replace(": ", ":")
-    match = _TIME.fullmatch(plain.strip(" ."))
-    if match is None or (match[2] is None and match[4] is None):
-        return None
-    hours, minutes, seconds = (int(part or 0) for part in match.group(1, 2, 3))
-    if hours > 23 or minutes > 59 or seconds > 59 or (match[4] and not 1 <= hours <= 12):
-        return None
-    time = hours * 3600 + minutes * 60 + seconds
-    if match[4]:
-        return frozenset({time % _HALF_DAY + _HALF_DAY * (match[4] in "Pp")})
-    return frozenset({time}) if hours > 12 else frozenset({time % _HALF_DAY, time % _HALF_DAY + _HALF_DAY})
-
-
-def _is_marked(text: str) -> bool:
-    """Return whether a text says a.m. or p.m.
-
-    >>> _is_marked("4 pm"), _is_marked("4:30")
-    (True, False)
-    """
-    return re.search(r"[AaPp]\.? ?[Mm]\b", text) is not None
-
-
-def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool) -> bool:
+def _same_formula(gold: Answer, answer: Answer, policy: MathGrading, numerically: bool) -> bool:
     """Compare as formulas, with `1,234` first as one number, then as two; `1,000` is never two."""
-    is_pair = ("," in gold or "," in answer) and not any(map(_ZERO_GROUP.search, (gold, answer)))
-    if _DECIMAL_COMMA.fullmatch(answer) and _DECIMAL.fullmatch(gold):
-        answer = answer.replace("{,}", ",").replace(",", ".")
-    if (in_thousands := _THOUSANDS.fullmatch(answer)) and not _LETTER.search(gold):
-        answer = f"{in_thousands[1]} thousand"
-    for thousands in (True, False) if is_pair else (True,):
-        gold_tree, tree = _parsed(gold, thousands), _parsed(answer, thousands)
+    is_pair = ("," in gold.plain or "," in answer.plain) and not any(
+        _ZERO_GROUP.search(each.plain) for each in (gold, answer)
+    )
+    trees = (answer.grouped, answer.apart)
+    if _DECIMAL_COMMA.fullmatch(answer.plain) and _DECIMAL.fullmatch(gold.plain):
+        trees = (parsed(answer.plain.replace("{,}", ",").replace(",", "."), thousands=True),) * 2
+    elif (in_thousands := _THOUSANDS.fullmatch(answer.plain)) and not _LETTER.search(gold.plain):
+        trees = (parsed(f"{in_thousands[1]} thousand", thousands=True),) * 2
+    for gold_tree, tree, ordered in ((gold.grouped, trees[0], False), (gold.apart, trees[1], True))[: 1 + is_pair]:
         if gold_tree is None or tree is None:
             continue
         # `58,500` may be a pair, but never `500, 58`
-        if same_answer(gold_tree, tree, policy, numerically=numerically, ordered=not thousands):
+        if same_answer(gold_tree, tree, policy, numerically=numerically, ordered=ordered):
             return True
     return False
 
 
-def _same_words(gold: str, answer: str) -> bool:
+def _same_words(expected: Answer, given: Answer) -> bool:
+    gold, answer = expected.plain, given.plain
     if ("=" in gold) != ("=" in answer):
         gold, answer = _NAMED_WORD.sub("", gold), _NAMED_WORD.sub("", answer)
     is_text = (_is_prose(gold) or _is_prose(answer)) and not any(map(_OPERATION.search, (gold, answer)))
-    if all(_VALUE_WITH_LETTERS.match(text) and _parsed(text, thousands=True) for text in (gold, answer)):
+    if all(_VALUE_WITH_LETTERS.match(each.plain) and each.grouped for each in (expected, given)):
         return False  # a megawatt is no milliwatt
-    words, given = plain_words(gold), plain_words(answer)
-    if not is_text or words == given:
+    words, other_words = plain_words(gold), plain_words(answer)
+    if not is_text or words == other_words:
         return is_text
     # The words of a date, or the items of a list, in any order.
-    if _MONTH.search(words) is not None:
-        return sorted(words.split()) == sorted(given.split())
+    if is_month(words):
+        return sorted(words.split()) == sorted(other_words.split())
     return sorted(map(plain_words, _ITEM_END.split(gold))) == sorted(map(plain_words, _ITEM_END.split(answer)))
 
 
@@ -203,26 +149,7 @@ def _without_loose_spaces(text: str) -> str:
     return _LOOSE_SPACE.sub("", text.replace("\\ ", " "))
 
 
-def _choice(text: str, any_case: bool = False) -> str | None:
-    r"""Return the letter of a multiple choice, such as that of `(C)`, `C`, `\text{(C)}` or `(C) 12`, not `C or D`."""
-    plain = _without_text_commands(text)
-    match = _CHOICE.match(plain.upper() if any_case and len(plain) <= 3 else plain)
-    return match[1] if match and not _MORE_CHOICES.match(plain, match.end()) else None
-
-
-def _without_text_commands(text: str) -> str:
-    """Return a text without LaTeX's text commands."""
-    return _TEXT_COMMAND.sub(" ", text).strip()
-
-
-def _parsed(text: str, thousands: bool) -> Node | None:
-    try:
-        return parse(text, thousands=thousands)
-    except NotParsed:
-        return None
-
-
 def _is_prose(text: str) -> bool:
     """Return whether a text is words, not a formula that could not be read."""
-    plain = _without_text_commands(text)
+    plain = without_text_commands(text)
     return _LETTERS.search(plain) is not None and _FORMULA_SIGNS.search(plain) is None

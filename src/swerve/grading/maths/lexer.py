@@ -66,12 +66,22 @@ _BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lb
 _BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
 _SPACING = re.compile(r"\\(?:q?quad|enspace|thinspace|ne?gthinspace)(?![a-zA-Z])|~")
 _DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3\u00a5\u20b9]|\\(?:pounds|euro|yen)(?![a-z])")
+_CURRENCIES = {
+    r"\$": "dollars", "\u20ac": "euros", "\u00a3": "pounds", "\u00a5": "yen", "\u20b9": "rupees",
+    r"\euro": "euros", r"\pounds": "pounds", r"\yen": "yen",
+}  # fmt: skip
+_CURRENCY = re.compile(
+    r"(\\\$|\\(?:euro|pounds|yen)(?![a-z])|[\u20ac\u00a3\u00a5\u20b9])(?:\{\})? ?"
+    r"(\.?[0-9](?:[0-9.,\\!{}]*[0-9])?(?: (?:hundred|thousand|million|billion|trillion))?)"
+    r"(?= ?(?:$|[,;)\]}.$]| [a-z]{2}|\\text|\\per))(?! ?(?:\\text ?\{)? ?(?:dollar|cent|euro|pound|yen|rupee|USD))"
+)
+"""A sign of money and its number, which then has a unit as any other."""
 _NEXT_EQUATION = re.compile(
     r"(?:\\q?quad(?![a-zA-Z])|\\\\(?=\s)|\n)\s{0,9}\$?(?=[a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?\s{0,3}=)"
 )
 """Between two equations for names, where no other separator stands."""
 _SPACES = re.compile(r"\s+")
-_BOLD = re.compile(r"^(\*\*|__|[*`\"])(.{1,200})\1$", re.DOTALL)
+_BOLD = re.compile(r"^(\*\*|__|[*`\"'])(.{1,200})\1$", re.DOTALL)
 _END_MARK = re.compile(
     r"\\(?:blacksquare|square|Box|checkmark)$|[\u2713\u2714\u2705\u2611\u25a0\u25a1\u220e]\ufe0f?$"
     r"|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$"
@@ -92,6 +102,16 @@ _ENDLESS = re.compile(
 )
 """A decimal whose last digits stand there three times or more, with dots after them."""
 _DEGREE = re.compile(r"\\degrees?(?![a-zA-Z])")
+_OHMS = re.compile(r"(?<=[0-9}]) ?(?:\\[,;! ] ?)?\\Omega(?= ?$)")
+_MODULUS = re.compile(
+    r"(?:\(|\\(?:text|mbox|mathrm) ?\{ ?\() ?(?:\\(?:text|mbox|mathrm) ?\{ ?)?\\?b?mod ?\}? ?\$?([0-9a-z]{1,9})\$? ?\)"
+)
+"""`(mod 7)`, in text or not."""
+_VACUOUS = re.compile(
+    r",? ?(?:\\forall|(?:\\(?:text|mbox|textrm) ?\{ ?)?\bfor (?:all|any|every)(?: real(?: numbers?)?)? ?\}?) ?[a-z]"
+    r"(?: ?\\in ?\\mathbb ?\{? ?R ?\}?)?(?: ?\})?$"
+)
+"""A condition that holds always: `f(x) = x for all real x`."""
 _PER_CENT = re.compile(r"\bper cent\b")
 _ELLIPSIS = re.compile(r"(?<=,)(\s*)\.\.\.(?!\.)|(?<!\.)\.\.\.(?=\s*[,;+}])")
 _ALL_REALS = re.compile(
@@ -127,7 +147,9 @@ def normalise(text: str) -> str:
     if r"\begin" not in text:
         text = _NEXT_EQUATION.sub(", ", _DOUBLED.sub(r"\\", text.strip()))
     text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
+    text = _CURRENCY.sub(lambda match: f"{match[2]} \\text{{ {_CURRENCIES[match[1]]}}}", text)
     text = _PER_CENT.sub("percent", _DEGREE.sub(r"^\\circ ", text))
+    text = _VACUOUS.sub("", _MODULUS.sub(r"\\pmod{\1}", _OHMS.sub(r" \\text{ ohms}", text)))
     text = _ELLIPSIS.sub(r"\1\\ldots ", text)
     text = _BOLD.sub(r"\2", text.strip())
     text = _DROPPED.sub(" ", _DELIMITERS.sub(" ", text))
@@ -196,7 +218,7 @@ class Token:
 
 
 _GROUPED = r"(?<!_)[0-9]{1,3}(?:(?:%s)[0-9]{3})+(?![0-9])"
-_SURE_SEPARATOR = r",\\! ?|\{,\}|\\[,;:] ?"
+_SURE_SEPARATOR = r",\\! ?|\{,\}|\\!\\, ?|\\[,;:] ?|'"
 _AFTER_POINT = r"\\(?:overline|bar|dot)(?![a-z])| ?(?:[-+*/)}\]^,]|\\(?:cdot|times|div)(?![a-z]))"
 """What may follow a point without digits after it, as in `3./2`."""
 _NUMBER = r"(?:%s|[0-9]+)(?:\.(?:[0-9]+|(?=%s)))?|\.[0-9]+"
@@ -204,7 +226,7 @@ _REPEATING = r"(?:\\(?:overline|bar|dot) ?\{ ?(?P<repeating>[0-9]+) ?\})?(?P<pow
 _TEXT_COMMANDS = (
     "text|mbox|textrm|textbf|textit|textnormal|texttt|textsf|textsc|emph|mathrm|(?P<bold>mathbf)|operatorname|rm"
 )
-_TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*)\}}"
+_TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*(?:\{{[^{{}}]{{0,9}}\}}[^{{}}]*)?)\}}"
 _NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
 _REST = (
     rf"|(?P<texted>{_TEXT})"
@@ -216,11 +238,15 @@ _REST = (
 )
 
 
-def _pattern(separator: str) -> re.Pattern[str]:
-    return re.compile(rf"(?P<number>{_NUMBER % (_GROUPED % separator, _AFTER_POINT)}){_REPEATING}" + _REST)
+_INDIAN = r"|(?<![_,])[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])"
+"""Groups of two digits before the last three: `1,66,105`."""
 
 
-_WITH_THOUSANDS = _pattern(_SURE_SEPARATOR + "|,| ")
+def _pattern(separator: str, more: str = "") -> re.Pattern[str]:
+    return re.compile(rf"(?P<number>{_NUMBER % (_GROUPED % separator + more, _AFTER_POINT)}){_REPEATING}" + _REST)
+
+
+_WITH_THOUSANDS = _pattern(_SURE_SEPARATOR + "|,| ", _INDIAN)
 _WITHOUT_THOUSANDS = _pattern(_SURE_SEPARATOR)
 _WORD_RUN = re.compile(r"[a-zA-Z]{2,}")
 _DIGIT = re.compile("[0-9]")
@@ -285,7 +311,7 @@ def _number(match: re.Match[str]) -> Token:
 
 def _text(content: str, pattern: re.Pattern[str], *, is_upright: bool) -> Iterator[Token]:
     """Read what stands in a text command: as a formula where it has no words, else as text."""
-    if _WORD_RUN.search(content) is not None and _DIGIT.search(content) is not None:
+    if _WORD_RUN.search(content) is not None and (_DIGIT.search(content) is not None or "\\" in content):
         yield from _tokens(content.strip(), pattern)
     elif _WORD_RUN.search(content) is None:
         for token in _tokens(content.strip(), pattern):

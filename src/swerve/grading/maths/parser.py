@@ -68,6 +68,8 @@ _READABLE_COMMANDS = {*COMMANDS, *vocabulary.FUNCTIONS, *vocabulary.SYMBOL_COMMA
 class _Parser(AtomReader):
     """Reads the operators, from the separators of a list down to powers and units."""
 
+    _is_logical = False
+
     def alternatives(self) -> Node:
         """Read an answer; a list with `or` in it is marked, since what is in it twice counts once."""
         node, separators = self._listed()
@@ -91,6 +93,8 @@ class _Parser(AtomReader):
         if len(parts) > 1 and sizes not in ({1}, set()) and len(sizes) == 1 and (";" in seen or named):
             return Group("", tuple(Group("", tuple(part)) for part in parts)), seen
         items = tuple(node for part in parts for node in part)
+        if self._is_logical and not all(isinstance(node, Relation) for node in items):
+            raise NotParsed("joins statements")
         words = seen & set(vocabulary.STRONG)
         if words and len(items) > 1 and all(expressions.is_inequality(node) for node in items):
             return Call("or" if "or" in words else "and", items), seen
@@ -104,6 +108,9 @@ class _Parser(AtomReader):
                 separators.append(token.text)
             elif token.kind in ("word", "text") and word in vocabulary.STRONG:
                 separators.append(word)
+            elif token.kind == "command" and token.text in vocabulary.LOGICAL:
+                separators.append(vocabulary.LOGICAL[token.text])
+                self._is_logical = True
             else:
                 break
             self._position += 1
@@ -234,9 +241,11 @@ class _Parser(AtomReader):
         base: Node | None = None
         if name in ("log", "lg") and self._takes("_"):
             base = self._argument()
+        elif name == "log" and (digits := self.token) is not None and digits.text in ("2", "10") and not digits.spaced:
+            base = self._argument() if (after := self._ahead(1)) is not None and after.text == "(" else None
         power = self._exponent() if self._takes("^") else None
         arguments = self._function_arguments()
-        if power == Number(Fraction(-1)) and name in _INVERSES:
+        if power in (Number(Fraction(-1)), Call("group", (Number(Fraction(-1)),))) and name in _INVERSES:
             name, power = f"arc{name}", None
         node = Call(name, (*arguments, *([base] if base is not None else [])))
         return node if power is None else Call("^", (node, power))
@@ -309,12 +318,15 @@ class _Parser(AtomReader):
                     raise NotParsed("more words than a unit has")
                 parts.append(expressions.unit_text(token.text))
 
-            # An exponent and a divisor belong to the unit before them.
+            # A point multiplies units; an exponent and a divisor belong to the unit before them.
             elif parts and token.text == "^" and self._ahead(1) is not None:
                 self._position += 1
                 parts[-1] += f"^{expressions.whole_number(self._argument())}"
                 continue
-            elif parts and token.text == "/" and (unit := self._ahead(1)) is not None and unit.text in _DIVISORS:
+            elif parts and token.text == "cdot" and (unit := self._ahead(1)) is not None and unit.text in _DIVISORS:
+                parts.append(_DIVISORS[unit.text])
+                self._position += 1
+            elif parts and token.text in ("/", "a") and (unit := self._ahead(1)) is not None and unit.text in _DIVISORS:
                 parts += ["per", _DIVISORS[unit.text]]
                 self._position += 1
             else:

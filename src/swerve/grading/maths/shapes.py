@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import TypeGuard
 
 from swerve.grading.maths import expressions
 from swerve.grading.maths.expressions import Call, Group, Matrix, Node, Number, Quantity, Relation, Symbol, is_call
+from swerve.grading.maths.vocabulary import LETTER_UNITS
 
 _MOST_POWER = 8
 _MOST_SIZE = 6
@@ -238,6 +240,8 @@ def is_name(node: Node) -> bool:
         return False
     if node.name.startswith("function ") or is_unevaluated(node):
         return True
+    if node.name == "abs" and node.args[0] in _COORDINATES[:2]:
+        return False  # `|x| = 5` has two solutions
     allowed = node.name in ("*", "/", "ratio", "abs", "group", "degrees", "sin", "cos", "tan")
     return allowed and all(map(is_name, node.args))
 
@@ -251,6 +255,19 @@ def is_same_name(gold: Node, answer: Node) -> bool:
     """Return whether two answers are called the same; `y` may stand for `f(x)`."""
     functions = [isinstance(unwrapped(node), Call) and bool(expressions.symbols(node)) for node in (gold, answer)]
     return gold == answer or (Symbol("y") in (gold, answer) and any(functions))
+
+
+def with_argument_of(gold_name: Node, name: Node, value: Node) -> tuple[Node, Node]:
+    """Return the name and value of a function, its argument called as in the gold answer: `f(t) = t` for `f(x)`."""
+    if isinstance(name, Call) and is_call(gold_name, name.name) and name.name.startswith("function "):
+        wanted, argument = (unwrapped(call.args[0]) for call in (gold_name, name))
+        if (
+            isinstance(wanted, Symbol)
+            and isinstance(argument, Symbol)
+            and wanted.name not in expressions.symbols(value)
+        ):
+            return gold_name, expressions.substituted(value, argument.name, wanted)
+    return name, value
 
 
 def member_and_set(node: Node) -> tuple[Node, ...] | None:
@@ -297,3 +314,20 @@ def without_unit(node: Node) -> tuple[Node, str | None]:
 def without_percent(node: Node) -> Node:
     """Return a percentage without its sign."""
     return node.args[0] if is_call(node, "percent") else node
+
+
+def in_letters(unit: str, letters: Sequence[str]) -> Node | None:
+    """Return a unit as the product of its letters, where they are these: `meter/second` is `m/s`.
+
+    >>> in_letters("meter/second", ["m", "s"])
+    Call(name='/', args=(Symbol(name='m'), Symbol(name='s')))
+    """
+    names = {LETTER_UNITS[letter]: letter for letter in letters if letter in LETTER_UNITS}
+    parts: list[Node] = []
+    for factor in unit.split("/"):
+        name, _, power = factor.partition("^")
+        if name not in names or (power and not power.isdigit()):
+            return None
+        symbol = Symbol(names[name])
+        parts.append(Call("^", (symbol, Number(Fraction(int(power))))) if power else symbol)
+    return parts[0] if len(parts) == 1 else Call("/", (parts[0], parts[1])) if len(parts) == 2 else None

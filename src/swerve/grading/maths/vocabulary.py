@@ -16,7 +16,8 @@ mph; kph; rpm; degree degrees deg; radian radians rad; dollar dollars USD usd; c
 yen;
 newton newtons; joule joules; watt watts; volt volts; hertz Hz; celsius; fahrenheit; kelvin; mole moles mol;
 unit units; way ways; point points; people; person persons; student students; piece pieces; item items; time times;
-ampere amperes amp amps; bit bits; byte bytes; digit digits; integer integers; solution solutions; value values
+ampere amperes amp amps; ohm ohms;
+bit bits; byte bytes; digit digits; integer integers; solution solutions; value values
 """
 UNITS: Mapping[str, str] = {
     name: names.split()[0] for names in _UNIT_NAMES.replace("\n", " ").split(";") for name in names.split()
@@ -97,8 +98,8 @@ MULTIPLIERS: Mapping[str, int] = {
 
 _NO_UNITS = """
 and or not but nor if mod modulo remainder base plus minus over divided choose factorial squared cubed root half halves
-third thirds quarter quarters fourth fourths fifth fifths
-tenth tenths hundredth hundredths negative infinity
+third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths
+tenth tenths twelfth twelfths hundredth hundredths thousandth thousandths score gross fold negative infinity
 is isnt wrong incorrect maybe perhaps alternatively either
 less more fewer greater smaller larger than least most times something between until through about around out
 are was were it its no none neither both unless except false right correct true possibly probably actually instead
@@ -121,6 +122,9 @@ def canonical_unit(text: str) -> str:
     for word in text.replace(".", " ").replace("/", " per ").replace("^", " ^").split():
         if word in ("square", "sq", "cubic", "cu"):
             power = "^2" if word.startswith("s") else "^3"
+        elif word.startswith("^-") and result:  # `m s^-1` is `m/s`
+            name, shown = result.pop(), word.removeprefix("^-")
+            result += ["/", name + (f"^{shown}" if shown != "1" else "")]
         elif word.startswith("^"):
             result[-1:] = [*result[-1:], word] if not result else [result[-1] + word]
         elif word in ("per", "a", "an"):
@@ -155,7 +159,7 @@ RELATIONS: Mapping[str, str] = {
 SET_OPERATORS = {"cup": "union", "cap": "intersection", "setminus": "setminus", "backslash": "setminus"}
 TIMES = ("*", "cdot", "times", "ast")
 OVER = ("/", "div")
-FRACTIONS = ("frac", "dfrac", "tfrac", "cfrac")
+FRACTIONS = ("frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac")
 BINOMIALS = ("binom", "dbinom", "tbinom")
 MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "array", "smallmatrix")
 FONTS = (
@@ -170,4 +174,6 @@ ROUNDINGS = {"lfloor": ("rfloor", "floor"), "lceil": ("rceil", "ceil")}
 BARS = ("|", "lvert", "rvert", "vert", "mid")
 FUNCTION_LETTERS = ("f", "g", "F", "G")
 STRONG = ("and", "or")
+LOGICAL = {"land": "and", "wedge": "and", "lor": "or", "vee": "or"}
+"""Signs that stand for a word between relations."""
 PERCENT_WORDS = ("percent", "pct", "percentage", "percents")

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from swerve.grading.answers import final_text
 from swerve.grading.text import given_beginning
+from swerve.grading.thinking import final_text
 from swerve.problems.knights.english import answer_text
 from swerve.settings import Model
 from swerve.types import Problem, Reward
@@ -84,7 +84,9 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
     except (TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"{problem.id}: {str(error)[:_MAX_SHOWN]}")
     whole = given_beginning(problem, text) + text
-    return _judged(final_text(whole, after_thinking=False) or "", gold, policy)
+    # A published rule sees all of the text, as it did where it was published.
+    read = whole if policy.reading == "logic_rl" else final_text(whole, after_thinking=False) or ""
+    return _judged(read, gold, policy)
 
 
 def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
