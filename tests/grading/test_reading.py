@@ -53,6 +53,43 @@ def test_another_unit_is_never_equal_and_the_same_one_always_is(form: str) -> No
     assert wrong == []
 
 
+@pytest.mark.parametrize("mark", [r"\boxed{%s}", "<answer>%s</answer>", "The answer is %s.", "#### %s", "It is %s."])
+def test_words_behind_a_unit_hide_no_other_unit(mark: str) -> None:
+    words = ("in total", "in all", "altogether", "saved", "per ticket", "each", "left over")
+    for word in words:
+        assert math(r"10 \text{ dollars}", mark % f"10 dollars {word}") == 1.0
+        assert math(r"10 \text{ dollars}", mark % f"10 cents {word}") == 0.0
+    for word in ("long", "wide", "as required"):
+        assert math(r"10 \text{ inches}", mark % f"10 inches {word}") == 1.0
+        assert math(r"10 \text{ inches}", mark % f"10 feet {word}") == 0.0
+
+
+@each(
+    ("text", "answer", "wrong"),
+    [
+        ("You will save $4 + $2 = $6 for 2 tubs of ice cream.", "6", "2"),
+        ("In total, Lynne spent 63 + 12 = 75$", "75", "12"),
+        ("The number of melons that were not ready is 84-63 =21", "21", "63"),
+        ("And there are 200 *38% = 76 sixth graders.", "76", "76/6"),
+        ("12 liters of water and 15 of vinegar give a 12+15 = 27-liter mixture", "27", "15"),
+        ("120 students / 2 in a couple = 60 couples.", "60", "120"),
+        ("48 quarts = 12 gallons", "12", "48"),
+        ("280*2 = 560 miles a month", "560", "280"),
+        ("So the tire can last for 10,440,000/145,000=72 months", "72", "145000"),
+        ("He consumes 5 * $3 = $15 worth of gas each week", "15", "3"),
+    ],
+)
+def test_a_line_of_a_calculation_states_its_result(text: str, answer: str, wrong: str) -> None:
+    assert (math(answer, text), math(wrong, text)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["There is no solution for x = 5", "It is 5 degrees below zero.", "It is 5 cm + 1 cm."]
+)
+def test_a_line_that_denies_or_changes_a_value_does_not_state_it(text: str) -> None:
+    assert math("5", text) is None
+
+
 OTHER_VALUES = r"""
 1'005; 3'5; 5‰; 5th root of 2; no solution for x = 5; 5°30'; 5 in 7; 5 per 7; 5 for every 7; |x|=5; 5·2; 5×2; 5÷2; 5⁻¹
 5 percent of 7; 5 times as many; 5 % of 7; 5 by 7; 5 with remainder 2; 5 in base 6; 5 and a half; 5 sixths; 5~6; 5—7

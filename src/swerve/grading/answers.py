@@ -25,7 +25,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from swerve.grading.sentences import NUMBER, OPEN, is_part_of_ratio, makes_another_value, stated_value, unit_after
+from swerve.grading.sentences import (
+    DIGIT,
+    NUMBER,
+    OPEN,
+    is_part_of_ratio,
+    makes_another_value,
+    stated_value,
+    unit_after,
+)
 from swerve.grading.thinking import final_text
 
 _Span = tuple[int, int, str]
@@ -41,8 +49,7 @@ _LONGEST_CONNECTOR = 60
 _MOST_JOINED = 200
 _NAME_BEFORE = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?)\s{0,3}=[\s$]{0,3}$")
 _LONGEST_NAME = 20
-_TAG_OPEN = re.compile(r"<answer>", re.IGNORECASE)
-_TAG_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _HASHES = re.compile("#{4,}")
 _PHRASE = re.compile(
     r"\b(?:answer|result|solution|option|choice)s?[\"']?[ \t*_]{0,4}"
@@ -82,13 +89,7 @@ _SENTENCE_END = re.compile(
 _LONGEST_PHRASE = 1000
 _DELIMITER = re.compile(r"(?<!(?<!\\)\\)\$\$?|\\[()\[\]](?!-?[0-9.]{1,6} ?[a-z]{2}\])")
 _CLOSING = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
-_PROSE = re.compile(
-    r"\b(?:is|are|be|the|thus|therefore|hence|so|get|gives|here|answer|solution|we)\b|:\s", re.IGNORECASE
-)
-_DIGIT = re.compile("[0-9]")
-_ALNUM = re.compile(r"\w")
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
-_BETWEEN_FORMULAS = re.compile(r"[^ \n\t.,;\[\]]")
 _PRICES = re.compile(r"[0-9.,]+ (?:an? )?[a-z]{3,}")
 """Between two dollar signs that are no formula: `$18 a day and $20`."""
 _WORD = re.compile(r"(?<![a-zA-Z])(?!(?:sin|cos|tan|log|exp|sqrt|and)(?![a-zA-Z]))[a-zA-Z]{3,}")
@@ -196,7 +197,7 @@ def gold_answer(gold: str) -> str:
         return gold
     if not formulas or outside[-1].strip(" .*\n"):
         stated = _phrase(text)
-        return stated.strip() if stated is not None and _DIGIT.search(stated) else gold
+        return stated.strip() if stated is not None and DIGIT.search(stated) else gold
 
     # The last formulas that follow one another are one answer, where the words before them state it.
     first = len(formulas) - 1
@@ -337,9 +338,11 @@ def _last_box(text: str) -> str | None:
 
 
 def _answer_tag(text: str) -> str | None:
-    closing = [match.start() for match in _TAG_CLOSE.finditer(text)]
-    opening = [match.end() for match in _TAG_OPEN.finditer(text, 0, closing[-1])] if closing else []
-    return _held(text[opening[-1] : closing[-1]]) if opening else None
+    marks = list(_TAG.finditer(text))
+    while marks and not marks[-1][1]:
+        marks.pop()
+    opened = next((mark for mark in reversed(marks) if not mark[1]), None)
+    return _held(text[opened.end() : marks[-1].start()]) if opened else None
 
 
 def _last_tag(text: str) -> str | None:
@@ -413,19 +416,19 @@ def _plain(match: re.Match[str]) -> str:
 def _said_later(text: str) -> str | None:
     """Return what is said after a value was taken back, empty if nothing is; None where it was not."""
     last = _last_match(_TAKEN_BACK, text)
-    if last is None or not _ALNUM.search(text, 0, last.start()):
+    if last is None or not any(map(str.isalnum, text[: last.start()])):
         return None
     rest = text[last.end() :].lstrip(" ,.:;")
     for name, find in AUTO.items():
         later = find(rest)
-        if later is not None and (_DIGIT.search(later) or (name != "bare" or _is_instead(later, text, rest, last[0]))):
+        if later is not None and (DIGIT.search(later) or (name != "bare" or _is_instead(later, text, rest, last[0]))):
             return later.strip(" .")
     return "" if _WRONG.search(text) else None
 
 
 def _is_instead(words: str, text: str, rest: str, mark: str) -> bool:
     """Return whether words after a pause are an answer instead of the words before it, never instead of a number."""
-    if _DIGIT.search(text[:_LONGEST_NAME]) or (mark.casefold() == "mistake" and not _SAYING.search(rest)):
+    if DIGIT.search(text[:_LONGEST_NAME]) or (mark.casefold() == "mistake" and not _SAYING.search(rest)):
         return False
     return _YES_OR_NO.match(text) is not None or _CONFIRMS.fullmatch(words) is None
 
@@ -433,12 +436,11 @@ def _is_instead(words: str, text: str, rest: str, mark: str) -> bool:
 def _formula(text: str) -> str | None:
     """Return the last formula, if no number follows it, of a text with prose or of nothing but formulas."""
     spans = _formulas(text)
-    if not spans or _DIGIT.search(text, spans[-1][1]) or _PRICES.match(spans[-1][2]):
+    if not spans or DIGIT.search(text, spans[-1][1]) or _PRICES.match(spans[-1][2]):
         return None
     around = " ".join(_outside(text, spans))
-    mere = _WORD if _DIGIT.search(spans[-1][2]) else _PROSE
-    is_prose = _PROSE.search(around) or mere.search(around)
-    stands_alone = is_prose or not _BETWEEN_FORMULAS.search(around)
+    has_words = DIGIT.search(spans[-1][2]) and _WORD.search(around)
+    stands_alone = has_words or _SENTENCE.search(around) or not around.strip(" \n\t.,;[]")
     return _held(_joined(text, spans)) if stands_alone and not OPEN.search(around) else None
 
 
@@ -451,7 +453,7 @@ def _bare(text: str) -> str | None:
     plain = text.strip()
     if not plain or len(plain) > _LONGEST_BARE or ("\n" in plain and not _LINES.fullmatch(plain)):
         return None
-    if _DIGIT.search(plain):
+    if DIGIT.search(plain):
         is_answer = len(_words(plain)) <= _MOST_WORDS and not _SENTENCE.search(plain)
         return _held(plain) if is_answer else None
 

@@ -16,7 +16,7 @@ from swerve.grading.maths.vocabulary import MULTIPLIERS, ORDINALS, PERCENT_WORDS
 _LONGEST_SENTENCE = 1000
 _BEFORE = 60
 """Characters before a number that are looked at."""
-_DIGIT = re.compile("[0-9]")
+DIGIT = re.compile("[0-9]")
 _WORD = re.compile("[a-zA-Z]{3}")
 NUMBER = re.compile(
     r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^'\u2019])[$\u20ac\u00a3]?"
@@ -29,7 +29,7 @@ _IN_FORMULA_AFTER = re.compile(
     r"|\u00b0(?![CF]?(?!\w))| ?[-\u2013] ?[$0-9]|-fold|:[0-9]|\.\."
 )
 """After a number: an operator, or a sign that is no end of a word, so that what is read would be a piece of a value."""
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|(?:\$\$)+|\\\]")
+SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|(?:\$\$)+|\\\]")
 _BULLET = re.compile(r"^[ *:=.]*(?:- )?")
 _EMPHASIS = re.compile(
     r"\*\*|__|`+|\\(?:text\w{0,6}|mbox|mathrm|emph) ?\{([^{}]*)\}|(?<= )[(\[] ?(\$?[0-9][0-9.,/]{0,20}%?) ?[)\]]"
@@ -118,7 +118,7 @@ def stated_value(text: str) -> str | None:
     >>> stated_value("5 boys, 3 girls") is None
     True
     """
-    sentence = next((part for part in reversed(_SENTENCES.split(text)) if _DIGIT.search(part)), "")
+    sentence = next((part for part in reversed(SENTENCES.split(text)) if DIGIT.search(part)), "")
     if not 0 < len(sentence) <= _LONGEST_SENTENCE:
         return None
     # Emphasis, remarks in brackets and conditions go; of a calculation its result is left, if it has no variables.
@@ -126,7 +126,7 @@ def stated_value(text: str) -> str | None:
     plain = _POWER.sub(lambda match: match[1] + "\u00b2\u00b3"[int(match[2]) - 2], plain)
     plain = _NEGATED.sub(" -", _REMARK.sub("", f" {_BULLET.sub('', plain)} "))
     conclusion = _CONCLUSION.split(_CONDITIONAL.sub("", plain))[-1]
-    plain = (conclusion if _DIGIT.search(conclusion) else plain).strip(" *:=.")
+    plain = (conclusion if DIGIT.search(conclusion) else plain).strip(" *:=.")
     if "=" in plain and not _WORD.search(sentence):
         return None  # a formula, which is compared as one
     calculation, equals, result = plain.rpartition("=")
@@ -192,14 +192,14 @@ def is_open(text: str) -> bool:
     >>> is_open("It is not 34 feet."), is_open("It is 34 feet."), is_open("no solution"), is_open(r"\frac{1}{2}")
     (True, False, False, False)
     """
-    is_prose = _DIGIT.search(text) is not None and "\\" not in text and len(_WORD.findall(text)) > 1
+    is_prose = DIGIT.search(text) is not None and "\\" not in text and len(_WORD.findall(text)) > 1
     return is_prose and stated_value(text) is None
 
 
 def _is_calculation(text: str) -> bool:
     """Return whether the last side of a chain of equations is made of numbers, without variables."""
     side = _TIMES.sub(" ", text.rpartition("=")[2])
-    return _DIGIT.search(side) is not None and _VARIABLE.search(side) is None
+    return DIGIT.search(side) is not None and _VARIABLE.search(side) is None
 
 
 def _stated_number(sentence: str) -> re.Match[str] | None:

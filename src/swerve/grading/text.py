@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from swerve.grading.answers import FINDERS, find_answer, said_in
 from swerve.grading.grader import graded
+from swerve.grading.maths.answer import choice_label, names_more_choices, without_text_commands
+from swerve.grading.sentences import SENTENCES
 from swerve.grading.thinking import final_text
 from swerve.types import Problem, Reward
 
-_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)(?![a-z])|[{}$*]")
 _LETTER = re.compile(
     r"(?<![\w'])(?![AI] (?!(?:is|was|and|or|because|since|as|with|not|but|in|on|by)\b)[a-z])([A-Z])(?![\w'])"
 )
@@ -20,15 +21,10 @@ _DENIED = re.compile(
     r" (?:option |choice )?\(?[A-Z]\b\)?"
 )
 _LETTERS_ONLY = re.compile(r"(?:(?:either|both|or|and)\b|[A-Z()\s,;/&|.])+")
-_LABEL = re.compile(r"(?:(?:option|choice|answer) )?\(?([A-Za-z])(?:[).:](?=\s|$)|$)")
 _PLACEHOLDER = re.compile(r"\s*(?:proof|not ?found|n/a|nan|null)?[\s.]*", re.IGNORECASE)
 _LONGEST = 1000
 """Characters of an answer, or of a last line, that are looked at."""
-_SENTENCE_START = re.compile(r"(?<=[.!?]) +")
 _NEGATION = re.compile(r"\b(?:not|neither|nor|except|never|cannot)\b|n't\b", re.IGNORECASE)
-_ANOTHER = re.compile(
-    r"[\s,;:/|&).]*(?:(?:or|and|maybe|also|perhaps)\s+)+\(?[A-Z](?![\w'])|[\s,;]+\(?[A-Z][).](?=\s|$)"
-)
 
 
 def can_be_met(grader: str, golds: Iterable[str]) -> bool:
@@ -105,7 +101,7 @@ def grade_choice(problem: Problem, text: str) -> Reward:
     choice = _choice((FINDERS["auto"](said) or "")[:_LONGEST])
     if choice is None:
         last = said.rstrip().rpartition("\n")[2][-_LONGEST:]
-        choice = _label(last) or _label(said_in(_SENTENCE_START.split(last)[-1]) or "")
+        choice = _label(last) or _label(said_in(SENTENCES.split(last)[-1]) or "")
     if choice is None:
         return Reward(value=None, status="unparsed")
     golds = {_choice(gold) for gold in (problem.answer, *problem.alternatives)}
@@ -137,15 +133,13 @@ def _choice(answer: str) -> str | None:
         return _label(plain)
     if _LETTERS_ONLY.fullmatch(plain):
         return ", ".join(dict.fromkeys(_LETTER.findall(plain)))
-    is_open = _NEGATION.search(plain, 0, first.start()) or _ANOTHER.match(plain, first.end())
+    is_open = _NEGATION.search(plain, 0, first.start()) or names_more_choices(plain, first.end())
     return None if is_open else str(first[1])
 
 
 def _label(line: str) -> str | None:
-    plain = _plain(line)
-    match = _LABEL.match(plain)
-    return match[1].upper() if match and not _ANOTHER.match(plain, match.end()) else None
+    return choice_label(_plain(line), any_case=True)
 
 
 def _plain(text: str) -> str:
-    return _DENIED.sub(" ", _TEXT_COMMAND.sub(" ", text)).strip(" \"'_")
+    return _DENIED.sub(" ", without_text_commands(text).replace("*", " ")).strip(" \"'_")

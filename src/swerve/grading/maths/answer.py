@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from swerve.grading.maths.expressions import Node, NotParsed, Quantity, Relation, walk
-from swerve.grading.maths.lexer import normalise
+from swerve.grading.maths.lexer import TEXT_COMMAND, normalise
 from swerve.grading.maths.limits import QUICK_LIMITS
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NoValue, exact
@@ -15,7 +15,7 @@ from swerve.grading.maths.vocabulary import FUNCTIONS, PERCENT_WORDS, UNITS
 
 _CHOICE = re.compile(r"(?:(?:option|choice|letter|answer) ?:? ?)?\(?([A-Z])(?:\)|[.:](?= |$)|$)", re.IGNORECASE)
 _MORE_CHOICES = re.compile(
-    r"[ ,;:/|&]*(?:(?:or|and|nor|not|but) +)+\(?[A-Z](?![\w'])|[ ,;:/|&]*\(?[A-Z](?![\w'])(?! [a-z])"
+    r"[ ,;:/|&]*(?:(?:or|and|nor|not|but|maybe|perhaps|also) +)+\(?[A-Z](?![\w'])|[ ,;:/|&]*\(?[A-Z](?![\w'])(?! [a-z])"
     r"|.*(?:\([A-Z]\)|(?<![\w'])[A-Z][.):](?= |$))"
 )
 """After the letter of a choice: another one, in a list, after a word such as `or`, or as a label."""
@@ -25,8 +25,9 @@ _REMARK = re.compile(
     r"([0-9][0-9.,]*%?) {1,2}\((?!(?:or|not|maybe|perhaps|mod)\b)([^()\\]{1,200})\)|([0-9]{3,4}) (?:AD|CE|A\.D\.)(?!\w)"
 )
 """After a number, in brackets: its unit, words, or how it was calculated."""
-_ADJUNCT = re.compile(r"(?<=[0-9}%]),? (?:in total|in all|altogether|overall|exactly|as (?:required|needed|expected))$")
-_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|rm|bf)(?![a-z])|[{}$]")
+_ADJUNCT = re.compile(
+    r"(?<=[0-9a-z}%]),? (?:in total|in all|altogether|overall|exactly|as (?:required|needed|expected))$"
+)
 _REASON = re.compile(r",? \(?(?:because|since)\b.*$", re.DOTALL)
 _ARROW = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![a-zA-Z])")
 _PROBABILITY = re.compile(
@@ -41,7 +42,6 @@ _MONTH = re.compile(
 )
 _DATE = re.compile(r"[0-9]{1,4}(?:st|nd|rd|th)?|of|the|\w{3,9}day", re.IGNORECASE)
 _TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
-_CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
 _HALF_DAY = 12 * 3600
 
 
@@ -68,12 +68,12 @@ class Answer:
     @cached_property
     def choice(self) -> str | None:
         r"""The letter of a multiple choice, such as that of `(C)`, `C`, `\text{(C)}` or `(C) 12`, not `C or D`."""
-        return _choice(self.plain)
+        return choice_label(self.plain)
 
     @cached_property
     def choice_in_any_case(self) -> str | None:
         """The letter, also of `c`, where the gold answer is known to be a choice."""
-        return _choice(self.plain, any_case=True)
+        return choice_label(self.plain, any_case=True)
 
     @cached_property
     def code(self) -> str | None:
@@ -141,7 +141,7 @@ def parsed(text: str, *, thousands: bool) -> Node | None:
 
 def without_text_commands(text: str) -> str:
     """Return a text without LaTeX's text commands."""
-    return _TEXT_COMMAND.sub(" ", text).strip()
+    return TEXT_COMMAND.sub(" ", text).strip()
 
 
 def is_month(words: str) -> bool:
@@ -168,10 +168,20 @@ def _without_remark(match: re.Match[str]) -> str:
     return number if is_same else match[0]
 
 
-def _choice(text: str, any_case: bool = False) -> str | None:
+def choice_label(text: str, *, any_case: bool = False) -> str | None:
+    """Return the letter that a text begins with as the label of its choice, if no other choice follows.
+
+    >>> choice_label("(B) 12"), choice_label("Option B."), choice_label("B or C"), choice_label("b", any_case=True)
+    ('B', 'B', None, 'B')
+    """
     plain = without_text_commands(text)
     match = _CHOICE.match(plain.upper() if any_case and len(plain) <= 3 else plain)
-    return match[1] if match and not _MORE_CHOICES.match(plain, match.end()) else None
+    return match[1] if match and not names_more_choices(plain, match.end()) else None
+
+
+def names_more_choices(text: str, position: int) -> bool:
+    """Return whether another choice follows the letter of one: in a list, after a word such as `or`, or as a label."""
+    return _MORE_CHOICES.match(text, position) is not None
 
 
 def _last_step(text: str) -> str:
@@ -192,7 +202,7 @@ def _clock_times(text: str) -> frozenset[int] | None:
     >>> sorted(_clock_times("8:34 p.m.")), sorted(_clock_times("08:34")), _clock_times("8")
     ([74040], [30840, 74040], None)
     """
-    plain = " ".join(_CLOCK_NOISE.sub(" ", text).split()).replace(" :", ":").replace(": ", ":")
+    plain = " ".join(TEXT_COMMAND.sub(" ", text).replace("\\", "").split()).replace(" :", ":").replace(": ", ":")
     match = _TIME.fullmatch(plain.strip(" ."))
     if match is None or (match[2] is None and match[4] is None):
         return None

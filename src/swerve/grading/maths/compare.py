@@ -20,11 +20,8 @@ from swerve.grading.maths.rationals import (
     last_place,
 )
 from swerve.grading.maths.real_sets import is_described, same_real_sets
-from swerve.grading.maths.vocabulary import is_known_unit
+from swerve.grading.maths.vocabulary import is_known_unit, units_differ
 from swerve.grading.policies import MathGrading
-
-_SCALES = ({"degree", "celsius"}, {"degree", "fahrenheit"})
-"""A degree may be one of a temperature."""
 
 
 def same_answer(
@@ -335,8 +332,7 @@ class _Comparison:
     def _same_value(self, gold: Node, answer: Node) -> bool:
         gold, gold_unit = shapes.without_unit(gold)
         answer, answer_unit = shapes.without_unit(answer)
-        both_known = gold_unit and answer_unit and is_known_unit(gold_unit) and is_known_unit(answer_unit)
-        differ = both_known and {gold_unit, answer_unit} not in _SCALES
+        differ = gold_unit and answer_unit and units_differ(gold_unit, answer_unit)
         if gold_unit != answer_unit and (differ or self._policy.units == "same"):
             return False
         gold_is_percent, answer_is_percent = is_call(gold, "percent"), is_call(answer, "percent")

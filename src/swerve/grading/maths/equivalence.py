@@ -27,7 +27,6 @@ _TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox) ?\{((?=[^{}]*[a-z]{2})[^{}]*+
 _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
 _VALUE_WITH_LETTERS = re.compile(r"[-+]? ?[0-9]")
-_LETTER = re.compile(r"[a-zA-Z]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _THOUSANDS = re.compile(r"([-+]? ?[0-9,]+(?:\.[0-9]+)?)[kK]")
 _ITEM_END = re.compile(r"[,;]\s+")
@@ -118,7 +117,7 @@ def _same_formula(gold: Answer, answer: Answer, policy: MathGrading, numerically
     trees = (answer.grouped, answer.apart)
     if _DECIMAL_COMMA.fullmatch(answer.plain) and _DECIMAL.fullmatch(gold.plain):
         trees = (parsed(answer.plain.replace("{,}", ",").replace(",", "."), thousands=True),) * 2
-    elif (in_thousands := _THOUSANDS.fullmatch(answer.plain)) and not _LETTER.search(gold.plain):
+    elif (in_thousands := _THOUSANDS.fullmatch(answer.plain)) and not any(map(str.isalpha, gold.plain)):
         trees = (parsed(f"{in_thousands[1]} thousand", thousands=True),) * 2
     for gold_tree, tree, ordered in ((gold.grouped, trees[0], False), (gold.apart, trees[1], True))[: 1 + is_pair]:
         if gold_tree is None or tree is None:

@@ -60,11 +60,10 @@ _DROPPED = re.compile(
     r"|scriptstyle|limits|nolimits|strut|bf|rm|it|boldmath|tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE"
     r"|huge|Huge)(?![a-zA-Z])\.?"
     r"|\\(?:hspace|vspace|hskip|label|tag) ?\*?\{[^{}]{0,40}\}|\\[hv]?phantom ?(?:\{[^{}]{0,40}\}|[^{}\\])"
-    r"|\\(?:boxed|fbox|underline|uline)(?![a-zA-Z])|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
+    r"|\\(?:q?quad|enspace|thinspace|ne?gthinspace|boxed|fbox|underline|uline)(?![a-zA-Z])|~|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
 )
 _BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lbrack": "[", "rbrack": "]"}
 _BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
-_SPACING = re.compile(r"\\(?:q?quad|enspace|thinspace|ne?gthinspace)(?![a-zA-Z])|~")
 _DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3\u00a5\u20b9]|\\(?:pounds|euro|yen)(?![a-z])")
 _CURRENCIES = {
     r"\$": "dollars", "\u20ac": "euros", "\u00a3": "pounds", "\u00a5": "yen", "\u20b9": "rupees",
@@ -80,7 +79,6 @@ _NEXT_EQUATION = re.compile(
     r"(?:\\q?quad(?![a-zA-Z])|\\\\(?=\s)|\n)\s{0,9}\$?(?=[a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?\s{0,3}=)"
 )
 """Between two equations for names, where no other separator stands."""
-_SPACES = re.compile(r"\s+")
 _BOLD = re.compile(r"^(\*\*|__|[*`\"'])(.{1,200})\1$", re.DOTALL)
 _END_MARK = re.compile(
     r"\\(?:blacksquare|square|Box|checkmark)$|[\u2713\u2714\u2705\u2611\u25a0\u25a1\u220e]\ufe0f?$"
@@ -102,7 +100,6 @@ _ENDLESS = re.compile(
 )
 """A decimal whose last digits stand there three times or more, with dots after them."""
 _DEGREE = re.compile(r"\\degrees?(?![a-zA-Z])")
-_OHMS = re.compile(r"(?<=[0-9}]) ?(?:\\[,;! ] ?)?\\Omega(?= ?$)")
 _MODULUS = re.compile(
     r"(?:\(|\\(?:text|mbox|mathrm) ?\{ ?\() ?(?:\\(?:text|mbox|mathrm) ?\{ ?)?\\?b?mod ?\}? ?\$?([0-9a-z]{1,9})\$? ?\)"
 )
@@ -112,13 +109,10 @@ _VACUOUS = re.compile(
     r"(?: ?\\in ?\\mathbb ?\{? ?R ?\}?)?(?: ?\})?$"
 )
 """A condition that holds always: `f(x) = x for all real x`."""
-_PER_CENT = re.compile(r"\bper cent\b")
 _ELLIPSIS = re.compile(r"(?<=,)(\s*)\.\.\.(?!\.)|(?<!\.)\.\.\.(?=\s*[,;+}])")
-_ALL_REALS = re.compile(
-    r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:all|any|every) (?:the )?reals?(?: numbers?)?(?: [xyz])? ?\}?", re.IGNORECASE
-)
-_NO_SOLUTION = re.compile(
-    r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:there (?:is|are) )?(?:no (?:real )?solutions?|(?:the )?empty set) ?\}?",
+_SET_IN_WORDS = re.compile(
+    r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:((?:all|any|every) (?:the )?reals?(?: numbers?)?(?: [xyz])?)"
+    r"|(?:there (?:is|are) )?(?:no (?:real )?solutions?|(?:the )?empty set)) ?\}?",
     re.IGNORECASE,
 )
 _UNION = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[])")
@@ -128,7 +122,7 @@ _CONTINUED = re.compile(r"\\\\\s*(?=&? ?=)")
 _ROW_END = re.compile(r"(?:\s*\\\\)+\s*$|(\\\\)")
 _WORDS = re.compile(r"[^\w\s:/%+.,-]|[.,](?![0-9])")
 _LIST_COMMA = re.compile(r"[,;](?![0-9])")
-_COMMAND = re.compile(
+TEXT_COMMAND = re.compile(
     r"\\(?:text|mbox|textrm|textbf|textit|mathrm|mathbf|operatorname|boxed|fbox)\*?(?![a-zA-Z])|[${}]"
 )
 _ARTICLES = re.compile(r"\b(?:an?|the)\s+(?=\w)")
@@ -148,15 +142,16 @@ def normalise(text: str) -> str:
         text = _NEXT_EQUATION.sub(", ", _DOUBLED.sub(r"\\", text.strip()))
     text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
     text = _CURRENCY.sub(lambda match: f"{match[2]} \\text{{ {_CURRENCIES[match[1]]}}}", text)
-    text = _PER_CENT.sub("percent", _DEGREE.sub(r"^\\circ ", text))
-    text = _VACUOUS.sub("", _MODULUS.sub(r"\\pmod{\1}", _OHMS.sub(r" \\text{ ohms}", text)))
+    text = _DEGREE.sub(r"^\\circ ", text).replace(" per cent", " percent")
+    text = _VACUOUS.sub("", _MODULUS.sub(r"\\pmod{\1}", text))
     text = _ELLIPSIS.sub(r"\1\\ldots ", text)
     text = _BOLD.sub(r"\2", text.strip())
     text = _DROPPED.sub(" ", _DELIMITERS.sub(" ", text))
-    text = _BRACKET.sub(lambda match: _BRACKETS[match[1]], _SPACING.sub(" ", text))
-    text = _without_end(_SPACES.sub(" ", text).strip()).lstrip("=: ")
+    text = _BRACKET.sub(lambda match: _BRACKETS[match[1]], text)
+    text = _without_end(" ".join(text.split())).lstrip("=: ")
     text = _NEGATIVE.sub("-", _UNION.sub(r"\\cup ", text))
-    return r"\mathbb{R}" if _ALL_REALS.fullmatch(text) else r"\emptyset" if _NO_SOLUTION.fullmatch(text) else text
+    words = _SET_IN_WORDS.fullmatch(text)
+    return text if words is None else r"\mathbb{R}" if words[1] else r"\emptyset"
 
 
 def _one_line(text: str) -> str:
@@ -195,7 +190,7 @@ def plain_words(text: str) -> str:
     >>> plain_words(r"\text{The  midpoints}.")
     'midpoints'
     """
-    text = _LIST_COMMA.sub(" ", _COMMAND.sub(" ", text).replace("\\", ""))
+    text = _LIST_COMMA.sub(" ", TEXT_COMMAND.sub(" ", text).replace("\\", ""))
     text = _WORDS.sub("", text).casefold()
     return " ".join(_ARTICLES.sub("", text + " ").split())
 
@@ -249,7 +244,6 @@ def _pattern(separator: str, more: str = "") -> re.Pattern[str]:
 _WITH_THOUSANDS = _pattern(_SURE_SEPARATOR + "|,| ", _INDIAN)
 _WITHOUT_THOUSANDS = _pattern(_SURE_SEPARATOR)
 _WORD_RUN = re.compile(r"[a-zA-Z]{2,}")
-_DIGIT = re.compile("[0-9]")
 _ALIASES = {
     r"\{": "{set", r"\}": "}set", r"\%": "%", "**": "^", "==": "=", r"\|": "|", r"\&": "&",
 }  # fmt: skip
@@ -311,7 +305,7 @@ def _number(match: re.Match[str]) -> Token:
 
 def _text(content: str, pattern: re.Pattern[str], *, is_upright: bool) -> Iterator[Token]:
     """Read what stands in a text command: as a formula where it has no words, else as text."""
-    if _WORD_RUN.search(content) is not None and (_DIGIT.search(content) is not None or "\\" in content):
+    if _WORD_RUN.search(content) is not None and not set(content).isdisjoint("\\0123456789"):
         yield from _tokens(content.strip(), pattern)
     elif _WORD_RUN.search(content) is None:
         for token in _tokens(content.strip(), pattern):

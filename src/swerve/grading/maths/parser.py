@@ -310,7 +310,9 @@ class _Parser(AtomReader):
         words = 0
         while (token := self.token) is not None:
             # Letters are units only in a text command, and where they are no variable of the value.
-            if token.texted and token.text in vocabulary.LETTER_UNITS and not expressions.symbols(value):
+            if token.text == "Omega" and isinstance(value, Number) and self._ahead(1) is None:
+                parts.append("ohm")
+            elif token.texted and token.text in vocabulary.LETTER_UNITS and not expressions.symbols(value):
                 parts.append(vocabulary.LETTER_UNITS[token.text])
             elif _can_be_unit(token, is_first=not parts):
                 words += token.kind == "word"

@@ -151,6 +151,20 @@ def is_known_unit(unit: str) -> bool:
     return all(name.partition("^")[0] in _CANONICAL for name in unit.replace("/", " ").split())
 
 
+def units_differ(first: str, second: str) -> bool:
+    """Return whether two canonical units are known to be different; of longer words the first name alone is looked at.
+
+    >>> units_differ("dollar", "cent"), units_differ("foot long", "inch"), units_differ("foot long", "foot")
+    (True, True, False)
+    """
+    if is_known_unit(first) and is_known_unit(second):
+        return first != second and {first, second} not in _SCALES
+    heads = [unit.replace("/", " ").split()[0] for unit in (first, second)]
+    return heads[0] != heads[1] and all(map(is_known_unit, heads)) and set(heads) not in _SCALES
+
+
+_SCALES = ({"degree", "celsius"}, {"degree", "fahrenheit"})
+"""A degree may be one of a temperature."""
 RELATIONS: Mapping[str, str] = {
     "=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!=", "le": "<=", "leq": "<=", "leqslant": "<=",
     "ge": ">=", "geq": ">=", "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "approx",
