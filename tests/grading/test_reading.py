@@ -114,6 +114,9 @@ def test_a_number_in_another_value_is_not_the_answer(mark: str) -> None:
         ("2", r"\boxed{2 (x + 1)}", 0.0),
         ("2", r"\boxed{2 (3 + 4)}", 0.0),
         ("5", r"\boxed{5 (mod 7)}", 0.0),
+        # An era leaves the number of a year, and is not another era.
+        ("1992", r"\boxed{1992 \text{ AD}}", 1.0),
+        ("44 BC", r"\boxed{44 \text{ AD}}", 0.0),
         # Signs of money are units.
         (r"\$5.40", r"\boxed{5.4 \text{ cents}}", 0.0),
         (r"\$5.40", r"\boxed{5.4 \text{ dollars}}", 1.0),

@@ -1,10 +1,9 @@
 r"""Arithmetic that somebody wrote, read by a small grammar of its own, never by Python or sympy as text.
 
 `parse_arithmetic` reads whole numbers, `+ - * /` and parentheses, with the other signs that people write for times,
-divided by and minus, and LaTeX's `\times \cdot \div \frac{a}{b} \left \right`, and computes them exactly. Everything
-else is refused: powers, decimals, names, numbers or parentheses side by side without a sign between them, and signs in
-front of a number (unless they are asked for). `read_expression` also reads powers, decimals, functions and variables,
-into sympy.
+divided by and minus, one sign in front of a number or a parenthesis, and LaTeX's `\times \cdot \div \frac{a}{b} \left
+\right`, and computes them exactly. Everything else is refused: powers, decimals, names, numbers or parentheses side by
+side without a sign between them. `read_expression` also reads powers, decimals, functions and variables, into sympy.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ class Arithmetic:
     """The whole numbers in it, as they stand from left to right."""
 
 
-def parse_arithmetic(text: str, *, signs: bool = False) -> Arithmetic:
+def parse_arithmetic(text: str) -> Arithmetic:
     r"""Return the exact value and the numbers of an expression, in time linear in its length.
 
     Args:
         text: at most 2,000 characters with 200 numbers of 30 digits, 50 parentheses deep.
-        signs: whether a number or a parenthesis may have one sign in front, as in `3 * -(2 + 1)`.
 
     Raises:
         ArithmeticLimitError: the text goes beyond a limit and is arithmetic up to there.
@@ -66,7 +64,7 @@ def parse_arithmetic(text: str, *, signs: bool = False) -> Arithmetic:
     ...
     swerve.grading.arithmetic.ParseError: '*' stands where a number or '(' was expected
     """
-    reader = _FractionReader(text, signs=signs)
+    reader = _FractionReader(text)
     value = reader.whole()
     return Arithmetic(value, tuple(reader.numbers))
 
@@ -189,13 +187,12 @@ class _FractionReader(_Reader):
     language, wanted = "arithmetic", "a number or '('"
     max_digits, max_depth = 30, 50
 
-    def __init__(self, text: str, *, signs: bool) -> None:
-        self._signs = signs
+    def __init__(self, text: str) -> None:
         self.numbers: list[int] = []
         super().__init__(text)
 
     def _operand(self, depth: int) -> Fraction:
-        if self._signs and self._next in ("+", "-"):
+        if self._next in ("+", "-"):
             return self._unsigned(depth) if self._take() == "+" else -self._unsigned(depth)
         return self._unsigned(depth)
 

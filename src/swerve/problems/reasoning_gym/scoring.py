@@ -144,7 +144,7 @@ class UnreadableItemError(Exception):
 def _countdown(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
     metadata = entry["metadata"]
     try:
-        expression = parse_arithmetic(answer, signs=True)
+        expression = parse_arithmetic(answer)
     except ArithmeticLimitError:
         raise
     except ParseError:
