@@ -59,8 +59,6 @@ def test_values_and_numbers(text, value, numbers) -> None:
         "1 2",
         "2(3)",
         "(2)(3)",
-        "-1",
-        "+1",
         "2 ** 3",
         "7 // 2",
         "2^3",

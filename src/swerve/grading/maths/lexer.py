@@ -60,7 +60,8 @@ _DROPPED = re.compile(
     r"|scriptstyle|limits|nolimits|strut|bf|rm|it|boldmath|tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE"
     r"|huge|Huge)(?![a-zA-Z])\.?"
     r"|\\(?:hspace|vspace|hskip|label|tag) ?\*?\{[^{}]{0,40}\}|\\[hv]?phantom ?(?:\{[^{}]{0,40}\}|[^{}\\])"
-    r"|\\(?:q?quad|enspace|thinspace|ne?gthinspace|boxed|fbox|underline|uline)(?![a-zA-Z])|~|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
+    r"|\\(?:q?quad|enspace|thinspace|ne?gthinspace|boxed|fbox|underline|uline)(?![a-zA-Z])|~"
+    r"|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
 )
 _BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lbrack": "[", "rbrack": "]"}
 _BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
