@@ -90,6 +90,47 @@ def test_a_line_that_denies_or_changes_a_value_does_not_state_it(text: str) -> N
     assert math("5", text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I don't think the answer is 5.",
+        r"I don't think the answer is \boxed{5}.",
+        "It is unlikely that the answer is 5",
+        "Nobody would say the answer is 5",
+        "The answer is hardly 5",
+        "The answer is I doubt it is 5.",
+        "**I doubt it is 5**",
+        r"\boxed{3 + 1}, but not \boxed{5}",
+        r"$\neq x = 5$",
+        "#### 5 to the power of 2",
+        "The answer is 5 to the third.",
+        "The answer is 5**2.",
+        "So the result is 5 lakh.",
+        r"\boxed{5 \text{ million people}}",
+        r"\boxed{5 \text{ and a half feet}}",
+        r"The answer is $5 \text{ dozen}$.",
+        "It is 5  million.",
+        "The answer is 5 feet below sea level.",
+    ],
+)
+def test_what_denies_or_changes_five_is_not_five(text: str) -> None:
+    assert math("5", text) != 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is no other way, so the answer is 5.",
+        "It does not divide 7. The answer is 5.",
+        r"Since 2 is not a root, the answer is \boxed{5}.",
+        r"The number of values that are not prime is \boxed{5}.",
+        "**Final answer:** five (5)",
+    ],
+)
+def test_a_denial_of_something_else_denies_no_answer(text: str) -> None:
+    assert math("5", text) == 1.0
+
+
 OTHER_VALUES = r"""
 1'005; 3'5; 5‰; 5th root of 2; no solution for x = 5; 5°30'; 5 in 7; 5 per 7; 5 for every 7; |x|=5; 5·2; 5×2; 5÷2; 5⁻¹
 5 percent of 7; 5 times as many; 5 % of 7; 5 by 7; 5 with remainder 2; 5 in base 6; 5 and a half; 5 sixths; 5~6; 5—7

@@ -63,6 +63,12 @@ _ASKED = re.compile(
     r"\b(?:whether|if|(?:not|un) ?(?:sure|certain))\b(?:[^.!?\n]{0,60}$| [a-z]+ (?:is|are)\b)", re.IGNORECASE
 )
 """Before a phrase that asks for an answer and states none."""
+_DENIED = re.compile(
+    r"(?:\b(?:no|not|never|nobody|none|cannot|hardly|doubt\w*|unlikely|false)\b|n't\b)"
+    r"(?![^.,;:!?\n]*\b(?:so|thus|hence)\b)[^.,;:!?\n]{0,60}$",
+    re.IGNORECASE,
+)
+"""Before a phrase that denies an answer: `I do not think that`."""
 _EMPHASISED = re.compile(
     r"(?<![\w*)\]}\\])(?:(\*\*|__|`|(?<![0-9] )\*)(?=\S)([^*`\n]{1,200}?)(?<=\S)\1|_([\w .,'-]{1,40})_)(?![\w*(])"
 )
@@ -82,7 +88,7 @@ _CONFIRMS = re.compile(
 """Words after a pause that leave the answer as it is."""
 _YES_OR_NO = re.compile(r"\s*(?:yes|no|true|false)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(
-    r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*"
+    r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|(?<![\w)\]}])\*\*|\*\*(?![\w(])"
     r"|,? \(?(?:because|since|which|so|as(?! (?:many|much))|hence|although|though|whereas)\b",
     re.IGNORECASE,
 )
@@ -242,7 +248,21 @@ def _boxes(text: str) -> list[_Span]:
         elif _is_blank(text, content[-1][0], match.start()) and _is_blank(text, end, content[-1][1]):
             content[-1] = span
     boxes = [(*span, text[inner[0] : inner[1]]) for span, inner in zip(outer, content, strict=True)]
-    return [box for box in boxes if not _NO_BOX.search(text, max(0, box[0] - _LONGEST_NAME), box[0])]
+    return [box for box in boxes if not _is_denied(text, box[0])]
+
+
+def _is_denied(text: str, start: int) -> bool:
+    """Return whether a box is denied by the word before it, or by the sentence whose phrase it ends."""
+    if _NO_BOX.search(text, max(0, start - _LONGEST_NAME), start):
+        return True
+    phrase = _last_match(_PHRASE, before := text[max(0, start - 2 * _LONGEST_CONNECTOR) : start])
+    return phrase is not None and not before[phrase.end() :].strip(" $") and _leaves_open(before, phrase.start())
+
+
+def _leaves_open(text: str, start: int) -> bool:
+    """Return whether the words before the phrase of an answer ask for one, or deny it."""
+    first = max(0, start - _LONGEST_CONNECTOR)
+    return any(words.search(text, first, start) for words in (_ASKED, _DENIED))
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
@@ -376,7 +396,7 @@ def _phrase(text: str) -> str | None:
     """
     text = _EMPHASISED.sub(_plain, text)
     match = _last_match(_PHRASE, text)
-    if match is None or _ASKED.search(text, max(0, match.start() - _LONGEST_CONNECTOR), match.start()):
+    if match is None or _leaves_open(text, match.start()):
         return None
 
     # What is said after the answer was taken back counts instead.
@@ -391,7 +411,11 @@ def _phrase(text: str) -> str | None:
     formulas = _formulas(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
-        sentence = _SAYING.split(rest[: end.start()] if end else rest)[-1].strip(" *_`")
+        whole = rest[: end.start()] if end else rest
+        stated = _SAYING.split(whole)[-1]
+        if _leaves_open(whole, len(whole) - len(stated)):
+            return None
+        sentence = stated.strip(" *_`")
         is_short = len(_words(sentence)) <= _MOST_WORDS or stated_value(sentence)
         return _held(sentence) if is_short and not (end and end[0] == "?") else None
 

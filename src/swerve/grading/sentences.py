@@ -17,7 +17,7 @@ _LONGEST_SENTENCE = 1000
 _BEFORE = 60
 """Characters before a number that are looked at."""
 DIGIT = re.compile("[0-9]")
-_WORD = re.compile("[a-zA-Z]{3}")
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3}")
 NUMBER = re.compile(
     r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^'\u2019])[$\u20ac\u00a3]?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,][0-9]+)?)|\.[0-9]+)(?!\.?[0-9])"
@@ -47,7 +47,7 @@ _ALTERNATIVE = re.compile(
     r"|mod(?:ulo)?|base|score|gross|choose|factorial|below|above"
     r"|and (?:an?|one|two|three) |times (?!(?:an?|per|as a|in)\b)[a-z0-9]"
     r"|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred|thousand)ths\b)"
-    r"|(?:st|nd|rd|th) (?:root|power)",
+    r"|(?:st|nd|rd|th) (?:root|power)|(?: raised)? to the (?:power|\w{1,9}(?:st|nd|rd|th)\b)|(?: \w{1,12})? too (?:few|many)\b",
     re.IGNORECASE,
 )
 """After a number: there is another one, or words that make another value of it."""
@@ -56,7 +56,9 @@ _RATIO = re.compile(
     re.IGNORECASE,
 )
 """After a number without a unit: another one, behind a mere preposition."""
-_AFTER_UNIT = re.compile(r" (?:below|under) (?:zero|freezing)\b| ?[-+*/=\u00d7\u00b7] ?[$0-9]", re.IGNORECASE)
+_AFTER_UNIT = re.compile(
+    r" (?:below|under) (?:zero|freezing|sea level)\b|(?<=th) of [0-9]| ?[-+*/=\u00d7\u00b7] ?[$0-9]", re.IGNORECASE
+)
 """After the unit of a number: it is a negative value, or a term of a calculation."""
 _NEGATED = re.compile(r"(?<![0-9%]) (?:negative|minus) (?=[0-9])")
 _CONCLUSION = re.compile(r",? \b(?:so|thus|therefore|hence|making|giving|which (?:is|makes|gives))\b,? ", re.IGNORECASE)
@@ -64,6 +66,7 @@ _CONDITIONAL = re.compile(r"^ ?(?:if|when|since|as|because|after|with|for|given)
 _DENIED = re.compile(r"\b(?:no|not|never|none|neither|cannot)\b", re.IGNORECASE)
 OPEN = re.compile(
     r"\b(?:or|either|neither|nor|not|cannot|never|no|none|maybe|perhaps|possibly|probably|might|guess|unsure|unless|except"
+    r"|nobody|doubt\w*|hardly|nowhere|unlikely|false|exceeds"
     r"|if|else|but|wrong|incorrect|the others?)\b|\bbetween [$0-9]|[0-9] (?:more|less|fewer) than\b|n't\b|\?"
     r"|[<>\u2264\u2265\u2260\u2248\u00b1|^\\{}\[\]\u2208\u222a]|\([^()]*[0-9]",
     re.IGNORECASE,
@@ -124,7 +127,8 @@ def stated_value(text: str) -> str | None:
     # Emphasis, remarks in brackets and conditions go; of a calculation its result is left, if it has no variables.
     plain = _EMPHASIS.sub(lambda match: match[1] or match[2] or "", sentence).replace("\\$", "$").replace("\\%", "%")
     plain = _POWER.sub(lambda match: match[1] + "\u00b2\u00b3"[int(match[2]) - 2], plain)
-    plain = _NEGATED.sub(" -", _REMARK.sub("", f" {_BULLET.sub('', plain)} "))
+    plain = " ".join(_BULLET.sub("", plain).split())
+    plain = _NEGATED.sub(" -", _REMARK.sub("", f" {plain} "))
     conclusion = _CONCLUSION.split(_CONDITIONAL.sub("", plain))[-1]
     plain = (conclusion if DIGIT.search(conclusion) else plain).strip(" *:=.")
     if "=" in plain and not _WORD.search(sentence):

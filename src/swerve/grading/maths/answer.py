@@ -13,10 +13,12 @@ from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NoValue, exact
 from swerve.grading.maths.vocabulary import FUNCTIONS, PERCENT_WORDS, UNITS
 
-_CHOICE = re.compile(r"(?:(?:option|choice|letter|answer) ?:? ?)?\(?([A-Z])(?:\)|[.:](?= |$)|$)", re.IGNORECASE)
+_CHOICE = re.compile(
+    r"(?:(?:option|choice|letter|answer) ?:? ?)?\(?([A-Z])(?:\)(?! *[-+*/=^<>(_])|[.:](?= |$)|$)", re.IGNORECASE
+)
 _MORE_CHOICES = re.compile(
     r"[ ,;:/|&]*(?:(?:or|and|nor|not|but|maybe|perhaps|also) +)+\(?[A-Z](?![\w'])|[ ,;:/|&]*\(?[A-Z](?![\w'])(?! [a-z])"
-    r"|.*(?:\([A-Z]\)|(?<![\w'])[A-Z][.):](?= |$))"
+    r"|.*(?:\([A-Z]\)|(?<![\w'])[A-Z][.):](?= |$))|.*\b(?:[Ww]ait|[Aa]ctually|[Ss]orry|[Nn]o,)"
 )
 """After the letter of a choice: another one, in a list, after a word such as `or`, or as a label."""
 _WORD = re.compile(r"[a-zA-Z]{3,}")

@@ -260,7 +260,8 @@ class _Comparison:
         """Compare with a set: the other side is a set or a list; what is there twice counts once."""
         if not {gold.brackets, answer.brackets} <= {"{}", ""}:
             return False
-        return self._same_elements(gold.items, answer.items)
+        are_sets = [any(isinstance(item, Group) for item in group.items) for group in (gold, answer)]
+        return are_sets[0] == are_sets[1] and self._same_elements(gold.items, answer.items)
 
     def _same_in_order(self, gold: Node, answer: Node) -> bool:
         """Return whether two trees have the same parts, one after the other."""

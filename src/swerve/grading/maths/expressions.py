@@ -138,6 +138,8 @@ def negated(node: Node) -> Node:
         return Number(-node.value, node.unit_in_last_place, node.significant)
     if isinstance(node, Quantity):
         return Quantity(negated(node.value), node.unit)
+    if is_call(node, "degrees"):
+        return Call("degrees", (negated(node.args[0]),))
     return Call("neg", (node,))
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from swerve.grading.maths.expressions import NotParsed, Number
 from swerve.grading.maths.limits import LIMITS, LimitReached
-from swerve.grading.maths.vocabulary import FUNCTIONS, NUMBER_WORDS, SYMBOL_COMMANDS, UNITS
+from swerve.grading.maths.vocabulary import FUNCTIONS, MULTIPLIERS, NUMBER_WORDS, SCALES, SYMBOL_COMMANDS, UNITS
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ", "0123456789+-ni")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
@@ -73,7 +73,7 @@ _CURRENCIES = {
 _CURRENCY = re.compile(
     r"(\\\$|\\(?:euro|pounds|yen)(?![a-z])|[\u20ac\u00a3\u00a5\u20b9])(?:\{\})? ?"
     r"(\.?[0-9](?:[0-9.,\\!{}]*[0-9])?(?: (?:hundred|thousand|million|billion|trillion))?)"
-    r"(?= ?(?:$|[,;)\]}.$]| [a-z]{2}|\\text|\\per))(?! ?(?:\\text ?\{)? ?(?:dollar|cent|euro|pound|yen|rupee|USD))"
+    r"(?= ?(?:$|[,;)\]}.$]| [a-z]{2}|\\text|\\per|\\[)\]]))(?! ?(?:\\text ?\{)? ?(?:dollar|cent|euro|pound|yen|rupee|USD))"
 )
 """A sign of money and its number, which then has a unit as any other."""
 _NEXT_EQUATION = re.compile(
@@ -95,6 +95,15 @@ _LEAD = re.compile(
     r"(?=[\s\S]*[0-9]))\s{0,9}"
 )
 """Words of a sentence, or a sign of inference, before an answer."""
+_ONE_WORD = "|".join([*NUMBER_WORDS, *SCALES])
+_IN_WORDS = re.compile(
+    rf"\b(?:{_ONE_WORD})(?:(?:-| | and )(?:{_ONE_WORD}))+\b(?!-)|\b(?:{_ONE_WORD})(?= \([0-9])", re.IGNORECASE
+)
+"""Several words of a number, or one before its digits in brackets: `eight (8)`."""
+_BASE = re.compile(
+    r"(?:\text ?\{ ?)?\b([0-9]{1,60})\)? ?(?:\\text ?\{ ?)?\(?(?:in )?base[- ]\}? ?\{?([0-9]{1,2})[)}]*$"
+)
+_BRACKETED_DIGITS = re.compile(r"\(([0-9]{1,60})\) ?_")
 _TIMES_TEN = re.compile(r"(?<=[0-9]) +[xX] +(?=10 ?(?:\^|\*\*))")
 _ENDLESS = re.compile(
     r"(?<![0-9.])([0-9]{0,20}\.[0-9]{0,20}?)([0-9]{1,6}?)\2{2,20} ?(?:\.\.\.|\\(?:[lc]?dots|dots[cbmio])(?![a-zA-Z]))"
@@ -116,7 +125,7 @@ _SET_IN_WORDS = re.compile(
     r"|(?:there (?:is|are) )?(?:no (?:real )?solutions?|(?:the )?empty set)) ?\}?",
     re.IGNORECASE,
 )
-_UNION = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[])")
+_UNION = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[]|\\\{)")
 _NEGATIVE = re.compile(r"^(?:negative|minus) (?=[0-9])", re.IGNORECASE)
 _ALIGNED = re.compile(r"\\(?:begin|end) ?\{(?:align|aligned|gather|gathered|equation|split|multline)\*?\}")
 _CONTINUED = re.compile(r"\\\\\s*(?=&? ?=)")
@@ -141,18 +150,41 @@ def normalise(text: str) -> str:
     text = _LEAD.sub("", _one_line(_ROW_GAP.sub("", text)))
     if r"\begin" not in text:
         text = _NEXT_EQUATION.sub(", ", _DOUBLED.sub(r"\\", text.strip()))
+    text = _IN_WORDS.sub(_digits, _BOLD.sub(r"\2", text.strip()))
+    text = _BRACKETED_DIGITS.sub(r"\1_", _BASE.sub(r"\1_{\2}", text))
     text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
     text = _CURRENCY.sub(lambda match: f"{match[2]} \\text{{ {_CURRENCIES[match[1]]}}}", text)
     text = _DEGREE.sub(r"^\\circ ", text).replace(" per cent", " percent")
     text = _VACUOUS.sub("", _MODULUS.sub(r"\\pmod{\1}", text))
     text = _ELLIPSIS.sub(r"\1\\ldots ", text)
-    text = _BOLD.sub(r"\2", text.strip())
     text = _DROPPED.sub(" ", _DELIMITERS.sub(" ", text))
     text = _BRACKET.sub(lambda match: _BRACKETS[match[1]], text)
     text = _without_end(" ".join(text.split())).lstrip("=: ")
     text = _NEGATIVE.sub("-", _UNION.sub(r"\\cup ", text))
     words = _SET_IN_WORDS.fullmatch(text)
     return text if words is None else r"\mathbb{R}" if words[1] else r"\emptyset"
+
+
+def _digits(words: re.Match[str]) -> str:
+    """Return a number in words as digits; words that are no number as they are.
+
+    >>> [normalise(words) for words in ("two thousand and five", "Forty-two apples", "one two")]
+    ['2005', '42 apples', 'one two']
+    """
+    total, part, scale = 0, 0, 10**12
+    for word in words[0].casefold().replace("-", " ").replace(" and ", " ").split():
+        value = SCALES.get(word) or NUMBER_WORDS[word]
+        if word in SCALES and 0 < part and value < scale:
+            total, part, scale = total + part * value, 0, value
+        elif word == "hundred" and 0 < part < 10:
+            part *= 100
+        elif value < 100 and part % 100 == 0 and word not in SCALES:
+            part += value
+        elif value < 10 and 20 <= part % 100 and part % 10 == 0:
+            part += value
+        else:
+            return words[0]
+    return str(total + part)
 
 
 def _one_line(text: str) -> str:
@@ -223,13 +255,12 @@ _TEXT_COMMANDS = (
     "text|mbox|textrm|textbf|textit|textnormal|texttt|textsf|textsc|emph|mathrm|(?P<bold>mathbf)|operatorname|rm"
 )
 _TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*(?:\{{[^{{}}]{{0,9}}\}}[^{{}}]*)?)\}}"
-_NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
 _REST = (
     rf"|(?P<texted>{_TEXT})"
     r"|\\(?P<edge>begin|end) ?(?:\[[bct]\])?\{(?P<environment>[a-zA-Z]{1,20}\*?)\}(?: ?\[[bct]\])?"
     r"(?: ?\{(?:[clr| ]|@ ?\{\}){1,20}\})?"
     r"|(?P<space>\\[,;:! ]| +)"
-    rf"|\\(?P<command>[a-zA-Z]+)|(?P<letters>{_NUMBER_IN_WORDS}|[a-zA-Z]+)"
+    rf"|\\(?P<command>[a-zA-Z]+)|(?P<letters>[a-zA-Z]+)"
     r"|(?P<sign>\\\\|\\[{}|%&#_]|<=|>=|!=|==|\*\*|[-+*/^_=<>()\[\]{}|,;:!'%&])"
 )
 
@@ -314,7 +345,9 @@ def _text(content: str, pattern: re.Pattern[str], *, is_upright: bool) -> Iterat
     elif content.strip() in _WORD_COMMANDS - UNITS.keys():
         yield Token("command", content.strip())
     else:
-        yield Token("text", " ".join(content.split()))
+        words = content.split()
+        number = 1 if words[0] in MULTIPLIERS else 0
+        yield from (Token("text", part) for part in (" ".join(words[:number]), " ".join(words[number:])) if part)
 
 
 def _letters(letters: str, *, is_call: bool) -> Token:

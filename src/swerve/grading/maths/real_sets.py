@@ -172,6 +172,8 @@ class _Reader:
         if not isinstance(node, Group) or len(node.items) != 2:
             raise NoValue("no set of real numbers")
         brackets, (low, high) = node.brackets, node.items
+        if low == _INFINITY or (_is_infinite(high) and high != _INFINITY):
+            raise NoValue("ends before it begins")
         above = 1 if _is_infinite(low) else _sign(x - self._constant(low))
         below = 1 if _is_infinite(high) else _sign(self._constant(high) - x)
         return (above > 0 or (above == 0 and brackets[0] == "[")) and (below > 0 or (below == 0 and brackets[1] == "]"))

@@ -41,12 +41,11 @@ _TENS = dict(zip(_MULTIPLES_OF_TEN.split(), range(20, 100, 10), strict=True))
 NUMBER_WORDS: Mapping[str, int] = {
     **_SMALL,
     **_TENS,
-    **{f"{ten}-{one}": _TENS[ten] + _SMALL[one] for ten in _TENS for one in list(_SMALL)[1:10]},
     "hundred": 100,
-    "one hundred": 100,
-    "one thousand": 1000,
 }
-"""Numbers up to one hundred, in words."""
+"""Numbers that are one word."""
+SCALES: Mapping[str, int] = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+"""Words that end a part of a number in words: `two thousand and five`."""
 
 TRIGONOMETRY = ("sin", "cos", "tan", "cot", "sec", "csc")
 INVERSE_TRIGONOMETRY = tuple(f"arc{name}" for name in TRIGONOMETRY)
@@ -93,13 +92,16 @@ MULTIPLIERS: Mapping[str, int] = {
     "million": 10**6,
     "billion": 10**9,
     "trillion": 10**12,
+    "quadrillion": 10**15,
+    "lakh": 10**5,
+    "crore": 10**7,
 }
 """Words after a number that multiply it."""
 
 _NO_UNITS = """
 and or not but nor if mod modulo remainder base plus minus over divided choose factorial squared cubed root half halves
 third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths
-tenth tenths twelfth twelfths hundredth hundredths thousandth thousandths score gross fold negative infinity
+tenth tenths twelfth twelfths hundredth hundredths thousandth thousandths score gross fold grand myriad tens hundreds thousands millions lakhs crores below negative infinity
 is isnt wrong incorrect maybe perhaps alternatively either
 less more fewer greater smaller larger than least most times something between until through about around out
 are was were it its no none neither both unless except false right correct true possibly probably actually instead
