@@ -12,6 +12,7 @@ from swerve.artifacts.shards import WHOLE
 from swerve.claim.accuracy import accuracy_part, measure
 from swerve.claim.work import Side, Work
 from swerve.config.claim import ClaimSettings
+from swerve.eval.pairing import Paired
 from swerve.progress import SilentProgress
 from swerve.statistics.intervals import share
 from swerve.types import Problem
@@ -96,20 +97,37 @@ def work(tmp_path):
             for name, values in right.items()
         }
 
-    work.samples = (
+    work.paired = Paired(
         responses(a=[True, False, True, True], b=[False] * 5),
         responses(a=[True, True, False], b=[None, True, True, True]),
+        ["2 of 3 problems have responses by both."],
     )
     return work
 
 
-def test_as_many_samples_count_as_the_problem_with_the_fewest_has(work):
+def test_each_problem_has_its_own_number_of_samples(work):
     num, right = work.counts
-    assert num == 3
-    assert right.tolist() == [[2, 0], [2, 2]]
+    assert num.tolist() == [[4, 5], [3, 4]]
+    assert right.tolist() == [[3, 0], [2, 3]]
     part = measure(work)
-    assert (part.base.mean, part.trained.mean) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert (part.base.mean, part.trained.mean) == (pytest.approx(3 / 8), pytest.approx((2 / 3 + 3 / 4) / 2))
     assert part.greedy_base is None
+    assert part.notes[1:] == (
+        "Problems have 3 to 5 samples, and each one's own number counts; pass@k above k = 1 is of the 2 of 2 problems "
+        "with at least 3 of both models.",
+        "2 of 3 problems have responses by both.",
+    )
+
+
+def test_one_problem_with_one_sample_cuts_no_other():
+    right, num = np.array([[4] * 40, [8] * 40]), np.full((2, 40), 16)
+    whole = accuracy_part("rl", 16, right)
+    right[:, 0], num[:, 0] = (0, 1), 1
+    part = accuracy_part("rl", num, right)
+    assert [row.k for row in part.pass_at_k] == [row.k for row in whole.pass_at_k] == [1, 2, 4, 8]
+    assert part.pass_at_k[-1].base == accuracy_part("rl", 16, right[:, 1:]).pass_at_k[-1].base
+    assert part.base.mean == pytest.approx((39 * 0.25 + 0) / 40)
+    assert part.trained.mean == pytest.approx((39 * 0.5 + 1) / 40)
 
 
 def test_greedy_stands_beside_where_models_are_there(work):

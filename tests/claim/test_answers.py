@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,3 +113,34 @@ def test_verdicts_on_the_parts(gain, shown, points):
     verdict = judged("rl", "gain_by_format", gain, 9)
     said = f"{'' if shown else 'Not shown: '}rl gains because more answers can be read: {points}"
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, said, 9)
+
+
+def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
+    unknown = [replace(each, answered=None) for each in BASE]
+    part = part_of(unknown, TRAINED)
+    finishing, form, correctness = part.verdicts
+    assert finishing.shown is False  # known of all
+    assert (form.shown, correctness.shown, form.estimate) == (None, None, None)
+    assert form.sentence == (
+        "Not determined, because it is not known whether 7 of the 16 samples were read: rl gains because more answers "
+        "can be read."
+    )
+    assert [row.gain is None for row in part.gains] == [False, True, True]
+    assert part.failures[0].unparsed is None
+    assert part.failures[0].accuracy == 1 / 8
+
+
+def test_without_a_finish_reason_only_what_is_not_right_is_unknown():
+    part = part_of([replace(each, finish_reason=None) for each in BASE], TRAINED)
+    assert [verdict.shown for verdict in part.verdicts] == [None, False, False]
+    assert "whether 3 of the 16 samples ended" in part.verdicts[0].sentence  # the others are in a box
+    assert part.failures[0].truncated is None
+
+
+def test_verdicts_without_texts_have_no_other_reading():
+    part = part_of(
+        [replace(each, text=None) for each in BASE], TRAINED[:0] + [replace(each, text=None) for each in TRAINED]
+    )
+    assert part.failures[0].lenient is None
+    assert part.failures[0].abstained is None
+    assert part.failures[0].second_grader is None

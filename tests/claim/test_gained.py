@@ -93,12 +93,20 @@ class Counted:
 
 
 def test_of_samples_alone_there_are_counts():
-    # Of each problem as many samples of either model count: the fourth of the base's does not.
-    part = measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 3)))
+    part = measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 4)))
     assert (part.both, part.only_base, part.only_trained, part.neither) == (2, 1, 1, 1)
     assert (part.mean_bound, part.gained, part.verdicts) == (None, (), ())
     assert part.notes == ("The bound without sampling needs the two models; files of samples were given.",)
     assert 0 < part.newly_solved.mean < 2 <= part.newly_solved_at_most
+
+
+def test_of_few_samples_it_is_not_determined_what_more_would_solve():
+    part = measure(Counted(([0, 0, 1, 2, 3], 3), ([0, 2, 0, 3, 3], 4)))
+    assert (part.both, part.neither, part.newly_solved, part.newly_solved_at_most) == (2, 1, None, None)
+    assert part.notes[0] == (
+        "How many more problems as many samples again would solve is not determined: most problems have 3 samples, and "
+        "it takes 4."
+    )
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,71 @@ def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> N
     assert json.loads(out)["accuracy"]["difference"]["mean"] == 0.375
 
 
+def write_verdicts(path: Path, num_right: int, problems: list[Problem] = PROBLEMS, **changes: object) -> None:
+    """Write 8 verdicts of each problem and nothing else, in no order; `changes` are further fields."""
+    rows = [
+        {
+            "id": problem.id,
+            "question": problem.question,
+            "gold": problem.answer,
+            "correct": number < num_right,
+            **changes,
+        }
+        for number in (5, 0, 3, 7, 1, 6, 2, 4)
+        for problem in problems
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_verdicts_alone_suffice_for_accuracy_and_what_they_cannot_say_is_not_determined(
+    swerve: Swerve, files: Path
+) -> None:
+    write_verdicts(files / "a.jsonl", 3)
+    write_verdicts(files / "b.jsonl", 6)
+    status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--json")
+    assert (status, err.count("Warning")) == (0, 0)
+    card = json.loads(out)
+    assert (card["accuracy"]["base"]["mean"], card["accuracy"]["trained"]["mean"]) == (0.375, 0.75)
+    assert [verdict["shown"] for verdict in card["answers"]["verdicts"]] == [None, None, None]
+    assert "or not determined" in (files / "claim/index.html").read_text()
+
+
+def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) -> None:
+    for name, num_right in (("a", 3), ("b", 6)):
+        rows = [
+            {
+                "id": one.id,
+                "question": one.question,
+                "gold": one.answer,
+                "response": one.answer if n < num_right else "-1",
+            }
+            for one in PROBLEMS
+            for n in range(8)
+        ]
+        (files / f"{name}-plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        status, *_ = swerve("grade", "--task", "math", f"{name}-plain.jsonl", "--out", f"{name}.jsonl")
+        assert status == 0
+    status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--json")
+    assert status == 0, err
+    card = json.loads(out)
+    assert card["accuracy"]["difference"]["mean"] == 0.375
+    assert [verdict["shown"] for verdict in card["answers"]["verdicts"]] == [None, False, False]
+
+
+def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, files: Path) -> None:
+    write_verdicts(files / "a.jsonl", 3)
+    write_verdicts(files / "b.jsonl", 6, PROBLEMS[10:])
+    status, _, err = swerve("claim", "a.jsonl", "b.jsonl")
+    assert (status, "30 of 40 problems have responses by both base and rl, fewer than nine in ten" in err) == (2, True)
+    assert not (files / "claim").exists()
+    status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--common", "--json")
+    assert (status, json.loads(out)["num_problems"]) == (0, 30), err
+    assert "30 of 40 problems have responses by both base and rl; only those are compared." in err
+    write_verdicts(files / "b.jsonl", 6, question="Another?")
+    status, _, err = swerve("claim", "a.jsonl", "b.jsonl", "--out", "other")
+    assert (status, "problem 'p0' has two questions: '0 + 1?' in base, 'Another?' in rl" in err) == (2, True)
+
+
 def test_a_first_row_without_a_verdict_is_told_before_the_others_are_read(swerve: Swerve, files: Path) -> None:
     row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
     (files / "graded.jsonl").write_text(json.dumps({**row, "correct": True}) + "\nnot JSON\n")

@@ -151,3 +151,51 @@ def test_rollouts_of_a_run(tmp_path: Path) -> None:
     (one,) = read_responses(tmp_path / "step_000003.parquet")
     assert (one.problem.id, one.prompt_ids, one.completion_ids, one.text) == ("p", (1,), (2,), "x")
     assert (one.step, one.reward, one.finish_reason, one.group, one.extra) == (3, 1.0, "length", 0, {})
+
+
+def test_what_is_exported_as_csv_is_read_back(tmp_path: Path) -> None:
+    table, given = tmp_path / "r.parquet", replace(BARE, text="2", correct=True, answered=False, reward=0.5)
+    given = replace(given, problem=replace(BARE.problem, difficulty=2.0), prompt_ids=(1,), completion_ids=(3, 4))
+    write_responses(table, [given, replace(given, sample=1, correct=None)], RESPONSES_SCHEMA, table="responses")
+    export_table(table, tmp_path / "r.csv", format="csv")
+    first, second = read_responses(tmp_path / "r.csv")
+    assert (first.sample, first.correct, first.answered, first.reward) == (0, True, False, 0.5)
+    assert (first.completion_ids, first.problem.difficulty) == ((3, 4), 2.0)
+    assert (second.sample, second.correct) == (1, None)
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_what_swerve_grade_wrote_is_a_verdict(tmp_path: Path) -> None:
+    row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
+    graded = {
+        "value": 1.0,
+        "status": "graded",
+        "answered": True,
+        "extracted": "2",
+        "parts": {"answer": 1.0},
+        "detail": None,
+    }
+    none = {"value": None, "status": "unparsed", "answered": False, "extracted": None, "parts": {}, "detail": None}
+    right, unread = read_responses(lines(tmp_path / "g.jsonl", {**row, **graded}, {**row, **none}))
+    assert (right.correct, right.reward, right.answered, right.extracted) == (True, 1.0, True, "2")
+    assert (unread.correct, unread.verdict, unread.answered) == (False, False, False)
+    # A field `value` that stands beside nothing of a grader's is the file's own.
+    (other,) = read_responses(lines(tmp_path / "o.jsonl", {**row, "value": 0.7}))
+    assert (other.correct, other.reward, other.extra["value"]) == (None, None, 0.7)
+    # A verdict that is recorded stays.
+    (recorded,) = read_responses(lines(tmp_path / "r.jsonl", {**row, **graded, "correct": False}))
+    assert recorded.verdict is False
+
+
+def test_a_number_as_label_is_the_gold_answer_and_no_models_name(tmp_path: Path) -> None:
+    row = {"id": "a", "question": "1 + 1?", "response": "2", "label": "2"}
+    gold, both, named = read_responses(
+        lines(tmp_path / "l.jsonl", row, {**row, "gold": "3"}, {**row, "label": "rl-80", "gold": "2"})
+    )
+    assert (gold.label, gold.problem.answer) == (None, "2")
+    assert (both.label, both.problem.answer) == (None, "3")
+    assert (named.label, named.problem.answer) == ("rl-80", "2")

@@ -40,7 +40,7 @@ def test_values_of_the_simulated_example(counts):
     assert (rows[32].band.low, rows[32].band.high) == pytest.approx((-0.4434, -0.2899), abs=2e-3)
 
     assert crossing == (None, 3)
-    assert newly_solved_at_most(before, 64) == pytest.approx(11.669952)
+    assert newly_solved_at_most(before) == pytest.approx(11.669952)
     solved = newly_solved(before, 64)
     assert solved.mean == pytest.approx(3.173996, abs=1e-6)
     assert (solved.low, solved.high) == (0, 10)
@@ -129,14 +129,14 @@ def test_nothing_is_newly_solved_where_everything_was():
     for num in (1, 16, 1024):
         estimate = newly_solved([num] * 30, num)
         assert (estimate.mean, estimate.low, estimate.high) == (0, 0, 0)
-    assert newly_solved_at_most([16] * 30, 16) == 0
-    assert newly_solved_at_most([1] * 30, 16) == 0
+    assert newly_solved_at_most([16] * 30) == 0
+    assert newly_solved_at_most([1] * 30) == 0
 
 
 def test_the_bound_of_what_is_newly_solved():
     # Nothing solved once of 60: at most 1 - .05^(1 / 60) of them are, expected.
-    assert newly_solved_at_most([0] * 20 + [9] * 40, 16) == pytest.approx(60 * (1 - 0.05 ** (1 / 60)))
-    assert newly_solved_at_most([0] * 2 + [1] * 58, 16) == 2
+    assert newly_solved_at_most([0] * 20 + [9] * 40) == pytest.approx(60 * (1 - 0.05 ** (1 / 60)))
+    assert newly_solved_at_most([0] * 2 + [1] * 58) == 2
 
 
 def test_cover_of_sure_problems():

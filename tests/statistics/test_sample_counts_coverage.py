@@ -98,7 +98,7 @@ def test_what_is_newly_solved(mixture, num_samples):
         solved = (rng.binomial(num_samples, chances) > 0) & (right == 0)
         covered += not newly_solved(right, num_samples).excludes(int(solved.sum()))
         expected = _pass(chances, num_samples)[right == 0].sum()
-        held += newly_solved_at_most(right, num_samples) >= expected
+        held += newly_solved_at_most(right) >= expected
     assert covered / DRAWS >= 0.90 - 0.05
     assert held / DRAWS >= 0.95
 

@@ -40,14 +40,14 @@ class Row(Record):
 
 
 class Verdict(Record):
-    """A line of the card: a claim that is shown, or is not."""
+    """A line of the card: a claim that is shown, or is not, or cannot be judged from what was given."""
 
     claim: str
     """A key of `claim_rates`: each is judged on planted models before it is printed."""
     of: str = ""
     """What it is about, where a card makes it several times: a model, a task, a rank."""
-    shown: bool
-    """False: not shown, which is not its opposite."""
+    shown: bool | None
+    """False: not shown, which is not its opposite; None: not determined, and the sentence says why."""
     sentence: str
     """In words, with the numbers."""
     estimate: Estimate | float | None = None

@@ -6,13 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics.intervals import share
-from swerve.statistics.sample_counts import cover_at, pass_at_k_differences
+from swerve.statistics.sample_counts import cover_at, most_have, pass_at_k_differences
 from swerve.text import percent
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -20,24 +20,26 @@ _KIND = "The intervals are of new problems of this kind; problems made from one 
 
 
 def measure(work: Work) -> AccuracyPart:
-    """Return this part; of each problem as many samples count as the one with the fewest has."""
+    """Return this part."""
     num, right = work.counts
     part = accuracy_part(work.trained.label, num, right)
+    part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes)})
     with suppress(NotMeasuredError):  # two files have no greedy responses
         base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
         part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})
     return part
 
 
-def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPart:
+def accuracy_part(label: str, num: ArrayLike, right: NDArray[np.int64]) -> AccuracyPart:
     """Return what counts of right samples show.
 
     Args:
         label: of the trained model.
-        num: samples of each problem.
+        num: samples of each problem; or `[2, N]`, of each one by the base and by the trained model.
         right: `[2, N]`, how many are right, of the base and of the trained model.
     """
-    rows, (better, worse) = pass_at_k_differences(right[0], right[1], num)
+    nums = np.broadcast_to(num, right.shape)
+    rows, (better, worse) = pass_at_k_differences(right[0], right[1], nums)
     first, largest, num_problems = rows[0], rows[-1].k, right.shape[1]
     differences: list[Any] = [row.difference for row in rows]
     at_first, at_last = differences[0], differences[-1]
@@ -63,7 +65,7 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
         verdicts.append(verdict("curves_cross", f"{said}; at {largest}", at_last, shown=crosses, num=num_problems))
     return AccuracyPart(
         verdicts=tuple(verdicts),
-        notes=(_KIND,),
+        notes=(_KIND, *_own_numbers(nums)),
         base=first.base,
         trained=first.trained,
         difference=first.difference,
@@ -71,7 +73,23 @@ def accuracy_part(label: str, num: int, right: NDArray[np.int64]) -> AccuracyPar
         crossing_after=better,
         crossing_before=worse,
         cover=tuple(
-            CoverRow(probability=chance, base=cover_at(right[0], num, chance), trained=cover_at(right[1], num, chance))
+            CoverRow(
+                probability=chance,
+                base=cover_at(right[0], nums[0], chance),
+                trained=cover_at(right[1], nums[1], chance),
+            )
             for chance in _PROBABILITIES
         ),
     )
+
+
+def _own_numbers(nums: NDArray[np.int64]) -> list[str]:
+    """Return what a reader should know where problems have different numbers of samples."""
+    fewest, full = nums.min(axis=0), most_have(nums)
+    if nums.min() == nums.max():
+        return []
+    with_full = int((fewest >= full).sum())
+    return [
+        f"Problems have {nums.min():,} to {nums.max():,} samples, and each one's own number counts; pass@k above k = 1 "
+        f"is of the {with_full:,} of {fewest.size:,} problems with at least {full:,} of both models."
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
-from swerve.claim.verdicts import verdict
+from swerve.claim.verdicts import undetermined, verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import find_answer
@@ -33,6 +33,8 @@ CLAIMED = {
     "gain_by_correctness": "more of the answers read are right",
 }
 """What each part of the gain is."""
+_MOSTLY = 0.9
+"""Agreement of recorded verdicts with a reading as mathematics, from which they are taken for mathematics."""
 _NOTES = (
     "An answer can be wrong for several reasons. The second grader, math-verify, is asked of mathematics alone.",
     "What was cut off counts as ended if it is right or marks its answer, as a box does.",
@@ -40,64 +42,103 @@ _NOTES = (
 
 
 def measure(work: Work) -> AnswersPart:
-    """Return this part; of each problem as many samples count as the one with the fewest has.
+    """Return this part.
 
-    What was cut off ended all the same if it is right or marks the answer that was read.
+    What was cut off ended all the same if it is right or marks the answer that was read; what is right was read.
     """
-    num, _ = work.counts
-    samples = [response for side in work.samples for group in side.values() for response in group[:num]]
+    samples = [response for side in work.samples for group in side.values() for response in group]
+    sizes = [len(group) for side in work.samples for group in side.values()]
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
-    flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
-    right, read, is_cut = np.array(flags, dtype=bool).T
-    ended = right | ~is_cut | (read & [find_answer(text, _MARKED) is not None for text in texts])
+    right = np.array([bool(each.correct) for each in samples])
+    read = np.array([_number(each.answered) for each in samples])
+    is_cut = np.array([_number(each.finish_reason and each.finish_reason == "length") for each in samples])
+    marked = np.array([find_answer(text, _MARKED) is not None for text in texts])
+    read = np.where(right, 1.0, read)
+    ended = np.where(right | ((read == 1) & marked), 1.0, 1 - is_cut)
 
-    # A lenient reading takes answers in any form; of mathematics math-verify is asked as well.
-    lenient = trl_reward("math", thinking="whole")(texts, texts, answer=golds)
-    second, first = np.nan * right, samples[0].problem
-    if GRADERS.get(first.grader or first.family) == MATHS:
-        second = trl_reward("math_verify")(texts, texts, answer=golds) != right
-    abstains = [bool(_ABSTAINS.search(text)) for text in texts]
+    # A lenient reading takes answers in any form; of mathematics math-verify is asked as well. Both need gold and text.
+    lenient: Array = np.full(right.size, np.nan)
+    second, first = lenient, samples[0].problem
+    if all(golds) and any(texts):
+        lenient = np.array(trl_reward("math", thinking="whole")(texts, texts, answer=golds), dtype=float)
+        grader = GRADERS.get(first.grader or first.family)
+        if grader == MATHS or (grader is None and np.mean(lenient == right) >= _MOSTLY):
+            second = np.array(trl_reward("math_verify")(texts, texts, answer=golds) != right, dtype=float)
+    abstains = [bool(_ABSTAINS.search(text)) for text in texts] if any(texts) else np.nan * right
     tokens = [len(each.completion_ids or (each.text or "").split()) for each in samples]
-    table = np.array([ended, ended & read, right, is_cut, ~read, lenient, abstains, tokens, second], dtype=float)
-    return answers_part([side.label for side in work.sides], table.reshape(9, 2, -1, num).swapaxes(0, 1))
+    table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
+    return answers_part([side.label for side in work.sides], np.repeat(np.arange(len(sizes)), sizes), table)
 
 
-def answers_part(labels: Sequence[str], tables: Array) -> AnswersPart:
-    """Return this part from `[2, 9, N, n]`, what is known of n samples of N problems by both models.
+def _number(value: bool | str | None) -> float:
+    return np.nan if value is None else float(bool(value))
 
-    It is whether a sample ended, ended with an answer that was read, is right; was cut off, has no answer that was
-    read, is right under a lenient reading, says that it does not know; its tokens (words where it has no ids); and
-    whether a second grader disagrees (NaN: none was asked).
+
+def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersPart:
+    """Return this part from what is known of samples of N problems by both models; NaN where it is unknown.
+
+    Args:
+        labels: of both models.
+        groups: `[S]`, ascending: the problem of each sample, 0 to N - 1 of the first model and N to 2 N - 1 of the
+            second.
+        table: `[9, S]`, whether a sample ended, has an answer that was read, is right; was cut off, has no
+            answer that was read, is right under a lenient reading, says that it does not know; its tokens (words where
+            it has no ids); and whether a second grader disagrees.
     """
-    gains, filled = accuracy_parts(tables.shape[-1], *tables[:, :3].sum(axis=-1))
+    num_groups = int(groups[-1]) + 1
+    nums = np.bincount(groups, minlength=num_groups).reshape(2, -1)
+    by_model = [table[:, (groups >= nums.shape[1]) == is_second] for is_second in (False, True)]
+
+    # What is unknown of any sample has no part of its own.
+    ended, read, right = table[:3]
+    unknown = {"gain_by_finishing": _share_unknown(ended, "ended"), "gain_by_format": _share_unknown(read, "were read")}
+    unknown["gain_by_correctness"] = unknown["gain_by_format"]
+    ended = np.ones_like(right) if unknown["gain_by_finishing"] else ended
+    read = ended * np.where(np.isnan(read), 1.0, read)
+    sums = np.array([np.bincount(groups, row, num_groups) for row in (ended, read, right)]).reshape(3, 2, -1)
+    gains, filled = accuracy_parts(nums, sums[:, 0], sums[:, 1])
 
     # Why answers are wrong, in the order of the row's fields.
     failures = []
-    for label, (_, read, right, *reasons, tokens, second) in zip(labels, tables, strict=True):
+    for label, (ended, read, right, *reasons, tokens, second) in zip(labels, by_model, strict=True):
         of_wrong = (_mean(reason[right == 0]) for reason in reasons)
-        row = (label, _mean(right), *of_wrong, _mean(right[read == 1]), _mean(tokens), _mean(second))
+        of_read = None if np.isnan(read).any() else _mean(right[(read == 1) & (ended != 0)])
+        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second))
         failures.append(FailureRow.model_validate(dict(zip(FailureRow.model_fields, row, strict=True))))
 
     # Accuracy within the quarters of all samples by length.
-    tokens, right, lengths = tables[:, 7], tables[:, 2], []
+    tokens, right, lengths = table[7], table[2], []
     edges = np.unique([-1, *np.quantile(tokens, (0.25, 0.5, 0.75, 1), method="inverted_cdf")]).astype(int)
     for low, high in pairwise(edges):
-        inside = (tokens > low) & (tokens <= high)
-        rates = divided((inside * right).sum(axis=-1), inside.sum(axis=-1))
+        inside = ((tokens > low) & (tokens <= high)).astype(float)
+        right_ones, ones = (np.bincount(groups, row, num_groups).reshape(2, -1) for row in (inside * right, inside))
+        rates = divided(right_ones.astype(float), ones.astype(float))
         base, trained = rates[:, np.isfinite(rates).all(axis=0)]
         lengths.append(
             LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
         )
     return AnswersPart(
         verdicts=tuple(
-            judged(labels[1], claim, row.gain, tables.shape[2]) for claim, row in zip(CLAIMED, gains, strict=True)
+            undetermined(claim, f"{labels[1]} gains because {CLAIMED[claim]}", unknown[claim])
+            if unknown[claim]
+            else judged(labels[1], claim, row.gain, nums.shape[1])
+            for claim, row in zip(CLAIMED, gains, strict=True)
         ),
         notes=_NOTES,
         failures=tuple(failures),
-        gains=tuple(GainRow(**row._asdict()) for row in gains),
-        filled=filled,
+        gains=tuple(
+            GainRow(part=row.part, gain=None if unknown[claim] else row.gain)
+            for claim, row in zip(CLAIMED, gains, strict=True)
+        ),
+        filled=None if any(unknown.values()) else filled,
         by_length=tuple(lengths),
     )
+
+
+def _share_unknown(values: Array, what: str) -> str:
+    """Return for how many samples it is not known, as a clause; empty: it is known of all."""
+    num = int(np.isnan(values).sum())
+    return f"it is not known whether {num:,} of the {values.size:,} samples {what}" if num else ""
 
 
 def _mean(values: Array) -> float | None:

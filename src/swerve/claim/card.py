@@ -21,6 +21,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
+from swerve.statistics.sample_counts import most_have
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
@@ -84,7 +85,7 @@ def write_card(
             trained=trained.label,
             task=settings.task.kind,
             num_problems=len(problems or work.samples[0]),
-            num_samples=settings.num_samples if problems else work.counts[0],
+            num_samples=settings.num_samples if problems else most_have(work.counts[0]),
             inputs=digest_of(inputs),
             contents=contents,
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},

@@ -17,11 +17,13 @@ import numpy as np
 from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import mean_interval
-from swerve.statistics.sample_counts import newly_solved, newly_solved_at_most
+from swerve.statistics.sample_counts import most_have, newly_solved, newly_solved_at_most
 from swerve.text import counted
 
 _TIMES = 10
 """Times the samples that were taken, within which the base is expected to write a right answer."""
+_LEAST_SAMPLES = 4
+"""Of most problems, below which what more samples would solve is not estimated."""
 _CHANCES = (0.0, 1.0)
 
 
@@ -33,11 +35,17 @@ def measure(work: Work) -> GainedPart:
     Raises:
         ElsewhereError: a shard reads nothing.
     """
-    num, right = work.counts
+    nums, right = work.counts
+    num = most_have(nums)
     base, trained = right > 0
 
     # What the base's own probabilities add.
     notes, bounds, own = [], [], []
+    if num < _LEAST_SAMPLES:
+        notes.append(
+            "How many more problems as many samples again would solve is not determined: most problems have "
+            f"{counted(num, 'sample')}, and it takes {_LEAST_SAMPLES}."
+        )
     try:
         bounds, own = right_mass(work)
     except NotMeasuredError as error:
@@ -59,8 +67,8 @@ def measure(work: Work) -> GainedPart:
         only_base=(base & ~trained).sum(),
         only_trained=(trained & ~base).sum(),
         neither=(~base & ~trained).sum(),
-        newly_solved=newly_solved(right[0], num),
-        newly_solved_at_most=newly_solved_at_most(right[0], num),
+        newly_solved=newly_solved(right[0], nums[0]) if num >= _LEAST_SAMPLES else None,
+        newly_solved_at_most=newly_solved_at_most(right[0]) if num >= _LEAST_SAMPLES else None,
         mean_bound=mean_interval(bounds, bounds=_CHANCES),
         mean_own=mean_interval(own, bounds=_CHANCES),
         gained=tuple(gained),

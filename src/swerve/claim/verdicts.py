@@ -36,6 +36,17 @@ def verdict(
     return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 
+def undetermined(claim: str, said: str, because: str) -> Verdict:
+    """Return the line of a claim that cannot be judged.
+
+    Args:
+        claim: a key of `claim_rates`.
+        said: the claim in words, without its end.
+        because: what is not known, as a clause.
+    """
+    return Verdict(claim=claim, shown=None, sentence=f"Not determined, because {because}: {said}.")
+
+
 def larger(
     claim: str, of: str, rates: Sequence[float], others: Sequence[float], said: str, *, null: str = "no difference"
 ) -> Verdict:

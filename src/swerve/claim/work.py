@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.responses import Response, by_problem
+from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import StoredSamples, is_samples_file
 from swerve.artifacts.shards import Shard
 from swerve.config.claim import ClaimSettings
 from swerve.config.sampling import SampleJob
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError
+from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import responses_of
-from swerve.formats.records import iter_records
+from swerve.formats.records import Record, iter_records
+from swerve.formats.typed_fields import RESPONSE_NAMES
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -75,10 +77,19 @@ def file_responses(path: Path) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
-    for response in responses_of(path, iter_records(path)):
+    for response in responses_of(path, map(_with_text, iter_records(path))):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
-        yield replace(response, correct=response.verdict)
+        is_one_grader = response.correct is not None or response.status is not None
+        yield replace(response, correct=response.verdict, answered=response.answered if is_one_grader else None)
+
+
+def _with_text(record: Record) -> Record:
+    """Return a record that has a verdict and no field of a response with an empty one: some parts need no texts."""
+    names = ("correct", "reward", "response", "completion_ids", "messages", "turns")
+    has = {name: any(record.values.get(key) is not None for key in RESPONSE_NAMES.get(name, (name,))) for name in names}
+    needs_text = (has["correct"] or has["reward"]) and not any(has[name] for name in names[2:])
+    return replace(record, values={**record.values, "response": ""}) if needs_text else record
 
 
 class _WithoutNotes(SilentProgress):
@@ -122,20 +133,29 @@ class Work:
             raise NotMeasuredError("needs the two models; files of samples were given")
         return self.base.model, self.trained.model
 
-    @cached_property
+    @property
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
+        return self.paired.first, self.paired.second
+
+    @cached_property
+    def paired(self) -> Paired:
+        """The samples of both models at temperature 1, and what is said of them.
+
+        Raises:
+            ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
+        """
         files = [side.samples for side in self.sides if side.samples]
         both = [list(file_responses(path)) for path in files]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
-        base, trained = map(by_problem, both)
-        shared = [problem for problem in base if problem in trained]
-        if not shared:
-            raise ConfigError(f"{' and '.join(map(str, files))} have no problem in common")
-        return {name: base[name] for name in shared}, {name: trained[name] for name in shared}
+        labels = [side.label for side in self.sides]
+        result = paired(labels, *both, only_common=self.settings.common)
+        for note in result.notes:
+            self.progress.note(note)
+        return result
 
     @cached_property
     def greedy(self) -> tuple[list[Response], list[Response]]:
@@ -153,14 +173,14 @@ class Work:
         return [self.wanted("greedy", side) for side in self.sides]
 
     @cached_property
-    def counts(self) -> tuple[int, NDArray[np.int64]]:
-        """How many samples of each problem count, as many as the one with the fewest has, and how many are right.
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many samples each problem has, and how many of them are right.
 
-        The second is `[2, N]`, of the base and of the trained model, the problems in the order of `samples`.
+        Both are `[2, N]`, of the base and of the trained model, the problems in the order of `samples`.
         """
-        num = min((len(group) for side in self.samples for group in side.values()), default=0)
-        right = [[sum(bool(one.correct) for one in group[:num]) for group in side.values()] for side in self.samples]
-        return num, np.array(right, dtype=np.int64)
+        groups = [list(side.values()) for side in self.samples]
+        right = [[sum(bool(one.correct) for one in group) for group in side] for side in groups]
+        return np.array([[len(group) for group in side] for side in groups]), np.array(right)
 
     def wanted(self, name: str, side: Side, problems: Sequence[Problem] | None = None, **changes: Any) -> Wanted:
         """Return what is sampled of one of the models; see `Wanted`.

@@ -22,6 +22,7 @@ _OPTIONS = {
     "ranks": "--ranks R[,R]... 1,2,4,8,16",
     "directions": "--directions N",
     "margin": "--margin SHARE",
+    "common": "--common",
     "study": "--study DIR",
 }
 
@@ -80,9 +81,18 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        if task or data or others or shard.is_divided or changes or costs or given.keys() - {"parts", "study"}:
+        if (
+            task
+            or data
+            or others
+            or shard.is_divided
+            or changes
+            or costs
+            or given.keys() - {"parts", "common", "study"}
+        ):
             raise ConfigError(
-                "two files have their task and their samples: beside them give --parts, --study, --out and --figures"
+                "two files have their task and their samples: beside them give --parts, --common, --study, --out and "
+                "--figures"
             )
         settings = settings_of_files(sides, given.values())
     else:

@@ -34,6 +34,8 @@ class ClaimSettings(SampleSettings):
     description."""
     margin: InnerShare = 0.05
     """What a part of the change may lose in accuracy and still suffice."""
+    common: bool = False
+    """Compare the problems that both files have, also where they are fewer than nine in ten of all."""
     study: str | None = None
     """Folder of a finished study with `controls`, for what other rewards do."""
 

@@ -49,7 +49,7 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         ConfigError: no record has a field.
     """
     num, num_without, first_without = 0, 0, ""
-    unmet = list[str]()
+    unmet, nameless = list[str](), list[str]()
     failed = LeftOut()
     for record, pair in answers.pairs(failed):
         for audit in audits:
@@ -57,8 +57,9 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         num += 1
         if pair is None:
             num_without, first_without = num_without + 1, first_without or record.place
-        elif not _can_be_met(pair[0]):
-            unmet.append(f"{record.place}: {pair[0].answer!r:.40}")
+            continue
+        nameless += [record.place] * (pair[0].id == record.place)
+        unmet += [] if _can_be_met(pair[0]) else [f"{record.place}: {pair[0].answer!r:.40}"]
     for audit in audits:
         audit.check(answers.path)
     if num == num_without:
@@ -68,6 +69,8 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     left_out = [f"{num_without} of {num} left out: no gold answer ({first_without})"] if num_without else []
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
+    if 0 < len(nameless) < num - num_without:
+        left_out.append(f"{len(nameless)} of {num} have no id and are problems of their own ({nameless[0]})")
     if unmet:
         left_out.append(f"{len(unmet)} of {num} have a gold answer that no answer can meet ({unmet[0]})")
     return num - num_without, "; ".join(left_out) or None

@@ -19,6 +19,7 @@ from swerve.behaviours.signs import SIGNS
 from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
+from swerve.eval.pairing import joined, shared
 from swerve.formats import imported_responses
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
@@ -70,8 +71,12 @@ def behaviour_summary(
     for label, of_label in zip(labels, differences, strict=True):
         label["sampling"] = _sampling(own[label["label"]])
         label["differences"] = {name: difference.model_dump() for name, difference in of_label.items()}
+    notes = _notes(responses)
+    groups = {name: by_problem(own[name]) for name in names}
+    for name in names:
+        shared((base, name), (groups[base], groups[name]), notes)
     known = {"source": source, "by": by, "baseline": base, "num_responses": len(responses)}
-    return {**known, "notes": _notes(responses), "labels": labels}
+    return {**known, "notes": notes, "labels": labels}
 
 
 def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[Response], str | None]:
@@ -86,7 +91,7 @@ def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> 
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = imported_responses.read_responses(path, fields=fields)
+    responses = joined(imported_responses.read_responses(path, fields=fields))
     for response in responses:
         if response.text is None:
             raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
+from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import (
     IMPORTED,
     RESPONSES_SCHEMA,
@@ -31,9 +33,11 @@ from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import Fields, Names
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names
+from swerve.types import Reward, RewardStatus
 
 _NUM_NAMED = 5
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     **dict.fromkeys(("label", "finish_reason", "status"), Fields.word),
     **dict.fromkeys(("step", "sample"), Fields.whole),
@@ -226,6 +230,7 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     try:
         # Arrow checks the types; what stands in a column as JSON may also come as an object.
         typed = response_schema(*(name for name in columns if name not in _JSON_COLUMNS))
+        columns |= {name: _cell_value(columns[name], typed.field(name).type) for name in typed.names}
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
         _check_spans(row)
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
@@ -233,6 +238,15 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
     others = {name: value for name, value in record.values.items() if name not in _NOT_EXTRA and value is not None}
     return replace(response, extra={**others, **response.extra})
+
+
+def _cell_value(value: Any, kind: pa.DataType) -> Any:
+    """Return what a cell of a CSV file holds, whose cells are all text; other values as they are."""
+    if not isinstance(value, str) or pa.types.is_string(kind) or pa.types.is_dictionary(kind):
+        return value
+    if pa.types.is_list(kind) or pa.types.is_struct(kind):
+        return parse_json(value)
+    return pa.scalar(value).cast(kind).as_py() if value else None
 
 
 def _check_spans(row: Mapping[str, Any]) -> None:
@@ -266,9 +280,11 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         raise ArtifactError(f"{entry.place} has prompt_ids but no completion_ids; give both or the texts")
     # What is not read, or holds something else, is kept beside it.
     read = {name: convert(entry, name) for name, convert in _READ.items()}
+    if _NUMBER.fullmatch(str(entry.values.get("label"))) and entry.names["label"] == RESPONSE_NAMES["label"]:
+        asked, read["label"] = _with_gold(asked, read["label"]), None
     labels = {name: value for name in _STEP_LABELS if (value := entry.get(name)) is not None}
     taken = [*labels, *(name for name, value in read.items() if value is not None)]
-    return replace(
+    response = replace(
         asked,
         place=entry.place,
         text=text,
@@ -281,6 +297,33 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         extra={**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels},
         **read,
     )
+    return response if response.correct is not None or response.reward is not None else _as_graded(response)
+
+
+def _with_gold(asked: Response, label: str) -> Response:
+    """Return it with a number that stands in `label`, which is no model's name, as the gold answer if it has none."""
+    problem = asked.problem
+    return replace(asked, problem=replace(problem, answer=problem.answer or label))
+
+
+def _as_graded(response: Response) -> Response:
+    """Return a response with the verdict that `swerve grade` wrote beside it, if it did."""
+    extra = dict(response.extra)
+    value, answered = extra.pop("value", None), extra.pop("answered", None)
+    detail = extra.pop("detail", None)
+    try:
+        reward = Reward(
+            value=None if value is None else float(value),
+            status=response.status,  # type: ignore[arg-type]
+            answered=answered,
+            parts=response.parts,
+            extracted=response.extracted,
+            detail=detail,
+        )
+    except (TypeError, ValueError):
+        return response
+    known = response.status in get_args(RewardStatus) and isinstance(answered, bool)
+    return replace(response, extra=extra).judged(reward) if known else response
 
 
 def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:

@@ -47,7 +47,8 @@ _ALTERNATIVE = re.compile(
     r"|mod(?:ulo)?|base|score|gross|choose|factorial|below|above"
     r"|and (?:an?|one|two|three) |times (?!(?:an?|per|as a|in)\b)[a-z0-9]"
     r"|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred|thousand)ths\b)"
-    r"|(?:st|nd|rd|th) (?:root|power)|(?: raised)? to the (?:power|\w{1,9}(?:st|nd|rd|th)\b)|(?: \w{1,12})? too (?:few|many)\b",
+    r"|(?:st|nd|rd|th) (?:root|power)|(?: raised)? to the (?:power|\w{1,9}(?:st|nd|rd|th)\b)"
+    r"|(?: \w{1,12})? too (?:few|many)\b",
     re.IGNORECASE,
 )
 """After a number: there is another one, or words that make another value of it."""

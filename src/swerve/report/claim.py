@@ -50,8 +50,8 @@ def claim_page(card: ClaimCard) -> Page:
         title=f"What RL changed: {card.base} to {card.trained}",
         sentence=headline if accuracy.is_measured else "Accuracy was not asked for",
         lead=f"Task {card.task}, problems {card.num_problems}, samples of each {card.num_samples} by `{card.base}` and "
-        f"as many by `{card.trained}`. Claims shown: {sum(shown)} of {len(shown)}, in **bold**. What is not shown may "
-        "still be so.",
+        f"as many by `{card.trained}`. Claims shown: {shown.count(True)} of {len(shown)}, in **bold**. What is not "
+        "shown, or not determined, may still be so.",
         heading="What changed",
         verdicts=(*questions, pages.Verdict(title="What was not measured", lines=tuple(lines))),
         provenance=f"Made by swerve {__version__} from inputs {card.inputs[:12]}",
@@ -103,7 +103,7 @@ def _line(verdict: Verdict) -> tuple[str, str]:
     """Return what a verdict says, in bold where it is shown, and what it rests on."""
     basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
     basis += f"; by chance in {100 * claim_rates()[verdict.claim].false:.2g} of 100"
-    mark = "**" * verdict.shown
+    mark = "**" if verdict.shown else ""
     return f"{mark}{verdict.sentence}{mark}", basis.lstrip(",; ")
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
 from swerve.statistics.intervals import mean_interval
+from swerve.statistics.sample_counts import most_have
 
 _PARTS = ("truncation", "format", "correctness")
 _LEAST_PROBLEMS, _LEAST_SAMPLES, _MOST_FILLED = 5, 16, 0.1
@@ -22,7 +23,7 @@ class GainPart(NamedTuple):
     gain: Estimate | float | None
 
 
-def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:
+def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:
     """Return the parts of the gain in accuracy that are of ends, of readable answers and of right ones.
 
     Accuracy is a product, finished t * parsed of those f * right of those c. Its change is shared out by Shapley values
@@ -36,7 +37,7 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
     samples. Rates pooled over problems are biased by up to .09.
 
     Args:
-        num_samples: of each problem by each model.
+        num_samples: of each problem by each model; or `[2, N]`, of each one before and after.
         before: `[3, N]` counts: samples that ended, of those the parsed, of those the right ones.
         after: the same after.
 
@@ -47,11 +48,12 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
     [0.0, 0.25, 0.75]
     """
     sides = [np.asarray(counts, dtype=np.float64) for counts in (before, after)]
+    nums = np.broadcast_to(num_samples, (2, sides[0].shape[1]))
     with np.errstate(invalid="ignore"):
-        first, second = (side / np.vstack([np.full_like(side[0], num_samples), side[:2]]) for side in sides)
+        first, second = (side / np.vstack([num, side[:2]]) for side, num in zip(sides, nums, strict=True))
     gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
     filled = float(np.isnan(first + second).any(axis=0).mean())
-    is_determined = num_samples >= _LEAST_SAMPLES and filled <= _MOST_FILLED
+    is_determined = most_have(nums) >= _LEAST_SAMPLES and filled <= _MOST_FILLED
     rows = []
     for part, values in zip(_PARTS, gains, strict=True):
         has_interval = is_determined and np.count_nonzero(values) >= _LEAST_PROBLEMS

@@ -40,7 +40,7 @@ class PassAtKDifference(NamedTuple):
 
 
 def pass_at_k_differences(
-    right_before: ArrayLike, right_after: ArrayLike, num: int
+    right_before: ArrayLike, right_after: ArrayLike, num: ArrayLike
 ) -> tuple[list[PassAtKDifference], tuple[int | None, int | None]]:
     """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ... and half the samples.
 
@@ -53,10 +53,13 @@ def pass_at_k_differences(
     and more at 30 to 500 problems. "Better at every k" needs no band: the interval of each k alone suffices
     (intersection-union). A k that is picked from the curve needs it.
 
+    The row of k = 1 is of all problems, each with the samples that it has; those of k above 1 are of the problems that
+    have as many samples on both sides as nine in ten of them (`most_have`).
+
     Args:
         right_before: number of right samples of each problem.
         right_after: the same after, of the same problems.
-        num: samples of each problem, before and after.
+        num: samples of each problem, before and after; or `[2, N]`, of each one before and after.
 
     Returns:
         The rows; and up to which k the model after is shown to be better, and from which on worse, None where it is
@@ -67,9 +70,17 @@ def pass_at_k_differences(
     >>> [row.k for row in rows], crossing
     ([1, 2, 4, 8], (1, 5))
     """
-    before, after = _pass_at_every_k(right_before, num), _pass_at_every_k(right_after, num)
+    right = np.array([right_before, right_after])
+    nums = np.broadcast_to(num, right.shape)
+    full = most_have(nums)
+    have_it = nums.min(axis=0) >= full
+    first = 1 - (nums - right) / nums
+    before, after = (
+        _pass_at_every_k(counts[have_it], given[have_it], full) for counts, given in zip(right, nums, strict=True)
+    )
     gains, top = after - before, before.shape[1]
     alone: list[Any] = [mean_interval(gain, bounds=_GAINS) for gain in gains.T]
+    alone[0] = mean_interval(first[1] - first[0], bounds=_GAINS)
     num_better = sum(1 for _ in takewhile(lambda gain: gain.low > 0, alone))
     num_worse = sum(1 for _ in takewhile(lambda gain: gain.high < 0, reversed(alone)))
 
@@ -82,8 +93,8 @@ def pass_at_k_differences(
     rows = [
         PassAtKDifference(
             k=k,
-            base=mean_interval(before[:, k - 1], bounds=_CHANCES),
-            trained=mean_interval(after[:, k - 1], bounds=_CHANCES),
+            base=mean_interval(first[0] if k == 1 else before[:, k - 1], bounds=_CHANCES),
+            trained=mean_interval(first[1] if k == 1 else after[:, k - 1], bounds=_CHANCES),
             difference=alone[k - 1],
             band=mean_interval(gains[:, k - 1], bounds=_GAINS, confidence=each),
         )
@@ -92,7 +103,20 @@ def pass_at_k_differences(
     return rows, (num_better or None, top - num_worse + 1 if num_worse else None)
 
 
-def newly_solved(right: ArrayLike, num: int) -> Estimate:
+def most_have(num: ArrayLike) -> int:
+    """Return the largest number of samples that at least nine in ten problems have, on every side.
+
+    Args:
+        num: `[..., N]`, of each problem, of one side or several.
+
+    >>> most_have([[16] * 20, [16] * 19 + [1]]), most_have([8, 4])
+    (16, 4)
+    """
+    fewest = np.atleast_2d(num).min(axis=0)
+    return int(np.sort(fewest)[fewest.size // 10])
+
+
+def newly_solved(right: ArrayLike, num: ArrayLike) -> Estimate:
     """Return how many of the problems that were never solved as many samples again would solve, with its 90% interval.
 
         f0 * (1 - sum_p w(p) (1 - p)^(2n) / sum_p w(p) (1 - p)^n)
@@ -104,19 +128,24 @@ def newly_solved(right: ArrayLike, num: int) -> Estimate:
 
     Args:
         right: number of right samples of each problem.
-        num: samples of each problem, n.
+        num: samples of each problem, n; or `[N]`, of each one.
     """
-    counts, failure = np.asarray(right), 1 - _chances(num)
-    unsolved = _mixtures(counts, np.r_[counts, 1, num], num) * failure**num
-    solved = np.clip(1 - unsolved @ failure**num / np.maximum(unsolved.sum(axis=1), _TINY), 0, 1)
-    never = int((counts == 0).sum())
-    drawn = np.random.default_rng(0).binomial(never, solved[1:])
-    mean = never * float(solved[0])
+    counts = np.asarray(right)
+    nums, usual = np.broadcast_to(num, counts.shape), most_have(num)
+    weights = _mixtures((counts, nums), (np.r_[counts, 1, usual], np.r_[nums, usual, usual]))
+    rng, mean, drawn = np.random.default_rng(0), 0.0, np.zeros(len(weights) - 1, dtype=np.int64)
+    for samples in np.unique(nums):
+        failure = (1 - _chances(int(nums.max()))) ** samples
+        unsolved = weights * failure
+        solved = np.clip(1 - unsolved @ failure / np.maximum(unsolved.sum(axis=1), _TINY), 0, 1)
+        never = int(((counts == 0) & (nums == samples)).sum())
+        drawn = drawn + rng.binomial(never, solved[1:])
+        mean += never * float(solved[0])
     low, high = np.quantile(drawn, 0.05, method="lower"), np.quantile(drawn, 0.95, method="higher")
     return Estimate(mean=mean, low=min(mean, float(low)), high=max(mean, float(high)))
 
 
-def newly_solved_at_most(right: ArrayLike, num: int) -> float:
+def newly_solved_at_most(right: ArrayLike) -> float:
     """Return an upper bound (95%) of how many never solved problems as many samples again are expected to solve.
 
         min(f0, N U),  U the upper end (Clopper and Pearson) of the share solved exactly once
@@ -124,7 +153,7 @@ def newly_solved_at_most(right: ArrayLike, num: int) -> float:
     since p (1 - p)^j falls in j (Robbins, Annals of Mathematical Statistics 39 (1968) 256). It held in .98 to 1 of
     simulated cases. Args: as of `newly_solved`.
 
-    >>> round(newly_solved_at_most([0] * 20 + [1] * 2 + [16] * 78, 16), 2)
+    >>> round(newly_solved_at_most([0] * 20 + [1] * 2 + [16] * 78), 2)
     6.16
     """
     counts = np.asarray(right)
@@ -133,7 +162,7 @@ def newly_solved_at_most(right: ArrayLike, num: int) -> float:
     return float(min(never, counts.size * solved_once.high))
 
 
-def cover_at(right: ArrayLike, num: int, probability: float) -> Estimate:
+def cover_at(right: ArrayLike, num: ArrayLike, probability: float) -> Estimate:
     """Return the fraction of problems that are solved with at least some probability, with its 95% interval.
 
     By the nonparametric maximum likelihood estimate, a problem always and one never solved added. The interval's half
@@ -143,21 +172,22 @@ def cover_at(right: ArrayLike, num: int, probability: float) -> Estimate:
 
     Args:
         right: number of right samples of each problem.
-        num: samples of each problem.
+        num: samples of each problem, or `[N]`, of each one.
         probability: of success, from 0 to 1.
     """
-    added = np.r_[np.asarray(right), 0, num]
-    covers = _mixtures(added, added, num) @ _at_least(_chances(num), probability)
-    error = max(covers[1:].std(ddof=1), scipy.stats.sem(_at_least(added / num, probability)))
+    counts, usual = np.asarray(right), most_have(num)
+    added, nums = np.r_[counts, 0, usual], np.r_[np.broadcast_to(num, counts.shape), usual, usual]
+    covers = _mixtures((added, nums), (added, nums)) @ _at_least(_chances(int(nums.max())), probability)
+    error = max(covers[1:].std(ddof=1), scipy.stats.sem(_at_least(added / nums, probability)))
     mean, half = float(covers[0]), quantile(0.95, added.size - 1) * float(error)
     return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half))
 
 
-def _pass_at_every_k(right: ArrayLike, num: int) -> Array:
-    """Return `[N, K]`: pass@k (`swerve.statistics.pass_at_k`) of k = 1, ..., K, half the samples."""
-    drawn = np.arange(max(1, num // 2))
-    wrong = num - np.asarray(right)[:, None]
-    return 1 - np.cumprod(np.maximum(wrong - drawn, 0) / (num - drawn), axis=1, dtype=np.float64)
+def _pass_at_every_k(right: Counts, num: Counts, full: int) -> Array:
+    """Return `[N, K]`: pass@k (`swerve.statistics.pass_at_k`) of k = 1, ..., K, half of the samples that all have."""
+    drawn = np.arange(max(1, full // 2))
+    wrong = (num - right)[:, None]
+    return 1 - np.cumprod(np.maximum(wrong - drawn, 0) / (num[:, None] - drawn), axis=1, dtype=np.float64)
 
 
 def _at_least(values: Array, probability: float) -> Array:
@@ -171,22 +201,28 @@ def _chances(num: int) -> Array:
     return np.concatenate([[0.0], low, np.linspace(0.075, 0.95, 36), [0.97, 0.985, 1.0]])
 
 
-def _mixtures(counts: Counts, redrawn: Counts, num: int) -> Array:
+def _mixtures(seen: tuple[Counts, Counts], redrawn: tuple[Counts, Counts]) -> Array:
     """Return `[1 + B, P]`: weights of the chances in the mixtures that make the numbers right most probable.
 
     A hundred steps of the EM algorithm from equal weights: w(p) <- w(p) sum_c h(c) Bin(c; p) / sum_q w(q) Bin(c; q).
 
     Args:
-        counts: numbers right, of the first mixture.
+        seen: numbers right and samples of each problem, of the first mixture.
         redrawn: those from which the others' are drawn.
-        num: samples of each problem.
     """
-    first, rest = (np.bincount(rights, minlength=num + 1) / rights.size for rights in (counts, redrawn))
-    draws = np.random.default_rng(0).multinomial(redrawn.size, rest, size=_RESAMPLES)
-    seen = np.vstack([first, draws / redrawn.size])
-    occurring = np.flatnonzero(seen.any(axis=0))
-    likelihoods = scipy.stats.binom.pmf(occurring, num, _chances(num)[:, None])
-    weights = np.full((len(seen), len(likelihoods)), 1 / len(likelihoods))
+    # Every number that can be right, of every number of samples that some problem has, is a place.
+    sizes = np.unique(np.r_[seen[1], redrawn[1]])
+    starts = np.r_[0, np.cumsum(sizes + 1)]
+    places = [starts[np.searchsorted(sizes, nums)] + right for right, nums in (seen, redrawn)]
+    first, rest = (np.bincount(place, minlength=starts[-1]) / place.size for place in places)
+    num_redrawn = places[1].size
+    draws = np.random.default_rng(0).multinomial(num_redrawn, rest, size=_RESAMPLES)
+    shares = np.vstack([first, draws / num_redrawn])
+    occurring = np.flatnonzero(shares.any(axis=0))
+    size = np.searchsorted(starts, occurring, side="right") - 1
+    chances = _chances(int(sizes.max()))
+    likelihoods = scipy.stats.binom.pmf(occurring - starts[size], sizes[size], chances[:, None])
+    weights = np.full((len(shares), len(likelihoods)), 1 / len(likelihoods))
     for _ in range(_STEPS):
-        weights = weights * ((seen[:, occurring] / np.maximum(weights @ likelihoods, _TINY)) @ likelihoods.T)
+        weights = weights * ((shares[:, occurring] / np.maximum(weights @ likelihoods, _TINY)) @ likelihoods.T)
     return weights

@@ -73,7 +73,8 @@ _CURRENCIES = {
 _CURRENCY = re.compile(
     r"(\\\$|\\(?:euro|pounds|yen)(?![a-z])|[\u20ac\u00a3\u00a5\u20b9])(?:\{\})? ?"
     r"(\.?[0-9](?:[0-9.,\\!{}]*[0-9])?(?: (?:hundred|thousand|million|billion|trillion))?)"
-    r"(?= ?(?:$|[,;)\]}.$]| [a-z]{2}|\\text|\\per|\\[)\]]))(?! ?(?:\\text ?\{)? ?(?:dollar|cent|euro|pound|yen|rupee|USD))"
+    r"(?= ?(?:$|[,;)\]}.$]| [a-z]{2}|\\text|\\per|\\[)\]]))"
+    r"(?! ?(?:\\text ?\{)? ?(?:dollar|cent|euro|pound|yen|rupee|USD))"
 )
 """A sign of money and its number, which then has a unit as any other."""
 _NEXT_EQUATION = re.compile(
@@ -101,7 +102,7 @@ _IN_WORDS = re.compile(
 )
 """Several words of a number, or one before its digits in brackets: `eight (8)`."""
 _BASE = re.compile(
-    r"(?:\text ?\{ ?)?\b([0-9]{1,60})\)? ?(?:\\text ?\{ ?)?\(?(?:in )?base[- ]\}? ?\{?([0-9]{1,2})[)}]*$"
+    r"(?:\\text ?\{ ?)?\b([0-9]{1,60})\)? ?(?:\\text ?\{ ?)?\(?(?:in )?base[- ]\}? ?\{?([0-9]{1,2})[)}]*$"
 )
 _BRACKETED_DIGITS = re.compile(r"\(([0-9]{1,60})\) ?_")
 _TIMES_TEN = re.compile(r"(?<=[0-9]) +[xX] +(?=10 ?(?:\^|\*\*))")
@@ -174,13 +175,12 @@ def _digits(words: re.Match[str]) -> str:
     total, part, scale = 0, 0, 10**12
     for word in words[0].casefold().replace("-", " ").replace(" and ", " ").split():
         value = SCALES.get(word) or NUMBER_WORDS[word]
-        if word in SCALES and 0 < part and value < scale:
+        follows = part % 100 == 0 or (value < 10 and part % 100 >= 20 and part % 10 == 0)
+        if word in SCALES and part > 0 and value < scale:
             total, part, scale = total + part * value, 0, value
         elif word == "hundred" and 0 < part < 10:
             part *= 100
-        elif value < 100 and part % 100 == 0 and word not in SCALES:
-            part += value
-        elif value < 10 and 20 <= part % 100 and part % 10 == 0:
+        elif word not in SCALES and value < 100 and follows:
             part += value
         else:
             return words[0]

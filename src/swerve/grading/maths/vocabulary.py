@@ -101,7 +101,8 @@ MULTIPLIERS: Mapping[str, int] = {
 _NO_UNITS = """
 and or not but nor if mod modulo remainder base plus minus over divided choose factorial squared cubed root half halves
 third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths
-tenth tenths twelfth twelfths hundredth hundredths thousandth thousandths score gross fold grand myriad tens hundreds thousands millions lakhs crores below negative infinity
+tenth tenths twelfth twelfths hundredth hundredths thousandth thousandths score gross fold grand myriad tens hundreds
+thousands millions lakhs crores below negative infinity
 is isnt wrong incorrect maybe perhaps alternatively either
 less more fewer greater smaller larger than least most times something between until through about around out
 are was were it its no none neither both unless except false right correct true possibly probably actually instead
