@@ -48,7 +48,8 @@ def measure(work: Work) -> AnswersPart:
     samples = [response for side in work.samples for group in side.values() for response in group[:num]]
     texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
     flags = [(each.correct, each.answered, each.finish_reason == "length") for each in samples]
-    right, read, is_cut = np.array(flags, dtype=bool).T
+    right, answered, is_cut = np.array(flags, dtype=bool).T
+    read = answered | right  # what is right was read, also where the file's own verdict is beside another reading
     ended = right | ~is_cut | (read & [find_answer(text, _MARKED) is not None for text in texts])
 
     # A lenient reading takes answers in any form; of mathematics math-verify is asked as well.

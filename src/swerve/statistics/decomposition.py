@@ -43,12 +43,20 @@ def accuracy_parts(num_samples: int, before: ArrayLike, after: ArrayLike) -> tup
     Returns:
         The parts, and the fraction of problems of which a rate is unknown.
 
+    Raises:
+        ValueError: more samples are right than parsed, more parsed than ended, or more ended than there are.
+
     >>> [row.gain for row in accuracy_parts(2, ([2], [1], [0]), ([2], [2], [2]))[0]]
     [0.0, 0.25, 0.75]
     """
-    sides = [np.asarray(counts, dtype=np.float64) for counts in (before, after)]
-    with np.errstate(invalid="ignore"):
-        first, second = (side / np.vstack([np.full_like(side[0], num_samples), side[:2]]) for side in sides)
+    rates = []
+    for counts in (before, after):
+        side = np.asarray(counts, dtype=np.float64)
+        wholes = np.vstack([np.full_like(side[0], num_samples), side[:2]])
+        if (side > wholes).any():
+            raise ValueError("each count is of those before it: samples that ended, of those parsed, of those right")
+        rates.append(np.divide(side, wholes, out=np.full_like(side, np.nan), where=wholes > 0))
+    first, second = rates
     gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
     filled = float(np.isnan(first + second).any(axis=0).mean())
     is_determined = num_samples >= _LEAST_SAMPLES and filled <= _MOST_FILLED
