@@ -12,6 +12,7 @@ from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ConfigError
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import token_spans
+from swerve.prompts import as_response
 from swerve.tokens import tokenize
 from swerve.types import Problem
 
@@ -128,7 +129,8 @@ def _tokens(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) 
         return entry
     parts = entry
     if isinstance(entry, str):
-        ids = tokenize(_needed(tokenizer), entry, special=True).ids
+        words = _needed(tokenizer)
+        ids = tokenize(words, as_response(words, entry), special=True).ids
         if len(ids) < 2:
             raise ConfigError(f"response {number}: a text needs two tokens, the first of which is the prompt")
         parts = ids[:1], ids[1:]
