@@ -305,7 +305,7 @@ def test_what_is_not_taken_as_it_stands_is_said() -> None:
     assert prompt_notes(tokenizer, asked) == [
         "the chat template ends a turn with '<|end|>', not with '<|endoftext|>': supervised completions end with it, "
         "and sampling stops at both",
-        "1 of 2 questions hold special tokens such as '<|end|>', which the model reads as such",
+        "1 of 2 prompts holds the text of special tokens such as '<|end|>'; it is encoded as text",
     ]
 
 
@@ -336,8 +336,9 @@ def test_an_unknown_token_is_an_unknown_word_only_where_the_text_does_not_write_
     tokenizer.chat_template = CHAT
     with pytest.raises(ConfigError, match="no token for a word of problem 'p'"):
         encode_prompts(tokenizer, [replace(PROBLEM, question="one minus one")])
-    same = byte_level(unk="<|endoftext|>")
-    (prompt,) = encode_prompts(same, [replace(PROBLEM, question="a<|endoftext|>b")])
+    same = byte_level("a<|endoftext|>{{ messages[0].content }}", unk="<|endoftext|>")
+    (prompt,) = encode_prompts(same, [PROBLEM])
     assert prompt.token_ids[1] == same.unk_token_id
     (completion,) = encode_completions(same, [prompt], ["<|endoftext|>c"])
-    assert completion[::2] == (same.unk_token_id, same.eos_token_id)
+    assert same.decode(completion[:-1]) == "<|endoftext|>c"
+    assert completion.index(same.unk_token_id) == len(completion) - 1  # the end alone

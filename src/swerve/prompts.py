@@ -7,6 +7,7 @@ it, under the graders' limits. A tokenizer that only looks words up needs none o
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,9 +25,23 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.files import parse_json
 from swerve.config.models import ModelConfig
 from swerve.errors import ConfigError, nearest
+from swerve.grading.thinking import is_thinking_mark
 from swerve.sandbox.bounded import BoundedCallError, call_each
 from swerve.sandbox.limits import shared_limits
-from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
+from swerve.text import counted
+from swerve.tokens import (
+    CUT,
+    Tokens,
+    as_text,
+    concatenates,
+    decoded,
+    has_unknown,
+    special_texts,
+    tokenize,
+    tokens_after,
+    uncut,
+    with_end,
+)
 from swerve.types import Message, Problem, Prompt
 
 _NOW = "strftime_now"
@@ -110,6 +125,10 @@ def encode_prompts(
     such as an end token, is no part of a prompt, and a prefix that the template's own prompt ends with stands once. The
     problem of a prompt says what the template began of the answer (`begun`).
 
+    What the template writes is special, what the messages say is text: special tokens' texts in them become no special
+    tokens, and the template does not see them as such. Where an assistant's message is given, the marks of thinking
+    that the template writes stay what they are.
+
     Args:
         tokenizer: of the model that reads them.
         problems: to be read.
@@ -155,7 +174,8 @@ def conversation_pieces(
         arguments: of the chat template.
 
     Returns:
-        Of each conversation an even number of pieces; a text that says why where the template's prompts do not hold all
+        Of each conversation an even number of pieces, with cuts (`tokens.CUT`) in the texts of special tokens that the
+        messages hold; a text that says why where the template's prompts do not hold all
         that the model read and wrote, such as of a template that drops the reasoning of earlier turns.
 
     Raises:
@@ -178,8 +198,8 @@ def _pieces(
     conversation: tuple[Problem, Sequence[Mapping[str, Any]]],
 ) -> list[str] | str:
     """Return the pieces of one conversation, or why it has none; `end` is what ends a turn, where something does."""
-    problem, turns = conversation
-    asked = [{"role": role, "content": content} for role, content in _messages(problem)]
+    problem, turns = conversation[0], [_cut_turn(tokenizer, turn, end) for turn in conversation[1]]
+    asked = [{"role": role, "content": content} for role, content in _cut_messages(tokenizer, problem)]
     messages: list[Mapping[str, Any]] = [*asked, *map(_for_template, turns)]
     written = [len(asked) + number for number, message in enumerate(turns) if message["role"] == "assistant"]
 
@@ -215,6 +235,41 @@ def _pieces(
     return pieces
 
 
+def _cut_turn(tokenizer: PreTrainedTokenizerBase, message: Mapping[str, Any], end: str) -> dict[str, Any]:
+    """Return a message whose special tokens' texts are cut; those of an assistant as `as_response` says."""
+    is_own = message["role"] == "assistant"
+    cut: dict[str, Any] = dict(message)
+    for name in ("content", "reasoning_content"):
+        if isinstance(text := message.get(name), str):
+            cut[name] = as_response(tokenizer, text, [end]) if is_own else as_text(tokenizer, text)
+    if calls := message.get("tool_calls"):
+        cut["tool_calls"] = [
+            {**call, **{name: as_text(tokenizer, call[name]) for name in ("name", "arguments")}} for call in calls
+        ]
+    return cut
+
+
+def thinking_marks(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+    """Return the special tokens that mark thinking and that the chat template writes."""
+    marks = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return {mark for mark in marks if is_thinking_mark(mark) and mark in str(tokenizer.chat_template)}
+
+
+def as_response(tokenizer: PreTrainedTokenizerBase, text: str, ends: Collection[str] = ()) -> str:
+    """Return a response's text with cuts in special tokens' texts, but for the marks of thinking and ends at its end.
+
+    Args:
+        tokenizer: of the model that reads it.
+        text: the response.
+        ends: texts of tokens that end a response, beside the end-of-sequence token.
+    """
+    marks = [end for end in (*ends, tokenizer.eos_token) if end]
+    said = text.rstrip()
+    while mark := next((mark for mark in marks if said.endswith(mark)), None):
+        said = said.removesuffix(mark).rstrip()
+    return as_text(tokenizer, said, thinking_marks(tokenizer)) + text[len(said) :]
+
+
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message of `Response.turns` as chat templates take it: arguments of tools as objects."""
     calls = []
@@ -247,7 +302,7 @@ def prompt_texts(
     turn = turn_of(tokenizer, arguments) if any(problem.prefix for problem in problems) else Turn()
     try:
         text = partial(_prompt_text, tokenizer, arguments, turn)
-        return _each_bounded(tokenizer, text, problems, _lengths(problems))
+        return list(map(uncut, _each_bounded(tokenizer, text, problems, _lengths(problems))))
     except BoundedCallError as error:
         raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
 
@@ -275,15 +330,15 @@ def prompt_notes(
 
 
 def marks_notes(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[str]:
-    """Return a line on how many problems' texts hold special tokens; no line if no text does."""
-    marks = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-    pattern = re.compile("|".join(map(re.escape, marks)) or "(?!)")
+    """Return a line on how many problems' texts hold those of special tokens; no line if no text does."""
+    pattern = special_texts(tokenizer)
     texts = ["\n".join(text for _, text in _messages(problem)) for problem in problems]
-    written = [mark.group() for text in texts if (mark := pattern.search(text))]
+    written = [mark["token"] for text in texts if (mark := pattern.search(text))]
     if not written:
         return []
-    share = f"{len(written)} of {len(problems)} questions"
-    return [f"{share} hold special tokens such as {written[0]!r}, which the model reads as such"]
+    share = f"{len(written)} of {counted(len(problems), 'prompt')}"
+    holds = "holds" if len(written) == 1 else "hold"
+    return [f"{share} {holds} the text of special tokens such as {written[0]!r}; it is encoded as text"]
 
 
 def _appends(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -368,7 +423,7 @@ def _encode_question(
     tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem
 ) -> list[int]:
     if tokenizer.chat_template:
-        rendered = _through_template(tokenizer, arguments, _messages(problem), problem)
+        rendered = _through_template(tokenizer, arguments, _cut_messages(tokenizer, problem), problem)
         ids = _known(tokenizer, tokenize(tokenizer, rendered, special=False), rendered, problem)
         if prefix := turn.unrepeated(problem.prefix):
             begun = tokenize(tokenizer, prefix, special=False)
@@ -383,8 +438,9 @@ def _encode_question(
 
 def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem) -> str:
     if tokenizer.chat_template:
-        return _through_template(tokenizer, arguments, _messages(problem), problem) + turn.unrepeated(problem.prefix)
-    return plain_prompt(problem)
+        messages = _cut_messages(tokenizer, problem)
+        return _through_template(tokenizer, arguments, messages, problem) + turn.unrepeated(problem.prefix)
+    return plain_prompt(replace(problem, messages=_cut_messages(tokenizer, problem)))
 
 
 def plain_prompt(problem: Problem) -> str:
@@ -399,6 +455,13 @@ def _lengths(problems: Sequence[Problem]) -> list[int]:
 
 def _messages(problem: Problem) -> tuple[Message, ...]:
     return problem.messages or (("user", problem.question),)
+
+
+def _cut_messages(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> tuple[Message, ...]:
+    """Return a problem's messages with cuts in the texts of special tokens; see `encode_prompts`."""
+    marks = thinking_marks(tokenizer) if any(role == "assistant" for role, _ in problem.messages) else ()
+    messages = _messages(problem)
+    return tuple((role, as_text(tokenizer, text, marks if role == "assistant" else ())) for role, text in messages)
 
 
 def _through_template(
@@ -470,6 +533,7 @@ def encode_completions(
 
     def encode(asked: tuple[Prompt, str]) -> list[int]:
         (prompt, text), problem = asked, asked[0].problem
+        text = as_response(tokenizer, text, [decoded(tokenizer, [stop]) for stop in (end, *stop_ids)])
         if says_apart():
             tokens = tokenize(tokenizer, text, special=False)
         else:
@@ -583,7 +647,8 @@ def _applied(
         for message in messages
     ]
     options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
-    return str(untyped.apply_chat_template(named, **options))
+    rendered = str(untyped.apply_chat_template(named, **options))
+    return rendered.replace(json.dumps(CUT).strip('"'), CUT)  # of a template that writes JSON
 
 
 def turn_end(
@@ -623,7 +688,7 @@ def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], places: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of texts, no special token added; `places` says where each is from.
+    """Return the token ids of texts, perhaps with cuts, no special token added; `places` says where each is from.
 
     Raises:
         ConfigError: the tokenizer has no token for a word of one; it reaches a limit of time or memory, or fails.
@@ -631,7 +696,10 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
 
     def encode(asked: tuple[str, str]) -> list[int]:
         text, place = asked
-        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])  # a book's offsets would fill the memory
+        if CUT in text:
+            ids = tokenize(tokenizer, text, special=False).ids
+        else:
+            ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])  # a book's offsets would fill the memory
         if tokenizer.unk_token_id in ids and has_unknown(tokenizer, tokenize(tokenizer, text, special=False), text):
             raise ConfigError(
                 f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,10 @@ _ANCHORS = ("", "\n", ".", "1")
 """What a text is read after to see which of its tokens say it; nothing first."""
 _TAIL = 8
 """Tokens of a prompt that decide how the next one is decoded."""
+CUT = "\ufdd0"
+"""Stands in a text where no token reaches across, so that the text of a special token is no such token. It is a code
+point that Unicode keeps free of meaning; `tokenize` takes it out."""
+_SPECIAL = "_texts_of_its_special_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,48 @@ class Tokens:
         return Tokens(self.ids[num:], offsets)
 
 
+def special_texts(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Return what finds the first character of a special token's text; the group `token` is the whole."""
+    known = getattr(tokenizer, _SPECIAL, None)
+    if known is None or known[0] != len(tokenizer):
+        added = [token for token in tokenizer.added_tokens_decoder.values() if token.special and len(token.content) > 1]
+        longest_first = sorted(added, key=lambda token: -len(token.content))
+        # A normaliser may lower what the tokenizer looks for a token in.
+        texts = [
+            f"(?i:{re.escape(one.content)})" if one.normalized else re.escape(one.content) for one in longest_first
+        ]
+        pattern = re.compile(f"(?=(?P<token>{'|'.join(texts) or '(?!)'})).", re.DOTALL)
+        known = len(tokenizer), pattern
+        setattr(tokenizer, _SPECIAL, known)
+    return known[1]
+
+
+def as_text(tokenizer: PreTrainedTokenizerBase, text: str, kept: Collection[str] = ()) -> str:
+    """Return a text in which special tokens' texts, but for those that are kept, are cut: they are read as text."""
+    return special_texts(tokenizer).sub(lambda at: at[0] if at["token"] in kept else at[0] + CUT, text)
+
+
+def uncut(text: str) -> str:
+    """Return a text without its cuts."""
+    return text.replace(CUT, "")
+
+
 def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool = True) -> Tokens:
     """Tokenise a text that may go on; `special`: with what the tokenizer adds before it, never what it adds after.
 
-    Some tokenizers end every text with a token: a completion does not follow an end.
+    Some tokenizers end every text with a token: a completion does not follow an end. Offsets are of the uncut text.
     """
+    first, *others = text.split(CUT)
+    tokens, length = _tokenize_part(tokenizer, first, special=special), len(first)
+    for part in filter(None, others):
+        following = _apart(tokenizer, tokens.ids, part)
+        offsets = [(start + length, end + length) for start, end in following.offsets]
+        tokens = Tokens([*tokens.ids, *following.ids], [*tokens.offsets, *offsets])
+        length += len(part)
+    return tokens
+
+
+def _tokenize_part(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> Tokens:
     if not tokenizer.is_fast:
         ids = list(tokenizer(text, add_special_tokens=special)["input_ids"])
         plain = list(tokenizer(text, add_special_tokens=False)["input_ids"]) if special else ids
@@ -72,17 +114,20 @@ def tokens_after(
     num = len(prompt_ids)
     joint = tokenize(tokenizer, prompt + text, special=special)
     if joint.ids[:num] == list(prompt_ids):
-        return joint.after(num, len(prompt)), True
+        return joint.after(num, len(uncut(prompt))), True
+    return _apart(tokenizer, prompt_ids, text), False
 
-    # Apart: as it stands, or in the middle of a text.
+
+def _apart(tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int], text: str) -> Tokens:
+    """Return the tokens of a text after others: as it stands, or as in the middle of a text where only this says it."""
     tail = list(prompt_ids[-_TAIL:])
-    said = decoded(tokenizer, tail) + text
+    said = decoded(tokenizer, tail) + uncut(text)
     for anchor in _ANCHORS:
         head = tokenize(tokenizer, anchor, special=False).ids if anchor else []
         both = tokenize(tokenizer, anchor + text, special=False)
         if both.ids[: len(head)] == head and decoded(tokenizer, [*tail, *both.ids[len(head) :]]) == said:
-            return both.after(len(head), len(anchor)), False
-    return tokenize(tokenizer, text, special=False), False
+            return both.after(len(head), len(anchor))
+    return tokenize(tokenizer, text, special=False)
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
@@ -101,7 +146,7 @@ def has_unknown(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, text: str) -
 
     Some tokenizers name a special token, such as the end of a text, as their unknown one.
     """
-    unknown = tokenizer.unk_token_id
+    text, unknown = uncut(text), tokenizer.unk_token_id
     if unknown is None or unknown not in tokens.ids:
         return False
     if not tokens.offsets:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -70,6 +72,58 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 def test_responses_in_every_form(tiny: Any, responses: Any, expected: list[Any]) -> None:
     found = given_sequences(responses, tiny[1])
     assert [(response.prompt_ids, response.completion_ids) for response in found] == expected
+
+
+ASKED, SAID = ["1 + 2 =", "1 + 2 ="], ["3 ; 0", "3 ; 0"]
+FRAME = pd.DataFrame({"prompt": ASKED, "response": SAID, "gold": [3.0, float("nan")]})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        FRAME,
+        FRAME[::-1],  # rows with an index of their own
+        {"prompt": ASKED, "response": SAID},
+        {"prompt": np.array(ASKED), "response": pd.Series(SAID)},
+        {"prompt_ids": [[*PROMPT]] * 2, "completion_ids": [[*COMPLETION]] * 2},
+        pa.table({"prompt": ASKED, "response": SAID}),
+        ({"prompt": prompt, "response": said} for prompt, said in zip(ASKED, SAID, strict=True)),
+    ],
+    ids=["frame", "reversed", "columns", "arrays", "ids", "arrow", "records"],
+)
+def test_a_table_is_read_by_row(tiny: Any, table: Any) -> None:
+    found = given_sequences(table, tiny[1])
+    assert [(response.prompt_ids, response.completion_ids) for response in found] == [(PROMPT, COMPLETION)] * 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "1 + 2 =", "response": "3 ; 0"},
+        {"prompt_ids": [*PROMPT], "completion_ids": [*COMPLETION]},
+        {"messages": [{"role": "user", "content": "1 + 2 ="}, {"role": "assistant", "content": "3 ; 0"}]},
+    ],
+)
+def test_one_record_is_one_response(tiny: Any, record: Any) -> None:
+    (found,) = given_sequences(record, tiny[1])
+    assert (found.prompt_ids, found.completion_ids) == (PROMPT, COMPLETION)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"prompt": ASKED, "response": SAID[:1]}, r"different lengths \(prompt 2, response 1\); give a list of texts"),
+        ({"train": FRAME, "test": FRAME}, "the responses are a mapping of train, test; give a list"),
+        ({}, "the responses are a mapping of nothing; give"),
+        ({"prompt", "response"}, "of type set; give a list of texts, of pairs"),
+        ({"prompt": 1}.keys(), "of type dict_keys; give a list"),
+        ((text for text in SAID), "of type generator; give a list"),
+        (7, "the responses are 7, of type int; give a list"),
+    ],
+)
+def test_what_is_no_list_of_responses_is_refused(tiny: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        given_sequences(given, tiny[1])
 
 
 def test_a_file_of_responses(tiny: Any, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_completion_without_an_answer_counts_as_asked(missing: float | None, e
     assert math(said, "4", extraction=["boxed"], missing=missing) == expected
 
 
-@pytest.mark.parametrize("gold", [None, [], {"text": "4"}])
+@pytest.mark.parametrize("gold", [None, [], {"text": "4"}, float("nan"), ["4", None]])
 def test_a_row_without_a_gold_answer_is_refused(gold: object) -> None:
     with pytest.raises(ConfigError, match="the gold answer is .*; give a text, a number or a list of these"):
         trl_reward("math")(prompts=["?"] * 2, completions=["4", "4"], answer=["4", gold])
@@ -62,3 +62,43 @@ def test_wrong_settings_are_named_before_training() -> None:
         verl_reward("math", extract=["boxed"])
     with pytest.raises(ConfigError, match=r"no column 'answer' .* name it with gold= \(it has solution\)"):
         trl_reward("math")(prompts=["?"], completions=["1"], solution=["1"])
+
+
+def test_a_reward_has_a_name_of_its_own() -> None:
+    rewards = [trl_reward("math"), trl_reward("exact"), trl_reward("math", extraction=["boxed"], name="boxed")]
+    assert [reward.__name__ for reward in rewards] == ["swerve_math", "swerve_exact", "boxed"]
+    assert pickle.loads(pickle.dumps(rewards[2])).__name__ == "boxed"
+    with pytest.raises(ConfigError, match="name='' is no name for a reward; give a text, or leave it out"):
+        trl_reward("math", name="")
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        None,
+        [],
+        [{"role": "assistant", "content": None}],
+        [{"role": "assistant", "tool_calls": [CALL]}],
+        [{"role": "assistant", "content": r"\boxed{4}"}, {"role": "assistant", "tool_calls": [CALL]}],
+        [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": r"\boxed{4}"}],  # the tool says it
+        [{"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": "x"}}, {"text": None}]}],
+    ],
+)
+def test_a_completion_without_text_has_no_answer_and_is_counted(completion: Any) -> None:
+    reward = trl_reward("math", missing=None)
+    assert reward(prompts=["2 + 2?"] * 2, completions=[completion, r"\boxed{4}"], answer=["4", "4"]) == [None, 1.0]
+    assert reward.num_without_text == 1
+
+
+def test_what_a_tool_answers_last_is_not_what_the_model_said() -> None:
+    said = [{"role": "assistant", "content": r"\boxed{4}"}, {"role": "tool", "content": "5"}]
+    assert trl_reward("math")(prompts=["2 + 2?"], completions=[said], answer=["4"]) == [1.0]
+
+
+@pytest.mark.parametrize("given", [["4", "5"], 4, None])
+def test_what_is_no_text_is_refused_in_one_line(given: Any) -> None:
+    with pytest.raises(ConfigError, match="is no text to grade but a .*; give one text, or messages to trl_reward"):
+        math(given, "4")

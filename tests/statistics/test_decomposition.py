@@ -84,3 +84,10 @@ def test_what_has_no_interval():
     rows, _ = accuracy_parts(16, ([8] * 4 + [16] * 6, [8] * 4 + [16] * 6, [4] * 10), ([16] * 10, [16] * 10, [8] * 10))
     assert isinstance(rows[0].gain, float)
     assert rows[2].gain.mean > 0
+
+
+def test_counts_are_of_those_before_them() -> None:
+    with pytest.raises(ValueError, match="each count is of those before it"):
+        accuracy_parts(2, ([2], [0], [1]), ([2], [2], [2]))
+    (none_ended, *_), unknown = accuracy_parts(2, ([0], [0], [0]), ([2], [2], [1]))
+    assert (none_ended.gain, unknown) == (0.5, 1.0)

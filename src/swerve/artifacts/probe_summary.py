@@ -69,6 +69,8 @@ class Responses(Record):
     num_several_turns: int | None = None
     num_differing: int | None = None
     """The ids of how many say another text than the file has beside them: they may be another tokenizer's."""
+    num_special_texts: int | None = None
+    """How many hold the text of special tokens, which is encoded as text."""
     num_recorded: int | None = None
     """Of how many the file says whether they are right."""
     num_regraded: int | None = None

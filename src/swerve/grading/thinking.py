@@ -28,6 +28,16 @@ _MARK = re.compile(
 _INSIDE = re.compile(r"\s*[}$*`]")
 
 
+def is_thinking_mark(text: str) -> bool:
+    """Whether a text is a mark of where thinking begins or ends.
+
+    >>> is_thinking_mark("</think>"), is_thinking_mark("</s>")
+    (True, False)
+    """
+    mark = _MARK.fullmatch(text)
+    return mark is not None and mark["end"] is None
+
+
 def final_text(text: str, *, after_thinking: bool = True) -> str | None:
     """Return what a model said up to the mark of its end, after its thinking; None: it was still thinking.
 

@@ -72,7 +72,8 @@ def probe(
         checkpoints: the model P, or several, in a list or as label -> model.
         responses: a file of responses; or a list of texts, of (prompt, response) pairs, of (prompt ids, completion ids)
             pairs, of mappings such as lines of a file, or of `Response`. A prompt is read as it is; as a list of
-            messages it goes through the chat template. Of a text alone the first token is the prompt.
+            messages it goes through the chat template. Of a text alone the first token is the prompt. A table (pandas,
+            polars, pyarrow, datasets, a mapping of columns) is read by row, like the lines of a file.
         overrides: further changes of a run's settings.
         tokenizer: of models in memory, or its folder or name; by default that of the first model with one.
         template: auto: the chat template around messages and problems, where there is one; raw: their text alone.

@@ -265,6 +265,9 @@ def _reading_notes(file: Responses) -> Iterator[str]:
         )
     for reason, num in (file.unread_turns or {}).items():
         yield f"{num} responses in {file.path} of several turns are left out: {reason}"
+    if file.num_special_texts:
+        num, total = file.num_special_texts, file.num_responses
+        yield f"{num} of {total} responses in {file.path} hold the text of special tokens; it is encoded as text"
     if file.num_differing:
         yield (
             f"the token ids of {file.num_differing} responses in {file.path} say another text than stands beside "

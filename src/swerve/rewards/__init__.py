@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Number
 from typing import Any
@@ -96,38 +96,50 @@ def math(text: str, gold: str | Sequence[str], *, missing: float | None = 0.0, *
         policies: how answers are found and compared, as of `MathGrading`, such as `extraction=["boxed"]`.
 
     Raises:
-        ConfigError: there is no such policy.
+        ConfigError: there is no such policy, what is graded is no text, or there is no gold answer.
 
     >>> math(r"So it is \boxed{\frac{1}{2}}.", "0.5"), math("I do not know.", "0.5")
     (1.0, 0.0)
     """
-    return _values("math", [("", text, gold)], missing, policies)[0]
+    return _values("math", [("", _text(text), gold)], missing, policies)[0]
 
 
 def trl_reward(
-    grader: str = "math", *, gold: str = "answer", missing: float | None = 0.0, **policies: Any
-) -> Callable[..., list[float | None]]:
+    grader: str = "math",
+    *,
+    gold: str = "answer",
+    missing: float | None = 0.0,
+    name: str | None = None,
+    **policies: Any,
+) -> TrlReward:
     r"""Return a reward function for TRL's trainers, such as `GRPOTrainer(reward_funcs=trl_reward("math"), ...)`.
 
-    It takes prompts and completions, as texts or as messages, and the columns of the data set; it can be pickled.
+    It takes prompts and completions, as texts or as messages, and the columns of the data set; it can be pickled. Of
+    messages the last one of the assistant is graded; one without text, such as a call of a tool, has no answer, and
+    `num_without_text` counts them.
 
     Args:
         grader: one of `known_graders()` that needs the gold answer alone.
         gold: the column with the gold answers: texts, or lists of texts of which each is right.
         missing: of a completion without an answer, or one that cannot be judged. TRL leaves None out of the mean: where
             all completions of a group have none, nothing is learned from it and nothing says so.
+        name: what TRL logs the reward under; by default `swerve_` and the grader. Two rewards of one grader need it.
         policies: of the grader, such as `extraction=["boxed"]`.
 
     Raises:
-        ConfigError: there is no such grader or policy; and in training, no such column.
+        ConfigError: there is no such grader or policy, or the name is empty; and in training, no such column.
 
     >>> reward = trl_reward("math", gold="solution")
     >>> said = [[{"role": "assistant", "content": r"\boxed{4}"}], [{"role": "assistant", "content": "5"}]]
     >>> reward(prompts=["2 + 2?"] * 2, completions=said, solution=["4", "4"])
     [1.0, 0.0]
+    >>> reward.__name__
+    'swerve_math'
     """
     _check_policies(grader, policies)
-    return partial(swerve_reward, (grader, gold, missing, policies))
+    if name is not None and not (isinstance(name, str) and name.strip()):
+        raise ConfigError(f"name={name!r} is no name for a reward; give a text, or leave it out for swerve_{grader}")
+    return TrlReward(name or f"swerve_{grader}", grader, gold, missing, policies)
 
 
 def verl_reward(grader: str = "math", *, missing: float = 0.0, **policies: Any) -> Callable[..., float]:
@@ -151,39 +163,80 @@ def verl_reward(grader: str = "math", *, missing: float = 0.0, **policies: Any) 
     return partial(_verl_score, (grader, missing, policies))
 
 
-_Settings = tuple[str, str, float | None, Mapping[str, Any]]
+class TrlReward:
+    """A reward function of `trl_reward`: an object, for TRL reads its `__name__`, and of a partial the function's."""
 
+    def __init__(self, name: str, grader: str, gold: str, missing: float | None, policies: Mapping[str, Any]) -> None:
+        """Keep the settings; see `trl_reward`."""
+        self.__name__ = name
+        self._grader, self._gold, self._missing, self._policies = grader, gold, missing, policies
+        self.num_without_text = 0
+        """Completions so far that had no text, such as calls of tools."""
 
-def swerve_reward(settings: _Settings, /, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
-    """Grade completions as `trl_reward` says; TRL logs it under this name."""
-    grader, gold, missing, policies = settings
-    if gold not in columns:
-        known = ", ".join(name for name, column in columns.items() if isinstance(column, list)) or "none"
-        raise ConfigError(f"the data set has no column '{gold}' with gold answers; name it with gold= (it has {known})")
-    triples = zip(map(_last_text, prompts), map(_last_text, completions), columns[gold], strict=True)
-    return _values(grader, list(triples), missing, policies)
+    def __call__(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+        """Grade completions as `trl_reward` says."""
+        if self._gold not in columns:
+            known = ", ".join(name for name, column in columns.items() if isinstance(column, list)) or "none"
+            raise ConfigError(
+                f"the data set has no column '{self._gold}' with gold answers; name it with gold= (it has {known})"
+            )
+        texts = list(map(_said, completions))
+        self.num_without_text += sum(not text.strip() for text in texts)
+        triples = zip(map(_last_text, prompts), texts, columns[self._gold], strict=True)
+        return _values(self._grader, list(triples), self._missing, self._policies)
 
 
 def _verl_score(
     settings: tuple[str, float, Mapping[str, Any]],
     /,
     data_source: str,
-    solution_str: str,
+    solution_str: Any,
     ground_truth: Any,
     extra_info: Any = None,
     **_: Any,
 ) -> float:
     grader, missing, policies = settings
-    value = _values(grader, [("", solution_str, ground_truth)], missing, policies)[0]
+    value = _values(grader, [("", _last_text(solution_str), ground_truth)], missing, policies)[0]
     return missing if value is None else value
 
 
+def _said(completion: Any) -> str:
+    """Return what a model said: a text, or that of its last message; empty where there is none."""
+    if isinstance(completion, list | tuple):
+        roles = [message.get("role", "assistant") for message in completion if isinstance(message, Mapping)]
+        if len(roles) == len(completion):
+            completion = [message for message, role in zip(completion, roles, strict=True) if role == "assistant"]
+    return _last_text(completion)
+
+
 def _last_text(said: Any) -> str:
-    """Return a text, or the text of the last of some messages."""
-    if isinstance(said, str):
-        return said
-    content = said[-1]["content"] if said else ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    """Return a text, or the text of the last of some messages; empty where it has none.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    content = said
+    if isinstance(said, list | tuple):
+        last = said[-1] if said else {"content": None}
+        content = last.get("content") if isinstance(last, Mapping) else _text(said)
+    if isinstance(content, list | tuple):
+        parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return "" if content is None else _text(content)
+
+
+def _text(given: Any) -> str:
+    """Return what is graded, if it is a text.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if isinstance(given, str):
+        return given
+    raise ConfigError(
+        f"{given!r:.{_SHOWN_CHARS}} is no text to grade but a {type(given).__name__}; give one text, or messages to "
+        "trl_reward, which grades many at once"
+    )
 
 
 def _values(
@@ -198,8 +251,9 @@ def _values(
     pairs = []
     for question, text, gold in triples:
         # A row without a gold answer would make right completions wrong.
-        golds = [gold] if isinstance(gold, str | Number) else list(() if gold is None else gold)
-        if not golds or isinstance(gold, Mapping):
+        is_list = isinstance(gold, Iterable) and not isinstance(gold, str | Mapping)
+        golds = list(gold) if is_list else [gold]
+        if not golds or not all(isinstance(one, str | Number) and one == one for one in golds):  # NaN: none
             raise ConfigError(
                 f"the gold answer is {gold!r}, of {text[:_SHOWN_CHARS]!r}; give a text, a number or a list of these, "
                 "or leave the row out"

@@ -44,13 +44,20 @@ def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) 
     Returns:
         The parts, and the fraction of problems of which a rate is unknown.
 
+    Raises:
+        ValueError: more samples are right than parsed, more parsed than ended, or more ended than there are.
+
     >>> [row.gain for row in accuracy_parts(2, ([2], [1], [0]), ([2], [2], [2]))[0]]
     [0.0, 0.25, 0.75]
     """
     sides = [np.asarray(counts, dtype=np.float64) for counts in (before, after)]
-    nums = np.broadcast_to(num_samples, (2, sides[0].shape[1]))
-    with np.errstate(invalid="ignore"):
-        first, second = (side / np.vstack([num, side[:2]]) for side, num in zip(sides, nums, strict=True))
+    nums, rates = np.broadcast_to(num_samples, (2, sides[0].shape[1])), []
+    for side, num in zip(sides, nums, strict=True):
+        wholes = np.vstack([num, side[:2]])
+        if (side > wholes).any():
+            raise ValueError("each count is of those before it: samples that ended, of those parsed, of those right")
+        rates.append(np.divide(side, wholes, out=np.full_like(side, np.nan), where=wholes > 0))
+    first, second = rates
     gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
     filled = float(np.isnan(first + second).any(axis=0).mean())
     is_determined = most_have(nums) >= _LEAST_SAMPLES and filled <= _MOST_FILLED

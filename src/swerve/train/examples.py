@@ -20,6 +20,7 @@ from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.problems.learned import read_learned
 from swerve.prompts import (
     TemplateArguments,
+    as_response,
     completion_end,
     encode_completions,
     encode_prompts,
@@ -31,7 +32,8 @@ from swerve.prompts import (
     template_arguments,
 )
 from swerve.seeds import derive_seed
-from swerve.tokens import with_end
+from swerve.text import counted
+from swerve.tokens import CUT, with_end
 from swerve.types import Prompt
 
 _MAX_TEXT_LENGTH = 1024
@@ -217,7 +219,13 @@ class ExampleReader:
             text = record.values["text"]
             if isinstance(text, str) and text.strip():
                 kept.append((text, record.place))
-        encoded = encode_texts(self.tokenizer, [text for text, _ in kept], [place for _, place in kept])
+        texts = [as_response(self.tokenizer, text) for text, _ in kept]
+        if num_cut := sum(map(CUT.__contains__, texts)):
+            self.note(
+                f"{source}: {num_cut} of {counted(len(kept), 'text')} {'holds' if num_cut == 1 else 'hold'} the text "
+                "of special tokens; it is encoded as text"
+            )
+        encoded = encode_texts(self.tokenizer, texts, [place for _, place in kept])
         documents = [with_end(self.tokenizer, tokens, end, ()) for tokens in encoded]
         if not documents or limit < 1:
             raise ConfigError(f"{source} has no text, or max_length is below 2 tokens")

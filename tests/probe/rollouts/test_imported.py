@@ -209,6 +209,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "unread_turns": {},
         "num_several_turns": 0,
         "num_differing": 0,
+        "num_special_texts": 0,
         "num_recorded": 2,
         "num_regraded": 0,
     }

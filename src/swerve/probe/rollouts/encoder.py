@@ -21,9 +21,10 @@ from swerve.probe.rollouts.tokenise import (
     encode_response,
     token_spans,
 )
-from swerve.prompts import conversation_pieces, encode_prompts, looks_words_up, prompt_texts, turn_end
+from swerve.prompts import as_response, conversation_pieces, encode_prompts, looks_words_up, prompt_texts, turn_end
 from swerve.sandbox.bounded import BoundedCallError, call_each
 from swerve.sandbox.limits import shared_limits
+from swerve.tokens import as_text, decoded
 from swerve.types import Problem, Prompt
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
@@ -115,12 +116,15 @@ class ResponseEncoder:
         return self._ended(encoded)
 
     def _encode(self, record: Response, text: str, templated: tuple[Prompt, str] | None) -> EncodedResponse:
+        end = turn_end(self.tokenizer)
+        text = as_response(self.tokenizer, text, () if end is None else [decoded(self.tokenizer, [end])])
         if record.prompt_ids:
             return encode_after_ids(self.tokenizer, record.prompt_ids, text)
         if templated is not None:
             prompt, filled = templated
             return encode_after_ids(self.tokenizer, prompt.token_ids, text, prompt=filled)
-        return self._after_text(_bare_text(record.problem) if record.prompt is None else record.prompt, text)
+        bare = as_text(self.tokenizer, _bare_text(record.problem))
+        return self._after_text(bare if record.prompt is None else record.prompt, text)
 
     def _after_text(self, prompt: str, response: str) -> EncodedResponse:
         begin = self.tokenizer.bos_token

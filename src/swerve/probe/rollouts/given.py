@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ConfigError
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import token_spans
+from swerve.prompts import as_response
 from swerve.tokens import tokenize
 from swerve.types import Problem
 
@@ -31,6 +32,7 @@ def given_sequences(
         responses: a file of responses, or a list whose entries are any of: a text (its first token is the prompt);
             (prompt, response) as texts, the prompt just as the model reads it, or as a list of messages that goes
             through the chat template; (prompt ids, completion ids); a mapping such as a line of a file; a `Response`.
+            A table (pandas, polars, pyarrow, datasets, a mapping of columns) is read by row, as such mappings.
         tokenizer: of the models; None: the entries are ids.
         template: auto: the chat template around messages and problems, where the tokenizer has one; raw: their text.
         ends: eos: the token that ends a turn is added to responses that are texts after a prompt.
@@ -46,8 +48,7 @@ def given_sequences(
         return list(import_responses(path, tokenizer=words, template=template, ends=ends).sequences)
 
     # Texts with their prompt are encoded together; all else one by one.
-    is_one = isinstance(responses, str) or (isinstance(responses, tuple) and all(isinstance(x, str) for x in responses))
-    entries = [responses] if is_one else list(responses)
+    entries = _entries(responses)
     read = _read({number: entry for number, entry in enumerate(entries) if _has_text(entry)})
     sequences: dict[int, Response] = {}
     if read:
@@ -60,13 +61,76 @@ def given_sequences(
     return [sequences[number] for number in range(len(entries))]
 
 
+_FORM = (
+    "give a list of texts, of pairs (prompt, response) or of mappings, a table with a row for each response, or a file"
+)
+
+
+def _entries(responses: Any) -> list[Any]:
+    """Return the responses one by one: the rows of a table, the entries of a list, or one alone.
+
+    Raises:
+        ConfigError: it is none of these, or columns have different lengths.
+    """
+    is_pair = isinstance(responses, tuple) and all(isinstance(part, str) for part in responses)
+    if isinstance(responses, str | Response) or is_pair:
+        return [responses]
+    if isinstance(responses, Mapping):
+        return _rows(responses) if _has_columns(responses) else [responses]
+    for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
+        if hasattr(responses, method):
+            return list(getattr(responses, method)())
+    if hasattr(responses, "columns"):  # pandas
+        return _rows({name: responses[name] for name in responses.columns})
+    entries = list(responses) if isinstance(responses, Iterable) else []
+    is_list = isinstance(responses, Sequence) or hasattr(responses, "tolist")
+    if not isinstance(responses, Iterable) or (not is_list and any(isinstance(entry, str) for entry in entries)):
+        raise ConfigError(f"the responses are {responses!r:.60}, of type {type(responses).__name__}; {_FORM}")
+    return entries
+
+
+def _has_columns(given: Mapping[str, Any]) -> bool:
+    """Whether a mapping is of columns, and no record: a record's own lists are of token ids or of messages.
+
+    Raises:
+        ConfigError: it holds tables.
+    """
+    if not given or any(hasattr(value, "column_names") or hasattr(value, "columns") for value in given.values()):
+        raise ConfigError(f"the responses are a mapping of {', '.join(map(str, given)) or 'nothing'}; {_FORM}")
+    if not all(isinstance(value, Collection) and not isinstance(value, str | Mapping) for value in given.values()):
+        return False
+    entries = [entry for column in given.values() for entry in column]
+    return any(isinstance(entry, str | list | tuple) or getattr(entry, "shape", ()) for entry in entries)
+
+
+def _rows(columns: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of columns.
+
+    Raises:
+        ConfigError: columns have different lengths.
+    """
+    lengths = {str(name): len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ConfigError(f"the columns of the responses have different lengths ({said}); {_FORM}")
+    values = [map(_plain, column) for column in columns.values()]
+    return [dict(zip(map(str, columns), row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell without numpy's types; None for NaN, which pandas writes for it."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return None if isinstance(value, float) and value != value else value
+
+
 def _tokens(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) -> Response:
     """Return an entry that is a text, a `Response` or a pair of token ids."""
     if isinstance(entry, Response) and entry.prompt_ids and entry.completion_ids:
         return entry
     parts = entry
     if isinstance(entry, str):
-        ids = tokenize(_needed(tokenizer), entry, special=True).ids
+        words = _needed(tokenizer)
+        ids = tokenize(words, as_response(words, entry), special=True).ids
         if len(ids) < 2:
             raise ConfigError(f"response {number}: a text needs two tokens, the first of which is the prompt")
         parts = ids[:1], ids[1:]

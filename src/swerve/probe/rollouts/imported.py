@@ -29,10 +29,11 @@ from swerve.probe.rollouts.tokenise import (
     sentence_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import num_ids
+from swerve.prompts import as_response, num_ids, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
+from swerve.tokens import CUT, as_text, decoded
 from swerve.types import StepMark
 
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
@@ -131,6 +132,7 @@ def import_responses(
         "unread_turns": dict(unread),
         "num_several_turns": sum(not sequence.is_one_turn for sequence in graded),
         "num_differing": sum(not _says(*pair) for pair in zip(records, encoded, strict=True)),
+        "num_special_texts": sum(_holds_special(tokenizer, record) for record in records),
         "num_regraded": sum(old.correct != new.correct for old, new in known),
     }
     return ImportedResponses(sequences=graded, provenance=provenance)
@@ -169,6 +171,24 @@ def cut_at_padding(records: Sequence[Response], tokenizer: PreTrainedTokenizerBa
             "response begins with such an id; probe them with the models that they were sampled from"
         )
     return kept, num_cut
+
+
+def _holds_special(tokenizer: PreTrainedTokenizerBase, record: Response) -> bool:
+    """Whether texts of a response, which are encoded here, hold those of special tokens."""
+    if record.completion_ids:
+        return False
+    end = turn_end(tokenizer)
+    ends = () if end is None else [decoded(tokenizer, [end])]
+    asked = (
+        [] if record.prompt is not None else [record.problem.question, *(text for _, text in record.problem.messages)]
+    )
+    own = [message for message in record.turns if message["role"] == "assistant"]
+    given = [str(message["content"]) for message in record.turns if message not in own]
+    said = [str(message["content"]) for message in own] or [record.text or ""]
+    cut = [as_text(tokenizer, text) for text in (*asked, *given)] + [
+        as_response(tokenizer, text, ends) for text in said
+    ]
+    return any(CUT in text for text in cut)
 
 
 def _says(record: Response, encoded: EncodedResponse) -> bool:

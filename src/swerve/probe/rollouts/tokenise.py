@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.responses import Response
-from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after
+from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, uncut
 from swerve.types import StepMark
 
 Boundary = Literal["joint", "split", "ids"]
@@ -57,8 +57,8 @@ def encode_response(
 
     Args:
         tokenizer: of the models.
-        prompt: the text that the model read.
-        response: the text that it wrote; with at least one token.
+        prompt: the text that the model read, perhaps with cuts (`tokens.CUT`).
+        response: the text that it wrote, likewise; with at least one token.
         add_special_tokens: whether the tokenizer puts its own tokens, such as a begin token, before the prompt.
 
     Raises:
@@ -160,6 +160,7 @@ def _encode_after(
         raise ValueError("the response has no tokens; there is no position to look at")
     _check_known(tokenizer, tokens, response, "response")
     # Decoding alone may have dropped a space between two words: then the first token is a guess.
+    prompt, response = uncut(prompt), uncut(response)
     touches = not (prompt[-1:].isspace() or response[:1].isspace()) and not concatenates(tokenizer)
     return EncodedResponse(
         prompt=prompt,
