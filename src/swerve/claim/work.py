@@ -50,6 +50,8 @@ class Side:
     """Folder or hub name; None: only its samples are there."""
     samples: Path | None = None
     """File of its samples, where there is one."""
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Names of the file's fields where they differ from those known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,10 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path) -> Iterator[Response]:
+def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict.
+
+    `fields` are names of the file's fields where they differ from those known.
 
     Raises:
         ArtifactError: the file is missing or damaged, or has a response without a verdict.
@@ -75,7 +79,7 @@ def file_responses(path: Path) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
-    for response in responses_of(path, iter_records(path)):
+    for response in responses_of(path, iter_records(path), fields=fields):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         yield replace(response, correct=response.verdict)
@@ -126,7 +130,7 @@ class Work:
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
         files = [side.samples for side in self.sides if side.samples]
-        both = [list(file_responses(path)) for path in files]
+        both = [list(file_responses(side.samples, side.fields)) for side in self.sides if side.samples]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]

@@ -445,6 +445,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         ("boundaries between prompt and response", _listed(summary["boundaries"] or {})),
     )
     lines += [f"{what}: {count}" for what, count in counts if count]
+    lines += [f"note: {note}" for note in left_out["notes"]]
     lines += [f"left out: {error}" for error in left_out["first"]]
     num_parts = sum(what.startswith(_PART) for what in summary["beside"])
     if summary["format"] == "trl" and num_parts > 1 and "reward" not in summary["provenance"]["fields"]:

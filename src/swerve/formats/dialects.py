@@ -21,7 +21,7 @@ from swerve.formats.conversations import (
     read_turns,
 )
 from swerve.formats.records import Record
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, without_place
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, claimed, has_place, without_place
 from swerve.progress import one_line
 
 Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
@@ -52,8 +52,8 @@ class Dialect:
 
     def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
         """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
-        names = {**self.names, **{name: (field,) for name, field in fields.items()}}
-        given = {field: record.values[field] for field in fields.values() if field in record.values}
+        names = claimed(self.names, fields)
+        given = {field: at_place(record.values, field) for field in fields.values() if has_place(record.values, field)}
         for converted in self._converted(record, path):
             values = {**converted, **given}
             entry = Fields(record.place, values, names, frozenset(fields))

@@ -31,7 +31,8 @@ from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import Fields, Names
+from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
+from swerve.formats.typed_fields import Fields, Names, at_place, claimed, has_place
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -66,6 +67,8 @@ class LeftOut:
     """Which record of several of one response is read, such as that of a filter: of the first record's kind."""
     num_repeated: int = 0
     """Of a response that another record gave, as another filter read it."""
+    notes: list[str] = field(default_factory=list)
+    """How a field was read that could be another thing."""
 
     def add(self, error: str) -> None:
         """Count a record without a response."""
@@ -150,10 +153,16 @@ def responses_of(
 def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]) -> Iterator[Record]:
     """Yield records; raise ArtifactError after the last if none has a field that the caller named."""
     lacking, present = dict(given), set[str]()
+    outer = {key.partition(".")[0] for key in given.values() if "." in key}
     for record in records:
+        # What a place within an object is looked for in may be JSON in a text, as in a table or in CSV.
+        objects = {name: found for name in outer if (found := as_object(record.values.get(name))) is not None}
+        if objects:
+            record = replace(record, values={**record.values, **objects})
         if lacking:
             present.update(record.values)
-            lacking = {name: key for name, key in lacking.items() if key not in record.values}
+            present.update(f"{name}.{inner}" for name, found in objects.items() for inner in found)
+            lacking = {name: key for name, key in lacking.items() if not has_place(record.values, key)}
         yield record
     for name, key in lacking.items():
         known = sorted(present)
@@ -166,26 +175,27 @@ def _read_as(
     path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
 ) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
-    names = list(dict.fromkeys(layout.name for layout in LAYOUTS))
-    if dialect not in ("auto", *names):
-        raise ConfigError(
-            f"--format '{dialect}' is not a known layout{nearest(dialect, ['auto', *names])}; use "
-            f"{', '.join(['auto', *names])}"
-        )
+    _check_layout(dialect)
     first = next(records)
     records = itertools.chain([first], records)
     layout = detect(first.values, None if dialect == "auto" else dialect)
-    if layout is TABLE:
-        yield from (_of_table(record, given) for record in records)
-        return
-    is_csv = path.name.removesuffix(".gz").endswith(".csv")
     counts, has_any = left_out or LeftOut(), False
+    judged_by_caller = bool({"correct", "reward"} & given.keys())
+    if layout is TABLE:
+        read = ((_of_table(record, given), record.values) for record in records)
+        yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
+        return
+    if "label" in first.values:
+        head = first_records(records)
+        records = itertools.chain(head, records)
+        layout = replace(layout, names=with_label(path, head, claimed(layout.names, given), counts.notes))
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
     for record in records:
         try:
             for entry in layout.responses(record, path, given):
-                response = _with_columns(_response(entry, is_csv=is_csv), entry.values)
+                response = _with_columns(_response(entry, is_cells=record.is_cells), entry.values)
+                response = response if judged_by_caller else as_graded(response, entry.values)
                 yield replace(response, dialect=layout.name)
                 has_any = True
         except NoResponseError as error:
@@ -194,6 +204,12 @@ def _read_as(
             left_out.add(str(error))
     if not has_any:
         raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
+
+
+def _check_layout(name: str) -> None:
+    known = list(dict.fromkeys(["auto", *(layout.name for layout in LAYOUTS)]))
+    if name not in known:
+        raise ConfigError(f"--format '{name}' is not a known layout{nearest(name, known)}; use {', '.join(known)}")
 
 
 def _without_repeats(
@@ -217,13 +233,16 @@ def _without_repeats(
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
-    columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS}
-    columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
+    taken = set(given.values())
+    columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS and name not in taken}
+    columns |= {_COLUMNS.get(name, name): at_place(record.values, key) for name, key in given.items()}
     if "prompt_text" in record.values:  # a data set of conversations, whose messages have the response too
         columns |= {"prompt": record.values["prompt_text"], "messages": record.values["problem_messages"]}
     if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
         columns |= dict.fromkeys(("completion_ids", "prompt_ids", "sampled", "token_starts", "token_ends"))
     try:
+        if record.is_cells:
+            columns = from_cells(columns)
         # Arrow checks the types; what stands in a column as JSON may also come as an object.
         typed = response_schema(*(name for name in columns if name not in _JSON_COLUMNS))
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
@@ -247,9 +266,9 @@ def _check_spans(row: Mapping[str, Any]) -> None:
         raise ValueError("token_starts and token_ends do not cover the response from beginning to end")
 
 
-def _response(entry: Fields, *, is_csv: bool) -> Response:
+def _response(entry: Fields, *, is_cells: bool) -> Response:
     text = entry.get("response")
-    if text is None and is_csv and any(name in entry.values for name in entry.names["response"]):
+    if text is None and is_cells and any(name in entry.values for name in entry.names["response"]):
         text = ""  # an empty cell reads as a missing value, but is all that an empty response leaves there
     if text != "":  # some models answer with nothing
         text = entry.text("response")

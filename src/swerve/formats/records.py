@@ -66,6 +66,8 @@ class Record:
     """File and line, row or entry, for messages."""
     values: Mapping[str, Any]
     """Plain Python values by field. The cells of a CSV file are text, an empty one is None."""
+    is_cells: bool = False
+    """Whether they are cells of a CSV file."""
 
 
 _Read = tuple[str, Any, int]
@@ -114,7 +116,7 @@ def iter_records(path: Path) -> Iterator[Record]:
         values = {"messages": values} if _is_chat(values) else values
         if not isinstance(values, dict):
             raise ArtifactError(f"{place} is not an object with named fields")
-        yield Record(place, values)
+        yield Record(place, values, is_cells=read is _read_csv)
     if not number:
         raise ArtifactError(f"{path} has no records")
 

@@ -67,6 +67,27 @@ def at_place(values: Mapping[str, Any], place: str) -> Any:
     return at_place(values[outer], inner) if isinstance(values.get(outer), dict) else None
 
 
+def has_place(values: Mapping[str, Any], place: str) -> bool:
+    """Return whether a record has a place, whatever stands there.
+
+    >>> has_place({"extra": {"truth": None}}, "extra.truth"), has_place({"extra": 1}, "extra.truth")
+    (True, False)
+    """
+    outer, _, inner = place.partition(".")
+    return place in values or (bool(inner) and isinstance(values.get(outer), dict) and has_place(values[outer], inner))
+
+
+def claimed(names: Names, fields: Mapping[str, str]) -> Names:
+    """Return a table of names in which each field that the caller gave is read as what they say, and as nothing else.
+
+    >>> claimed({"gold": ("gold",), "label": ("label", "checkpoint")}, {"gold": "label"})
+    {'gold': ('label',), 'label': ('checkpoint',)}
+    """
+    taken = set(fields.values())
+    free = {name: tuple(one for one in places if one.rstrip("?") not in taken) for name, places in names.items()}
+    return {**free, **{name: (field,) for name, field in fields.items()}}
+
+
 def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return a record without what stands at a place."""
     if place in values or "." not in place:
