@@ -32,7 +32,10 @@ def written(folder: Path, rows: list[dict[str, object]]) -> Path:
     ],
 )
 def test_label_is_a_model_or_the_gold_answer(tmp_path, labels, golds, read):
-    rows = [{**ROW, "id": str(n), "label": label, "gold": gold} for n, (label, gold) in enumerate(zip(labels, golds))]
+    rows = [
+        {**ROW, "id": str(n), "label": label, "gold": gold}
+        for n, (label, gold) in enumerate(zip(labels, golds, strict=True))
+    ]
     left_out = LeftOut()
     found = read_responses(written(tmp_path, rows), left_out=left_out)
     assert [(one.label, one.problem.answer) for one in found] == read
@@ -58,8 +61,13 @@ def test_a_field_that_is_named_is_nothing_else(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "status", "correct", "verdict"),
-    [(1.0, "graded", True, True), (0.0, "graded", False, False), (None, "unparsed", False, False), (None, "timeout", None, None)],
-)  # fmt: skip
+    [
+        (1.0, "graded", True, True),
+        (0.0, "graded", False, False),
+        (None, "unparsed", False, False),
+        (None, "timeout", None, None),
+    ],
+)
 def test_the_verdict_of_the_grader_is_taken(tmp_path, value, status, correct, verdict):
     graded = {"value": value, "status": status, "answered": status != "unparsed", "extracted": "2", "parts": {}}
     (one,) = read_responses(written(tmp_path, [{**ROW, "correct": True, **graded, "detail": None}]))

@@ -162,17 +162,37 @@ def _records_of(path: Path, value: Any) -> Iterator[tuple[str, Any]]:
         evaluation, samples = value["eval"], value.get("samples") or ()
         yield from ((f"{path}, sample {number}", _sample(each, evaluation)) for number, each in enumerate(samples, 1))
         return
+    if isinstance(value, dict) and (rows := _rows_within(value)):
+        known = {name: one for name in _OF_ALL if isinstance(one := value.get(name), str | int | float)}
+        for number, row in enumerate(value[rows], start=1):
+            yield f"{path}, {rows} {number}", {**known, **row}
+        return
     # An object has a record, or a list of records, under each id.
     entries = value.values() if isinstance(value, dict) else [None]
     records = [record for entry in entries for record in (entry if isinstance(entry, list) else [entry])]
     if not isinstance(value, dict) or not all(isinstance(record, dict) for record in records):
-        raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}")
+        said = f", but one with {', '.join(list(value)[:12])}" if isinstance(value, dict) else ""
+        raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}{said}")
     for key, entry in value.items():
         if isinstance(entry, dict):
             yield f"{path}, entry {key!r}", {**entry, "id": key}
         else:
             for number, record in enumerate(entry, start=1):
                 yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
+
+
+_ROWS = ("results", "per_q", "per_question", "per_problem", "responses", "rollouts", "samples", "records", "examples",
+         "predictions", "outputs", "generations", "details", "items", "data", "rows")  # fmt: skip
+"""Names under which programs write the records of a file beside what holds for all of them."""
+_OF_ALL = ("model", "model_name", "model_alias", "label", "checkpoint", "step", "temperature")
+"""What holds for all records where it stands beside them; counts and accuracies are of the file alone."""
+
+
+def _rows_within(value: Mapping[str, Any]) -> str | None:
+    """Return the name under which an object has records, rather than being `{id: record}`; None: it is no header."""
+    names = [name for name in _ROWS if isinstance(value.get(name), list) and value[name]]
+    names = [name for name in names if all(isinstance(row, dict) for row in value[name])]
+    return names[0] if len(names) == 1 else None
 
 
 def _read_eval(path: Path) -> Iterator[_Read]:

@@ -14,16 +14,16 @@ Names = Mapping[str, tuple[str, ...]]
 """What is read -> the fields it is looked for in; later ones where a record does not have the earlier."""
 
 RESPONSE_NAMES: Names = {
-    "id": ("id", "problem_id", "unique_id"),
-    "response": ("response", "completion", "output"),
-    "correct": ("correct", "is_correct", "recorded_correct"),
-    "gold": ("gold", "ground_truth"),
+    "id": ("id", "problem_id", "unique_id", "qid", "question_id"),
+    "response": ("response", "completion", "output", "generation", "raw_generation", "model_output", "generated_text"),
+    "correct": ("correct", "is_correct", "recorded_correct", "symbolic_correct"),
+    "gold": ("gold", "ground_truth", "gold_answer?", "expected_answer?", "reference_answer?", "correct_answer?"),
     "prompt": ("prompt",),
     "messages": ("messages",),
     "problem": ("problem", "question"),
     "prompt_ids": ("prompt_ids",),
     "completion_ids": ("completion_ids",),
-    "extracted": ("extracted",),
+    "extracted": ("extracted", "predicted_answer?", "extracted_answer?", "extracted_expr?", "pred_token?"),
     "set": ("set", "population"),
     "kind": ("kind", "level"),
     "difficulty": ("difficulty", "level"),
