@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from swerve.formats.imported_responses import LeftOut, read_responses
+from swerve.errors import NoResponseError
+from swerve.formats.imported_responses import LeftOut, read_responses, responses_of
+from swerve.formats.records import iter_records
 
 Locate = Callable[[str], Path]
 A, B, C = ("2 + 3 is five. The answer is \\boxed{5}.", "7 * 6 = 42, so \\boxed{42}", "10 - 4 gives \\boxed{7}")
@@ -111,3 +113,27 @@ def test_gold_answers_in_a_list_are_all_right(tmp_path: Path) -> None:
     found = read_responses(written(tmp_path, rows), left_out=left_out)
     assert [(one.problem.answer, one.problem.alternatives) for one in found] == [("1", ("2",)), ("3", ())]
     assert "record 2: gold must be text or a number" in left_out.first[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "num", "right"),
+    [
+        ("gsm8k-qwen35-drgrpo-200/original/results__stratified_eval__base.json.gz", 200, 51),
+        ("gsm8k-tiny-k16/original/main__rl-intro_logs__baseline_16_pass.jsonl.gz", 1600, 1083),
+        ("gsm8k-tiny-k16/original/main__rl-intro_logs__checkpoint_16_pass.jsonl.gz", 1600, 1152),
+    ],
+)
+def test_verdicts_and_counts_without_texts(name: str, num: int, right: int, shared_data: Locate) -> None:
+    path = shared_data("evidence") / name
+    found = list(responses_of(path, iter_records(path), verdicts_suffice=True))
+    assert (len(found), sum(bool(one.correct) for one in found)) == (num, right)
+    assert {one.text for one in found} == {None}
+    with pytest.raises(NoResponseError, match="only a verdict"):
+        read_responses(path)
+
+
+def test_texts_alone_are_to_one_problem_after_another(tmp_path: Path) -> None:
+    found = read_responses(written(tmp_path, {"run_id": "r", "pass_at_1": 0.5, "responses": ["a", "b"]}))
+    assert [(one.problem.id, one.text) for one in found] == [("0", "a"), ("1", "b")]
+    with pytest.raises(NoResponseError, match="no response"):  # a failed request has a verdict and no response
+        read_responses(written(tmp_path, [{"id": "a", "response": None, "correct": False}]))

@@ -21,6 +21,7 @@ from swerve.formats.conversations import (
     read_turns,
 )
 from swerve.formats.records import Record
+from swerve.formats.settled_fields import counted_right
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, claimed, has_place, without_place
 from swerve.progress import one_line
 
@@ -61,6 +62,11 @@ class Dialect:
             # One response, or a list of them: the one that the caller names, else where there is no single one.
             lists = (fields["response"],) if "response" in fields else () if entry.is_text("response") else self.each
             place = next((place for place in lists if isinstance(at_place(values, place), list)), None)
+            if place is None and (counts := counted_right(entry)) is not None:
+                right, total = counts
+                for number in range(total):
+                    yield replace(entry, values={**values, "correct": number < right, "sample": number})
+                continue
             if place is None:
                 yield entry
                 continue
@@ -109,13 +115,18 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
         rest = without_place(rest, f"{outer}.{key}" if outer else key)
 
     # An entry is a text, or an object that has more of the response than its text.
+    def own_of(number: int) -> dict[str, Any]:
+        return {_BESIDE[key]: value[number] for key, value in lists.items()}
+
     for number, entry in enumerate(responses):
         more = dict(entry) if isinstance(entry, dict) else {}
         text = next((more.pop(key) for key in _TEXTS if key in more), None) if more else entry
+        if text is None and isinstance(more.get("correct"), bool):  # a verdict alone
+            yield {**rest, "sample": number, **own_of(number), **more}
+            continue
         if not isinstance(text, str):
             raise ArtifactError(f"{where}: response {number + 1} of {place} is not text")
-        own = {_BESIDE[key]: value[number] for key, value in lists.items()}
-        yield {**rest, "sample": number, **own, **more, "response": text}
+        yield {**rest, "sample": number, **own_of(number), **more, "response": text}
 
 
 def _names(**places: str) -> Names:

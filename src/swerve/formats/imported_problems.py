@@ -100,6 +100,8 @@ def asked_by(entry: Fields) -> Response:
     prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem") or ""
     asked = prompt or question or "\n\n".join(text for _, text in messages) or " ".join(map(str, prompt_ids))
     name = entry.label("id")
+    if name is None and not asked:  # a number of the row, which names a problem only where nothing else does
+        name = next((str(number) for key in ("idx", "i") if type(number := entry.values.get(key)) is int), None)
     if name is None:
         if not asked:
             raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")

@@ -135,15 +135,20 @@ def responses_of(
     fields: Mapping[str, str] | None = None,
     dialect: str = "auto",
     left_out: LeftOut | None = None,
+    verdicts_suffice: bool = False,
 ) -> Iterator[Response]:
     """Yield the responses of records that were read from `path`, one record at a time; see `read_responses`.
 
-    A record without a response, such as a request that failed, is an error, unless there is `left_out` to count it.
+    A verdict alone is a response without text where `verdicts_suffice`. A record without a response, such as a request
+    that failed, is an error, unless there is `left_out` to count it.
     """
     given = fields or {}
     read = _with_fields(path, records, given)
     try:
-        yield from _read_as(path, read, given, dialect, left_out)
+        for response in _read_as(path, read, given, dialect, left_out):
+            if response.text is None and not response.completion_ids and not verdicts_suffice:
+                raise NoResponseError(f"{response.place} has no response, only a verdict; texts are needed here")
+            yield response
     except ArtifactError:
         if given:
             deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
@@ -274,7 +279,8 @@ def _response(entry: Fields, *, is_cells: bool) -> Response:
         text = entry.text("response")
     ids, asked = entry.ids("completion_ids"), asked_by(entry)
     # A response is a text, or ids after the ids of its prompt.
-    if text is None and not ids:
+    has_place_of_text = any(has_place(entry.values, place) for place in entry.names["response"])
+    if text is None and not ids and (has_place_of_text or entry.truth("correct") is None):
         raise NoResponseError(
             f"{entry.place} has no response (nor completion_ids); if its field has another name say --field "
             "response=FIELD"
@@ -399,12 +405,12 @@ class PromptCheck:
         self.lacking = Counter[str]()
         """Responses whose prompt is not known, by their problem."""
 
-    def look(self, response: Response) -> None:
-        """Look at the next response."""
+    def look(self, response: Response, *, needs_prompt: bool = True) -> None:
+        """Look at the next response, which may do without a prompt."""
         name = response.problem.id
         self.ids.add(name)
         self._asked.add(name, response.asked)
-        if not response.has_prompt:
+        if needs_prompt and not response.has_prompt:
             self.lacking[name] += 1
 
     def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:

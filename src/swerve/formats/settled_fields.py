@@ -116,3 +116,22 @@ def from_cells(columns: Mapping[str, Any]) -> dict[str, Any]:
     if "text" in values and values["text"] is None and not values.get("completion_ids"):
         values["text"] = ""  # some models answer with nothing, of which an empty cell is all that is left
     return values
+
+
+_MOST_COUNTED = 10_000
+"""Responses that a record may count."""
+_COUNTS = (
+    ("n_correct", "num_correct", "correct_count"),
+    ("n_total", "n_rollouts", "num_samples", "num_total", "n_samples"),
+)
+"""Where a record has how many responses are right, and of how many, instead of them."""
+
+
+def counted_right(entry: Fields) -> tuple[int, int] | None:
+    """Return how many responses of a record are right, of how many, where it has these counts alone; else None."""
+    if entry.get("response") is not None or entry.get("correct") is not None:
+        return None
+    right, total = (next((entry.values[name] for name in names if name in entry.values), None) for names in _COUNTS)
+    if type(right) is not int or type(total) is not int or not 0 <= right <= total <= _MOST_COUNTED:
+        return None
+    return right, total
