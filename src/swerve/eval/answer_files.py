@@ -80,6 +80,8 @@ class GradingTask:
             raise ArtifactError(
                 f"{record.place} has token ids and no text; swerve data import --tokenizer MODEL makes a table of both"
             )
+        if text is None and "problem_details" in record.values and not record.is_cells:
+            raise ArtifactError(f"{record.place} has a verdict and no text to grade; give the file of the responses")
         if text is None and not any(key in values for name in ("response", "answer") for key in self.names[name]):
             raise ArtifactError(
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
