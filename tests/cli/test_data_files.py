@@ -128,9 +128,8 @@ def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         {"id": "b", "question": "3 + 5?", "answer": "8", "family": "math"},
     ]
     problems.write_text("".join(json.dumps(one) + "\n" for one in known))
-    with pytest.raises(ArtifactError, match=r"no prompt for 1 of 2 responses \(problems 'a'\)"):
-        run(responses, tmp_path / "out.parquet")
-    assert not (tmp_path / "out.parquet").exists()
+    run(responses, tmp_path / "out.parquet")  # its verdicts are known
+    assert "without a prompt, which --problems FILE adds: 1" in capsys.readouterr().out
     run(responses, tmp_path / "out.parquet", problems=problems, task="gsm8k")
     assert capsys.readouterr().out.splitlines()[1:5] == [
         "recorded: 1 right, 1 wrong, 0 unknown; 0 with a reward",

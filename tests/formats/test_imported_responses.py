@@ -186,16 +186,6 @@ def test_what_swerve_grade_wrote_is_a_verdict(tmp_path: Path) -> None:
     # A field `value` that stands beside nothing of a grader's is the file's own.
     (other,) = read_responses(lines(tmp_path / "o.jsonl", {**row, "value": 0.7}))
     assert (other.correct, other.reward, other.extra["value"]) == (None, None, 0.7)
-    # A verdict that is recorded stays.
+    # The grader's verdict comes before one that the file recorded.
     (recorded,) = read_responses(lines(tmp_path / "r.jsonl", {**row, **graded, "correct": False}))
-    assert recorded.verdict is False
-
-
-def test_a_number_as_label_is_the_gold_answer_and_no_models_name(tmp_path: Path) -> None:
-    row = {"id": "a", "question": "1 + 1?", "response": "2", "label": "2"}
-    gold, both, named = read_responses(
-        lines(tmp_path / "l.jsonl", row, {**row, "gold": "3"}, {**row, "label": "rl-80", "gold": "2"})
-    )
-    assert (gold.label, gold.problem.answer) == (None, "2")
-    assert (both.label, both.problem.answer) == (None, "3")
-    assert (named.label, named.problem.answer) == ("rl-80", "2")
+    assert recorded.verdict is True

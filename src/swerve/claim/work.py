@@ -22,8 +22,7 @@ from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import responses_of
-from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import RESPONSE_NAMES
+from swerve.formats.records import iter_records
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -52,6 +51,8 @@ class Side:
     """Folder or hub name; None: only its samples are there."""
     samples: Path | None = None
     """File of its samples, where there is one."""
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Names of the file's fields where they differ from those known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,10 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path) -> Iterator[Response]:
+def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict.
+
+    `fields` are names of the file's fields where they differ from those known.
 
     Raises:
         ArtifactError: the file is missing or damaged, or has a response without a verdict.
@@ -77,19 +80,11 @@ def file_responses(path: Path) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
-    for response in responses_of(path, map(_with_text, iter_records(path))):
+    for response in responses_of(path, iter_records(path), fields=fields, verdicts_suffice=True):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         is_one_grader = response.correct is not None or response.status is not None
         yield replace(response, correct=response.verdict, answered=response.answered if is_one_grader else None)
-
-
-def _with_text(record: Record) -> Record:
-    """Return a record that has a verdict and no field of a response with an empty one: some parts need no texts."""
-    names = ("correct", "reward", "response", "completion_ids", "messages", "turns")
-    has = {name: any(record.values.get(key) is not None for key in RESPONSE_NAMES.get(name, (name,))) for name in names}
-    needs_text = (has["correct"] or has["reward"]) and not any(has[name] for name in names[2:])
-    return replace(record, values={**record.values, "response": ""}) if needs_text else record
 
 
 class _WithoutNotes(SilentProgress):
@@ -146,7 +141,7 @@ class Work:
             ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
         """
         files = [side.samples for side in self.sides if side.samples]
-        both = [list(file_responses(path)) for path in files]
+        both = [list(file_responses(side.samples, side.fields)) for side in self.sides if side.samples]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]

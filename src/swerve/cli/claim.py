@@ -10,7 +10,7 @@ import typer
 
 from swerve.cli import sample
 from swerve.cli.completion import completed
-from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import Fields, PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
 from swerve.cli.text import wrapped
 from swerve.errors import ConfigError
 
@@ -49,6 +49,7 @@ def claim(
     share: ShardOption = None,
     parts_from: PartsFrom = None,
     costs: Annotated[bool, typer.Option("--costs", help="Say what it would cost, and stop.")] = False,
+    fields: Fields = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Write plots and tables for papers to DIR/figures.")
     ] = False,
@@ -70,11 +71,16 @@ def claim(
     from swerve.cli.runs import main_progress
     from swerve.config.claim import ClaimSettings
     from swerve.eval.sampling import chosen_problems
+    from swerve.formats.typed_fields import parse_fields
     from swerve.recipes.layers import parse_override
 
     shard, progress = given_shard(context, share, parts_from), main_progress()
     named, changes = sample.split_arguments(arguments, task)
     sides, given = given_sides(named), given_settings(context)
+    names = parse_fields(fields or ())
+    if names and not sides[0].samples:
+        raise ConfigError("--field names the fields of files of responses; models were given")
+    sides = (replace(sides[0], fields=names), replace(sides[1], fields=names))
     for key in given.keys() & {"parts", "ranks"}:
         words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
         given[key] = replace(given[key], value=words)
@@ -91,8 +97,8 @@ def claim(
             or given.keys() - {"parts", "common", "study"}
         ):
             raise ConfigError(
-                "two files have their task and their samples: beside them give --parts, --common, --study, --out and "
-                "--figures"
+                "two files have their task and their samples: beside them give --parts, --common, --field, --study, "
+                "--out and --figures"
             )
         settings = settings_of_files(sides, given.values())
     else:

@@ -117,13 +117,18 @@ def import_responses(
     known = read_problems(problems, fields=named) if problems is not None else {}
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
     joined, left_out = JoinCounts(), LeftOut()
+    needs_prompts = bool(tokenizer or problems)
 
     def tables() -> Iterator[pa.Table]:
         """Yield the responses with what is known of their problems, some at a time."""
-        read = responses_of(file, iter_records(file), fields=named, dialect=dialect, left_out=left_out)
+        records = iter_records(file)
+        read = responses_of(
+            file, records, fields=named, dialect=dialect, left_out=left_out, verdicts_suffice=tokenizer is None
+        )
         for chunk in response_chunks(join_problems(read, known, joined)):
             for response in chunk:
-                prompts.look(response)
+                is_known = response.verdict is not None or "id_is_place" in response.extra
+                prompts.look(response, needs_prompt=needs_prompts or not is_known)
             if prompts.lacking:  # an error, when all are counted
                 continue
             if task:
@@ -390,8 +395,19 @@ class _ImportCounts:
         }
 
 
+def _lacking(response: Response) -> Iterator[str]:
+    """Yield what is not known of a response."""
+    if not response.has_prompt:
+        yield "without a prompt, which --problems FILE adds"
+    if response.text is None and not response.completion_ids:
+        yield "with a verdict and no text"
+    if response.extra.get("id_is_place"):
+        yield "whose problem is known by its place in the file alone"
+
+
 def _beside(response: Response) -> Iterator[str]:
     """Yield what a response has beside a text, and what of it the table has no room for."""
+    yield from _lacking(response)
     if response.turns:
         yield "with messages after the first, tool calls or reasoning, kept in `turns`"
     if any("reasoning_content" in turn for turn in response.turns):
@@ -445,6 +461,7 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
         ("boundaries between prompt and response", _listed(summary["boundaries"] or {})),
     )
     lines += [f"{what}: {count}" for what, count in counts if count]
+    lines += [f"note: {note}" for note in left_out["notes"]]
     lines += [f"left out: {error}" for error in left_out["first"]]
     num_parts = sum(what.startswith(_PART) for what in summary["beside"])
     if summary["format"] == "trl" and num_parts > 1 and "reward" not in summary["provenance"]["fields"]:

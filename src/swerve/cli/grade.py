@@ -105,7 +105,9 @@ def grade(
     if out:
         check_output("--out", out, ending=".jsonl", read=[file, problems])
     is_samples = is_samples_file(file)
-    grading = samples_task(file, task, policies) if is_samples else _grading(policies, task, problems, fields or ())
+    grading = (
+        samples_task(file, task, policies) if is_samples else _grading(file, policies, task, problems, fields or ())
+    )
     answers = AnswerFile(path=file, task=grading, is_samples=is_samples, is_named=task is not None)
     runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
     comparisons = [VerdictComparison(field, most=MOST_KEPT) for field in dict.fromkeys(audits or ())]
@@ -173,12 +175,17 @@ def _opened(out: Path | None, *, is_shown: bool) -> Iterator[Callable[[str], Any
         yield stream.write
 
 
-def _grading(policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]) -> GradingTask:
-    from swerve.eval.answer_files import FIELDS, chosen_grader, grading_task, read_known_problems
+def _grading(
+    file: Path, policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]
+) -> GradingTask:
+    from swerve.eval.answer_files import FIELDS, chosen_grader, grading_task, read_known_problems, table_graders
     from swerve.formats.typed_fields import parse_fields
 
     known = read_known_problems(problems) if problems else {}
-    grader = chosen_grader(task, policies, {problem.grader or problem.family for problem in known.values()})
+    graders = {problem.grader or problem.family for problem in known.values()}
+    if task is None and not graders:
+        graders = table_graders(file)
+    grader = chosen_grader(task, policies, graders)
     return grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
 
 

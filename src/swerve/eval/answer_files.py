@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_responses import LeftOut, answer_records
 from swerve.formats.records import Record, iter_records
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
@@ -78,6 +80,8 @@ class GradingTask:
             raise ArtifactError(
                 f"{record.place} has token ids and no text; swerve data import --tokenizer MODEL makes a table of both"
             )
+        if text is None and "problem_details" in record.values and not record.is_cells:
+            raise ArtifactError(f"{record.place} has a verdict and no text to grade; give the file of the responses")
         if text is None and not any(key in values for name in ("response", "answer") for key in self.names[name]):
             raise ArtifactError(
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
@@ -259,6 +263,34 @@ def chosen_grader(name: str | None, overrides: Sequence[str], of_problems: Itera
             f"the problems have several graders ({', '.join(graders)}); say with --task whose policies these are"
         )
     return graders[0]
+
+
+def table_graders(path: Path) -> set[str]:
+    """Return the graders that a table of responses, such as `swerve data import --task` writes, has for its problems.
+
+    Any other file has none.
+
+    Raises:
+        ConfigError: it has several.
+        ArtifactError: the file cannot be read.
+    """
+    records = iter_records(path)
+    first = next(records)
+    if detect(first.values) is not TABLE:
+        return set()
+    graders = set()
+    for record in chain([first], records):
+        try:
+            details = from_json(record.values, "problem_details", dict) or {}
+        except ValueError as error:
+            raise ArtifactError(f"{record.place}: {error}") from None
+        graders.add(str(details.get("grader") or record.values.get("family")))
+    graders &= {*known_graders()}
+    if len(graders) > 1:
+        raise ConfigError(
+            f"the problems of {path} have several graders ({', '.join(sorted(graders))}); choose by --task"
+        )
+    return graders
 
 
 def read_known_problems(path: Path) -> dict[str, Problem]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
-from swerve.formats import inspect_logs, lm_eval, token_layouts, verifiers
+from swerve.formats import inspect_logs, lm_eval, other_layouts, rl_probe, token_layouts, verifiers
 from swerve.formats.conversations import (
     CONVERSATION,
     conversation_fields,
@@ -21,7 +21,8 @@ from swerve.formats.conversations import (
     read_turns,
 )
 from swerve.formats.records import Record
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, without_place
+from swerve.formats.settled_fields import counted_right
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, claimed, has_place, without_place
 from swerve.progress import one_line
 
 Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
@@ -34,7 +35,7 @@ class Dialect:
 
     name: str
     marks: tuple[frozenset[str], ...] = ()
-    """A record that has all fields of one of these sets is of this layout."""
+    """A record that has all fields of one of these sets is of this layout; a field may be a place within an object."""
     only: frozenset[str] | None = None
     """The only fields that its records have, where other layouts have the same marks."""
     names: Names
@@ -47,13 +48,13 @@ class Dialect:
 
     def matches(self, values: Mapping[str, Any]) -> bool:
         """Return whether a record is of this layout."""
-        is_marked = any(fields <= values.keys() for fields in self.marks)
+        is_marked = any(all(has_place(values, field) for field in fields) for fields in self.marks)
         return is_marked and (self.only is None or values.keys() <= self.only)
 
     def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
         """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
-        names = {**self.names, **{name: (field,) for name, field in fields.items()}}
-        given = {field: record.values[field] for field in fields.values() if field in record.values}
+        names = claimed(self.names, fields)
+        given = {field: at_place(record.values, field) for field in fields.values() if has_place(record.values, field)}
         for converted in self._converted(record, path):
             values = {**converted, **given}
             entry = Fields(record.place, values, names, frozenset(fields))
@@ -61,6 +62,11 @@ class Dialect:
             # One response, or a list of them: the one that the caller names, else where there is no single one.
             lists = (fields["response"],) if "response" in fields else () if entry.is_text("response") else self.each
             place = next((place for place in lists if isinstance(at_place(values, place), list)), None)
+            if place is None and (counts := counted_right(entry)) is not None:
+                right, total = counts
+                for number in range(total):
+                    yield replace(entry, values={**values, "correct": number < right, "sample": number})
+                continue
             if place is None:
                 yield entry
                 continue
@@ -82,9 +88,14 @@ _BESIDE = {
     **dict.fromkeys(("finish_reasons", "finish_reason"), "finish_reason"),
     "extracted": "extracted",
     "samples": "sample",
+    "correctness_math_verify": "correct",
 }
 """Lists beside the list of responses, with as many values -> what they are of each response."""
-_TEXTS = ("response", "text", "content")
+_TEXTS = ("response", "text", "content", *RESPONSE_NAMES["response"][1:])
+
+
+_LISTS = ("responses", "completions", "outputs", "generations", "rollouts", "samples")
+"""Lists of the responses to one problem."""
 
 
 def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
@@ -104,64 +115,18 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
         rest = without_place(rest, f"{outer}.{key}" if outer else key)
 
     # An entry is a text, or an object that has more of the response than its text.
+    def own_of(number: int) -> dict[str, Any]:
+        return {_BESIDE[key]: value[number] for key, value in lists.items()}
+
     for number, entry in enumerate(responses):
         more = dict(entry) if isinstance(entry, dict) else {}
         text = next((more.pop(key) for key in _TEXTS if key in more), None) if more else entry
+        if text is None and isinstance(more.get("correct"), bool):  # a verdict alone
+            yield {**rest, "sample": number, **own_of(number), **more}
+            continue
         if not isinstance(text, str):
             raise ArtifactError(f"{where}: response {number + 1} of {place} is not text")
-        own = {_BESIDE[key]: value[number] for key, value in lists.items()}
-        yield {**rest, "sample": number, **own, **more, "response": text}
-
-
-_RL_PROBE_FIELDS = (
-    *("id", "problem_id", "response", "rollout", "problem", "problem_text", "correct", "checkpoint", "sample_idx"),
-    *("ground_truth", "temperature"),
-)
-
-
-def _convert_rl_probe(record: Record, path: Path) -> Iterator[dict[str, Any]]:
-    """Add the label, which may be in the file's name, its step, and the answer of the recorded solution."""
-    values = record.values
-    named, ending, _ = path.name.partition("_responses.json")
-    checkpoint = values.get("checkpoint")
-    is_label = isinstance(checkpoint, str | int | float) and not isinstance(checkpoint, bool)
-    label = str(checkpoint) if is_label else named if ending else None
-    step = re.search(r"step_(\d+)", label or "")
-    gold, is_damaged = _rl_probe_gold(values.get("ground_truth"))
-    yield {
-        **{key: value for key, value in values.items() if key not in ("problem_id", "checkpoint")},
-        "id": values.get("problem_id", values.get("id")),
-        "label": label,
-        "step": int(step[1]) if step else None,
-        "gold": None if is_damaged else gold,
-        "gold_is_damaged": is_damaged or None,
-    }
-
-
-def _rl_probe_gold(recorded: Any) -> tuple[str | None, bool]:
-    r"""Return the recorded answer and whether it was cut off.
-
-    The rollouts record a whole solution; its answer is in the last box. The answers of the other files were cut off at
-    the first closing brace.
-
-    >>> _rl_probe_gold(r"so $x = \boxed{\frac{1}{2}}$."), _rl_probe_gold(r"\frac{14")
-    (('\\frac{1}{2}', False), ('\\frac{14', True))
-    """
-    if not isinstance(recorded, str):
-        return None, False
-    answer = recorded
-    # A whole solution: what the last box holds, or its beginning where the text ends within it.
-    if r"\boxed{" in recorded:
-        answer = recorded[recorded.rindex(r"\boxed{") + len(r"\boxed{") :]
-        depth = 1
-        for index, character in enumerate(answer):
-            depth += {"{": 1, "}": -1}.get(character, 0)
-            if depth == 0:
-                return answer[:index], False
-        return answer, True
-    # An answer: whole where its braces match.
-    bare = re.sub(r"\\[{}]", "", answer)
-    return answer, bare.count("{") != bare.count("}")
+        yield {**rest, "sample": number, **own_of(number), **more, "response": text}
 
 
 def _names(**places: str) -> Names:
@@ -258,11 +223,19 @@ _BATCH_ERRORS = ("error.error.message", "error.code", "error.message", "response
 def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     """Take the choices of the answer to a request as its responses, unless the request failed."""
     values, body = record.values, at_place(record.values, "response.body")
+    if values.get("custom_id") is None:
+        raise NoResponseError(f"{record.place} has no custom_id, so nobody knows which request it answers")
     place = f"{record.place}: the request {values['custom_id']!r}"
     if "response" not in values:
         raise ArtifactError(
             f"{record.place} is a request of a batch, not its answer; give it with --problems, beside the output"
         )
+    output = at_place(values, "response.body.output")
+    if isinstance(output, list):  # of /v1/responses
+        is_cut = at_place(body, "incomplete_details.reason") == "max_output_tokens"
+        known = {"id": values["custom_id"], "label": body.get("model"), "finish_reason": "length" if is_cut else None}
+        yield {**conversation_fields(other_layouts.output_turns(output, place), place), **known}
+        return
     choices = at_place(values, "response.body.choices")
     if not isinstance(choices, list) or not choices:
         error = next((said for name in _BATCH_ERRORS if (said := at_place(values, name))), "no error is given")
@@ -324,7 +297,7 @@ LAYOUTS: tuple[Dialect, ...] = (
     Dialect(
         name="rl_probe",
         marks=_marks("rollout problem_text", "response correct ground_truth"),
-        only=frozenset(_RL_PROBE_FIELDS),
+        only=frozenset(rl_probe.RL_PROBE_FIELDS),
         names=_names(
             id="id",
             response="rollout response",
@@ -335,7 +308,7 @@ LAYOUTS: tuple[Dialect, ...] = (
             step="step",
             gold="gold",
         ),
-        convert=_convert_rl_probe,
+        convert=rl_probe.convert_rl_probe,
     ),
     Dialect(
         name="verl",
@@ -419,6 +392,68 @@ LAYOUTS: tuple[Dialect, ...] = (
         convert=_convert_trl,
     ),
     Dialect(
+        name="evalscope",
+        marks=_marks("model_output.choices messages"),
+        names=CONVERSATION,
+        convert=other_layouts.convert_prediction,
+    ),
+    Dialect(
+        name="evalscope",
+        marks=_marks("sample_score.score messages"),
+        names=CONVERSATION,
+        convert=lambda record, path: _convert_chat(other_layouts.review_as_chat(record), path),
+    ),
+    Dialect(
+        name="nemo_gym",
+        marks=_marks("responses_create_params response.output"),
+        names=_conversation(id="id? _task_index?", gold="expected_answer?"),
+        convert=other_layouts.convert_nemo_gym,
+    ),
+    Dialect(
+        name="nemo_rl",
+        marks=_marks("token_ids token_loss_mask"),
+        names=CONVERSATION,
+        convert=other_layouts.convert_nemo_rl,
+    ),
+    Dialect(
+        name="skyrl",
+        marks=_marks("input_prompt output_response"),
+        names=_names(
+            id="id?",
+            prompt="input_prompt",
+            response="output_response",
+            reward="score",
+            finish_reason="stop_reason?",
+            gold="env_extras.reward_spec.ground_truth? env_extras.reward_model.ground_truth?",
+            set="data_source?",
+        ),
+        convert=other_layouts.convert_skyrl,
+    ),
+    Dialect(
+        name="openr1",
+        marks=_marks("problem answer generations"),
+        names={**RESPONSE_NAMES, **_names(id="uuid? id?", gold="answer?")},
+        each=_LISTS,
+    ),
+    Dialect(
+        name="roll",
+        marks=_marks("prompts responses response_level_rewards"),
+        names={**RESPONSE_NAMES, **_names(prompt="prompts", response="responses", reward="response_level_rewards")},
+    ),
+    Dialect(
+        name="alpaca",
+        marks=_marks("instruction output", "instruction response", "instruction generation", "instruction generations"),
+        names=RESPONSE_NAMES,
+        each=_LISTS,
+        convert=other_layouts.convert_instruction,
+    ),
+    Dialect(
+        name="chat",
+        marks=_marks("conversations"),
+        names=_conversation(id="id? problem_id?", gold="gold?", correct="correct?", reward="reward?", label="label?"),
+        convert=lambda record, path: _convert_chat(other_layouts.conversations_as_chat(record), path),
+    ),
+    Dialect(
         name="chat",
         marks=_marks("messages"),
         names=_conversation(
@@ -440,7 +475,7 @@ LAYOUTS: tuple[Dialect, ...] = (
     ),
     Dialect(
         name="chat",
-        marks=_marks("custom_id response", "custom_id body"),
+        marks=_marks("custom_id response", "custom_id body", "response.body"),
         names=CONVERSATION,
         convert=_convert_batch,
     ),
@@ -457,7 +492,7 @@ LAYOUTS: tuple[Dialect, ...] = (
         ),
         convert=_convert_processbench,
     ),
-    Dialect(name="plain", names=RESPONSE_NAMES, each=("responses", "completions", "outputs")),
+    Dialect(name="plain", names=RESPONSE_NAMES, each=_LISTS),
 )
 """The layouts, in the order in which a record is compared with them; two of one name are two forms of one program."""
 

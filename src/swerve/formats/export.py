@@ -232,3 +232,12 @@ def defused(text: str) -> str:
     ["'=1+1", "' -x", '-2.5', '1 + 1 = 2']
     """
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def restored(cell: str) -> str:
+    """Return the text that `defused` was given.
+
+    >>> [restored(defused(text)) for text in ("=1+1", "'=1+1", "'tis", "-2.5")]
+    ['=1+1', "'=1+1", "'tis", '-2.5']
+    """
+    return cell[1:] if cell.startswith("'") and defused(cell[1:]) == cell else cell

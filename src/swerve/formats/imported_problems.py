@@ -12,10 +12,10 @@ from typing import Any
 
 from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import IMPORTED, Response
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.dialects import VERL_PROBLEM, verl_values
 from swerve.formats.records import Record, iter_records, read_records
-from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place
+from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place, shown
 from swerve.types import Message, Problem
 
 _VERL_TAKEN = ("prompt", "responses", "scores", "id", "uid")
@@ -40,6 +40,9 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
         values = _decoded(record.values)
         entry = Fields(record.place, values, names)
         if _is_request(values):
+            asked = at_place(values, "body.input")  # of /v1/responses
+            body = {"messages": [["user", asked]]} if isinstance(asked, str) else {"messages": asked} if asked else {}
+            values = {**values, "body": {**body, **values["body"]}}
             entry = Fields(record.place, values, {"id": ("custom_id",), "messages": ("body.messages",)})
         elif isinstance(values.get("reward_model"), dict):  # verl's data, whose other fields are the metadata
             others = {key: value for key, value in values.items() if key not in _VERL_TAKEN and value is not None}
@@ -86,7 +89,8 @@ def asked_by(entry: Fields) -> Response:
         prompt, messages = None, as_messages(given, f"{entry.place}: prompt")
     else:
         prompt, messages = entry.text("prompt"), entry.messages("messages") if entry.get("messages") else ()
-    alternatives = entry.get("alternatives") or []
+    gold, more = _golds(entry)
+    alternatives = entry.get("alternatives") or more
     if not isinstance(alternatives, list) or not all(isinstance(text, str) for text in alternatives):
         raise ArtifactError(f"{entry.place}: alternatives must be a list of texts")
     # What the prompt ends with says what the template began of the answer.
@@ -96,6 +100,8 @@ def asked_by(entry: Fields) -> Response:
     prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem") or ""
     asked = prompt or question or "\n\n".join(text for _, text in messages) or " ".join(map(str, prompt_ids))
     name = entry.label("id")
+    if name is None and not asked:  # a number of the row, which names a problem only where nothing else does
+        name = next((str(number) for key in ("idx", "i") if type(number := entry.values.get(key)) is int), None)
     if name is None:
         if not asked:
             raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
@@ -104,7 +110,7 @@ def asked_by(entry: Fields) -> Response:
         id=name,
         family=entry.word("family") or IMPORTED,
         question=question,
-        answer=entry.label("gold") or "",
+        answer=gold,
         alternatives=tuple(alternatives),
         solution=entry.word("solution"),
         kind=entry.label("kind") or "all",
@@ -117,6 +123,18 @@ def asked_by(entry: Fields) -> Response:
         metadata=entry.mapping("metadata"),
     )
     return Response(problem=problem, prompt=prompt, prompt_ids=prompt_ids)
+
+
+def _golds(entry: Fields) -> tuple[str, list[str]]:
+    """Return the gold answer, and the others of a list, any of which is right; empty where there is none."""
+    given = entry.get("gold")
+    if not isinstance(given, list | bool | dict):
+        return entry.label("gold") or "", []
+    each = given if isinstance(given, list) else [given]
+    if not all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in each):
+        raise NoResponseError(f"{entry.place}: gold must be text or a number, or a list of them, got {shown(given)}")
+    first, *rest = [str(one) for one in each if one != ""] or [""]
+    return first, rest
 
 
 def has_made_id(problem: Problem) -> bool:

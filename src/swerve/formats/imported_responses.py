@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import itertools
 import operator
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import (
     IMPORTED,
     RESPONSES_SCHEMA,
@@ -33,11 +31,10 @@ from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names
-from swerve.types import Reward, RewardStatus
+from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
+from swerve.formats.typed_fields import Fields, Names, at_place, claimed, has_place
 
 _NUM_NAMED = 5
-_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     **dict.fromkeys(("label", "finish_reason", "status"), Fields.word),
     **dict.fromkeys(("step", "sample"), Fields.whole),
@@ -70,6 +67,8 @@ class LeftOut:
     """Which record of several of one response is read, such as that of a filter: of the first record's kind."""
     num_repeated: int = 0
     """Of a response that another record gave, as another filter read it."""
+    notes: list[str] = field(default_factory=list)
+    """How a field was read that could be another thing."""
 
     def add(self, error: str) -> None:
         """Count a record without a response."""
@@ -136,15 +135,20 @@ def responses_of(
     fields: Mapping[str, str] | None = None,
     dialect: str = "auto",
     left_out: LeftOut | None = None,
+    verdicts_suffice: bool = False,
 ) -> Iterator[Response]:
     """Yield the responses of records that were read from `path`, one record at a time; see `read_responses`.
 
-    A record without a response, such as a request that failed, is an error, unless there is `left_out` to count it.
+    A verdict alone is a response without text where `verdicts_suffice`. A record without a response, such as a request
+    that failed, is an error, unless there is `left_out` to count it.
     """
     given = fields or {}
     read = _with_fields(path, records, given)
     try:
-        yield from _read_as(path, read, given, dialect, left_out)
+        for response in _read_as(path, read, given, dialect, left_out):
+            if response.text is None and not response.completion_ids and not verdicts_suffice:
+                raise NoResponseError(f"{response.place} has no response, only a verdict; texts are needed here")
+            yield response
     except ArtifactError:
         if given:
             deque(read, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
@@ -154,10 +158,16 @@ def responses_of(
 def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]) -> Iterator[Record]:
     """Yield records; raise ArtifactError after the last if none has a field that the caller named."""
     lacking, present = dict(given), set[str]()
+    outer = {key.partition(".")[0] for key in given.values() if "." in key}
     for record in records:
+        # What a place within an object is looked for in may be JSON in a text, as in a table or in CSV.
+        objects = {name: found for name in outer if (found := as_object(record.values.get(name))) is not None}
+        if objects:
+            record = replace(record, values={**record.values, **objects})
         if lacking:
             present.update(record.values)
-            lacking = {name: key for name, key in lacking.items() if key not in record.values}
+            present.update(f"{name}.{inner}" for name, found in objects.items() for inner in found)
+            lacking = {name: key for name, key in lacking.items() if not has_place(record.values, key)}
         yield record
     for name, key in lacking.items():
         known = sorted(present)
@@ -170,26 +180,27 @@ def _read_as(
     path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
 ) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
-    names = list(dict.fromkeys(layout.name for layout in LAYOUTS))
-    if dialect not in ("auto", *names):
-        raise ConfigError(
-            f"--format '{dialect}' is not a known layout{nearest(dialect, ['auto', *names])}; use "
-            f"{', '.join(['auto', *names])}"
-        )
+    _check_layout(dialect)
     first = next(records)
     records = itertools.chain([first], records)
     layout = detect(first.values, None if dialect == "auto" else dialect)
-    if layout is TABLE:
-        yield from (_of_table(record, given) for record in records)
-        return
-    is_csv = path.name.removesuffix(".gz").endswith(".csv")
     counts, has_any = left_out or LeftOut(), False
+    judged_by_caller = bool({"correct", "reward"} & given.keys())
+    if layout is TABLE:
+        read = ((_of_table(record, given), record.values) for record in records)
+        yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
+        return
+    if "label" in first.values:
+        head = first_records(records)
+        records = itertools.chain(head, records)
+        layout = replace(layout, names=with_label(path, head, claimed(layout.names, given), counts.notes))
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
     for record in records:
         try:
             for entry in layout.responses(record, path, given):
-                response = _with_columns(_response(entry, is_csv=is_csv), entry.values)
+                response = _with_columns(_response(entry, is_cells=record.is_cells), entry.values)
+                response = response if judged_by_caller else as_graded(response, entry.values)
                 yield replace(response, dialect=layout.name)
                 has_any = True
         except NoResponseError as error:
@@ -198,6 +209,12 @@ def _read_as(
             left_out.add(str(error))
     if not has_any:
         raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
+
+
+def _check_layout(name: str) -> None:
+    known = list(dict.fromkeys(["auto", *(layout.name for layout in LAYOUTS)]))
+    if name not in known:
+        raise ConfigError(f"--format '{name}' is not a known layout{nearest(name, known)}; use {', '.join(known)}")
 
 
 def _without_repeats(
@@ -221,16 +238,18 @@ def _without_repeats(
 
 def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
-    columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS}
-    columns |= {_COLUMNS.get(name, name): record.values[key] for name, key in given.items()}
+    taken = set(given.values())
+    columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS and name not in taken}
+    columns |= {_COLUMNS.get(name, name): at_place(record.values, key) for name, key in given.items()}
     if "prompt_text" in record.values:  # a data set of conversations, whose messages have the response too
         columns |= {"prompt": record.values["prompt_text"], "messages": record.values["problem_messages"]}
     if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
         columns |= dict.fromkeys(("completion_ids", "prompt_ids", "sampled", "token_starts", "token_ends"))
     try:
+        if record.is_cells:
+            columns = from_cells(columns)
         # Arrow checks the types; what stands in a column as JSON may also come as an object.
         typed = response_schema(*(name for name in columns if name not in _JSON_COLUMNS))
-        columns |= {name: _cell_value(columns[name], typed.field(name).type) for name in typed.names}
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
         _check_spans(row)
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
@@ -238,15 +257,6 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
     others = {name: value for name, value in record.values.items() if name not in _NOT_EXTRA and value is not None}
     return replace(response, extra={**others, **response.extra})
-
-
-def _cell_value(value: Any, kind: pa.DataType) -> Any:
-    """Return what a cell of a CSV file holds, whose cells are all text; other values as they are."""
-    if not isinstance(value, str) or pa.types.is_string(kind) or pa.types.is_dictionary(kind):
-        return value
-    if pa.types.is_list(kind) or pa.types.is_struct(kind):
-        return parse_json(value)
-    return pa.scalar(value).cast(kind).as_py() if value else None
 
 
 def _check_spans(row: Mapping[str, Any]) -> None:
@@ -261,15 +271,16 @@ def _check_spans(row: Mapping[str, Any]) -> None:
         raise ValueError("token_starts and token_ends do not cover the response from beginning to end")
 
 
-def _response(entry: Fields, *, is_csv: bool) -> Response:
+def _response(entry: Fields, *, is_cells: bool) -> Response:
     text = entry.get("response")
-    if text is None and is_csv and any(name in entry.values for name in entry.names["response"]):
+    if text is None and is_cells and any(name in entry.values for name in entry.names["response"]):
         text = ""  # an empty cell reads as a missing value, but is all that an empty response leaves there
     if text != "":  # some models answer with nothing
         text = entry.text("response")
     ids, asked = entry.ids("completion_ids"), asked_by(entry)
     # A response is a text, or ids after the ids of its prompt.
-    if text is None and not ids:
+    has_place_of_text = any(has_place(entry.values, place) for place in entry.names["response"])
+    if text is None and not ids and (has_place_of_text or entry.truth("correct") is None):
         raise NoResponseError(
             f"{entry.place} has no response (nor completion_ids); if its field has another name say --field "
             "response=FIELD"
@@ -280,11 +291,9 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         raise ArtifactError(f"{entry.place} has prompt_ids but no completion_ids; give both or the texts")
     # What is not read, or holds something else, is kept beside it.
     read = {name: convert(entry, name) for name, convert in _READ.items()}
-    if _NUMBER.fullmatch(str(entry.values.get("label"))) and entry.names["label"] == RESPONSE_NAMES["label"]:
-        asked, read["label"] = _with_gold(asked, read["label"]), None
     labels = {name: value for name in _STEP_LABELS if (value := entry.get(name)) is not None}
     taken = [*labels, *(name for name, value in read.items() if value is not None)]
-    response = replace(
+    return replace(
         asked,
         place=entry.place,
         text=text,
@@ -297,33 +306,6 @@ def _response(entry: Fields, *, is_csv: bool) -> Response:
         extra={**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels},
         **read,
     )
-    return response if response.correct is not None or response.reward is not None else _as_graded(response)
-
-
-def _with_gold(asked: Response, label: str) -> Response:
-    """Return it with a number that stands in `label`, which is no model's name, as the gold answer if it has none."""
-    problem = asked.problem
-    return replace(asked, problem=replace(problem, answer=problem.answer or label))
-
-
-def _as_graded(response: Response) -> Response:
-    """Return a response with the verdict that `swerve grade` wrote beside it, if it did."""
-    extra = dict(response.extra)
-    value, answered = extra.pop("value", None), extra.pop("answered", None)
-    detail = extra.pop("detail", None)
-    try:
-        reward = Reward(
-            value=None if value is None else float(value),
-            status=response.status,  # type: ignore[arg-type]
-            answered=answered,
-            parts=response.parts,
-            extracted=response.extracted,
-            detail=detail,
-        )
-    except (TypeError, ValueError):
-        return response
-    known = response.status in get_args(RewardStatus) and isinstance(answered, bool)
-    return replace(response, extra=extra).judged(reward) if known else response
 
 
 def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
@@ -423,12 +405,12 @@ class PromptCheck:
         self.lacking = Counter[str]()
         """Responses whose prompt is not known, by their problem."""
 
-    def look(self, response: Response) -> None:
-        """Look at the next response."""
+    def look(self, response: Response, *, needs_prompt: bool = True) -> None:
+        """Look at the next response, which may do without a prompt."""
         name = response.problem.id
         self.ids.add(name)
         self._asked.add(name, response.asked)
-        if not response.has_prompt:
+        if needs_prompt and not response.has_prompt:
             self.lacking[name] += 1
 
     def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:

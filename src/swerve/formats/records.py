@@ -66,6 +66,8 @@ class Record:
     """File and line, row or entry, for messages."""
     values: Mapping[str, Any]
     """Plain Python values by field. The cells of a CSV file are text, an empty one is None."""
+    is_cells: bool = False
+    """Whether they are cells of a CSV file."""
 
 
 _Read = tuple[str, Any, int]
@@ -114,7 +116,7 @@ def iter_records(path: Path) -> Iterator[Record]:
         values = {"messages": values} if _is_chat(values) else values
         if not isinstance(values, dict):
             raise ArtifactError(f"{place} is not an object with named fields")
-        yield Record(place, values)
+        yield Record(place, values, is_cells=read is _read_csv)
     if not number:
         raise ArtifactError(f"{path} has no records")
 
@@ -160,17 +162,59 @@ def _records_of(path: Path, value: Any) -> Iterator[tuple[str, Any]]:
         evaluation, samples = value["eval"], value.get("samples") or ()
         yield from ((f"{path}, sample {number}", _sample(each, evaluation)) for number, each in enumerate(samples, 1))
         return
+    if isinstance(value, dict) and (within := _within(value)):
+        yield from ((f"{path}, {place}", record) for place, record in within)
+        return
     # An object has a record, or a list of records, under each id.
     entries = value.values() if isinstance(value, dict) else [None]
     records = [record for entry in entries for record in (entry if isinstance(entry, list) else [entry])]
     if not isinstance(value, dict) or not all(isinstance(record, dict) for record in records):
-        raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}")
+        said = f", but one with {', '.join(list(value)[:12])}" if isinstance(value, dict) else ""
+        raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}{said}")
     for key, entry in value.items():
         if isinstance(entry, dict):
             yield f"{path}, entry {key!r}", {**entry, "id": key}
         else:
             for number, record in enumerate(entry, start=1):
                 yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
+
+
+_ROWS = ("results", "per_q", "per_question", "per_problem", "responses", "rollouts", "samples", "records", "examples",
+         "predictions", "outputs", "generations", "details", "items", "data", "rows")  # fmt: skip
+"""Names under which programs write the records of a file beside what holds for all of them."""
+_OF_ALL = ("model", "model_name", "model_alias", "label", "checkpoint", "step", "temperature")
+"""What holds for all records where it stands beside them; counts and accuracies are of the file alone."""
+
+
+def _within(value: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the records of an object with a header, or its texts to one problem after another, by place."""
+    if name := _rows_within(value):
+        known = {key: one for key in _OF_ALL if isinstance(one := value.get(key), str | int | float)}
+        return [(f"{name} {number}", {**known, **row}) for number, row in enumerate(value[name], start=1)]
+    name = _texts_within(value)
+    texts = value[name] if name else ()
+    return [
+        (f"{name} {number + 1}", {"response": text, "id": str(number), "id_is_place": True})
+        for number, text in enumerate(texts)
+    ]
+
+
+def _rows_within(value: Mapping[str, Any]) -> str | None:
+    """Return the name under which an object has records, rather than being `{id: record}`; None: it is no header."""
+    names = [name for name in _ROWS if isinstance(value.get(name), list) and value[name]]
+    names = [name for name in names if all(isinstance(row, dict) for row in value[name])]
+    return names[0] if len(names) == 1 else None
+
+
+def _texts_within(value: Mapping[str, Any]) -> str | None:
+    """Return the name under which an object has the responses to one problem after another, as texts alone."""
+    names = [
+        name for name in ("responses", "completions", "outputs", "generations") if isinstance(value.get(name), list)
+    ]
+    if len(names) != 1 or not all(isinstance(text, str) for text in value[names[0]]):
+        return None
+    asks = any(name in value for name in ("question", "problem", "prompt", "messages", "instruction", "id"))
+    return None if asks else names[0]
 
 
 def _read_eval(path: Path) -> Iterator[_Read]:

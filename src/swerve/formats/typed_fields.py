@@ -14,16 +14,16 @@ Names = Mapping[str, tuple[str, ...]]
 """What is read -> the fields it is looked for in; later ones where a record does not have the earlier."""
 
 RESPONSE_NAMES: Names = {
-    "id": ("id", "problem_id", "unique_id"),
-    "response": ("response", "completion", "output"),
-    "correct": ("correct", "is_correct", "recorded_correct"),
-    "gold": ("gold", "ground_truth"),
+    "id": ("id", "problem_id", "unique_id", "qid", "question_id"),
+    "response": ("response", "completion", "output", "generation", "raw_generation", "model_output", "generated_text"),
+    "correct": ("correct", "is_correct", "recorded_correct", "symbolic_correct"),
+    "gold": ("gold", "ground_truth", "gold_answer?", "expected_answer?", "reference_answer?", "correct_answer?"),
     "prompt": ("prompt",),
     "messages": ("messages",),
     "problem": ("problem", "question"),
     "prompt_ids": ("prompt_ids",),
     "completion_ids": ("completion_ids",),
-    "extracted": ("extracted",),
+    "extracted": ("extracted", "predicted_answer?", "extracted_answer?", "extracted_expr?", "pred_token?"),
     "set": ("set", "population"),
     "kind": ("kind", "level"),
     "difficulty": ("difficulty", "level"),
@@ -65,6 +65,27 @@ def at_place(values: Mapping[str, Any], place: str) -> Any:
         return values.get(place)
     outer, _, inner = place.partition(".")
     return at_place(values[outer], inner) if isinstance(values.get(outer), dict) else None
+
+
+def has_place(values: Mapping[str, Any], place: str) -> bool:
+    """Return whether a record has a place, whatever stands there.
+
+    >>> has_place({"extra": {"truth": None}}, "extra.truth"), has_place({"extra": 1}, "extra.truth")
+    (True, False)
+    """
+    outer, _, inner = place.partition(".")
+    return place in values or (bool(inner) and isinstance(values.get(outer), dict) and has_place(values[outer], inner))
+
+
+def claimed(names: Names, fields: Mapping[str, str]) -> Names:
+    """Return a table of names in which each field that the caller gave is read as what they say, and as nothing else.
+
+    >>> claimed({"gold": ("gold",), "label": ("label", "checkpoint")}, {"gold": "label"})
+    {'gold': ('label',), 'label': ('checkpoint',)}
+    """
+    taken = set(fields.values())
+    free = {name: tuple(one for one in places if one.rstrip("?") not in taken) for name, places in names.items()}
+    return {**free, **{name: (field,) for name, field in fields.items()}}
 
 
 def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""Layouts of one program each that a table of names cannot say: evalscope, NeMo, SkyRL, ShareGPT, `/v1/responses`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from swerve.errors import ArtifactError, NoResponseError
+from swerve.formats.conversations import Turn, conversation_fields, masked_fields, read_turn, read_turns
+from swerve.formats.records import Record
+from swerve.formats.typed_fields import at_place
+
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
+"""Roles of ShareGPT by other names."""
+
+
+def conversations_as_chat(record: Record) -> Record:
+    """Return the messages `{from, value}` of ShareGPT, or `{role, content}` under its name, as those of a chat."""
+    values = dict(record.values)
+    said = values.pop("conversations")
+    if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
+        raise ArtifactError(f"{record.place}: conversations must be a list of messages {{from, value}}")
+    turns = [{"role": one.get("from"), "content": one.get("value"), **one} if "from" in one else one for one in said]
+    messages = [{**turn, "role": _ROLES.get(str(turn.get("role")), turn.get("role"))} for turn in turns]
+    if isinstance(values.get("system"), str) and values["system"]:
+        messages.insert(0, {"role": "system", "content": values["system"]})
+    return replace(record, values={**values, "messages": messages})
+
+
+def review_as_chat(record: Record) -> Record:
+    """Return a review of evalscope as a chat, with its score."""
+    values = record.values
+    score = at_place(values, "sample_score.score")
+    parts = score.get("value") or {}
+    main = parts.get(score.get("main_score_name") or next(iter(parts), ""))
+    found = {"parts": parts, "reward": main, "extracted": score.get("extracted_prediction")}
+    chat = {name: value for name, value in values.items() if name not in ("index", "target")}
+    return replace(record, values={**chat, **found, "gold": at_place(values, "target?")})
+
+
+def convert_prediction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Take the choices of a prediction of evalscope as responses."""
+    values, place = record.values, f"{record.place}: messages"
+    asked = [replace(turn, sampled=False) for turn in read_turns(values["messages"], place)]
+    choices = at_place(values, "model_output.choices")
+    if not choices:
+        raise NoResponseError(f"{record.place} has no choices ({at_place(values, 'model_output.error')})")
+    for number, choice in enumerate(choices):
+        turn = read_turn(choice["message"], place, sampled=True)
+        yield {
+            **conversation_fields([*asked, turn], place),
+            "gold": at_place(values, "metadata.target?"),
+            "label": at_place(values, "model?"),
+            "sample": number if len(choices) > 1 else None,
+            "finish_reason": choice.get("stop_reason"),
+        }
+
+
+def output_turns(output: Any, place: str) -> list[Turn]:
+    """Return the items that a model gave out in `/v1/responses` as one message."""
+    said: dict[str, Any] = {"role": "assistant", "content": [], "tool_calls": []}
+    thoughts = []
+    for item in output:
+        if item.get("type") == "message":
+            said["content"] += item["content"] if isinstance(item["content"], list) else [item["content"]]
+        elif item.get("type") == "reasoning":
+            thoughts += [part["text"] for part in (*(item.get("summary") or ()), *(item.get("content") or ()))]
+        elif item.get("type") == "function_call":
+            said["tool_calls"].append({**item, "id": item.get("call_id")})
+    if not said["content"] and not said["tool_calls"]:
+        raise NoResponseError(f"{place} has no message in its output")
+    return [read_turn({**said, "reasoning_content": "\n\n".join(thoughts)}, place, sampled=True)]
+
+
+def convert_nemo_gym(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Read what was asked and given out in the form of `/v1/responses`."""
+    values, place = record.values, f"{record.place}: response"
+    asked = at_place(values, "responses_create_params.input")
+    turns = read_turns([["user", asked]] if isinstance(asked, str) else asked, place)
+    asked_turns = [replace(turn, sampled=False) for turn in turns]
+    more = {name: value for name, value in values.items() if name not in ("response", "responses_create_params")}
+    fields = conversation_fields([*asked_turns, *output_turns(at_place(values, "response.output") or [], place)], place)
+    yield {**more, **fields, "label": at_place(values, "response.model?"), "sample": values.get("_rollout_index")}
+
+
+def convert_instruction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Take an instruction and what stands beside it as its input as the question."""
+    values = dict(record.values)
+    beside = [values.pop(name, None) for name in ("instruction", "input", "context")]
+    yield {**values, "question": "\n\n".join(text for text in beside if isinstance(text, str) and text)}
+
+
+def convert_nemo_rl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Read the ids and the mask; the text of prompt and response together cannot be parted."""
+    values = dict(record.values)
+    ids, mask = values.pop("token_ids"), values.pop("token_loss_mask")
+    logprobs = values.pop("generation_logprobs", None) or [None] * len(ids)
+    yield {**values, **masked_fields(ids, mask, logprobs, record.place), "reward": at_place(values, "rewards?")}
+
+
+def convert_skyrl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Add up a reward that is given for each token."""
+    score = record.values.get("score")
+    are_numbers = isinstance(score, list) and bool(score) and all(isinstance(one, int | float) for one in score)
+    yield {**record.values, "score": sum(score) if are_numbers else score}  # type: ignore[arg-type]
