@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,12 +197,9 @@ def test_a_token_without_an_embedding_is_refused_where_it_occurs(saved, tmp_path
     assert tokenizer.convert_tokens_to_ids("<image>") == 11
     sound = Problem(id="p", family="x", question="1 + 1", answer="2")
     assert encode_prompts(tokenizer, [sound])[0].token_ids == (1, 5, 8, 5)
-    with pytest.raises(
-        ConfigError, match=r"token 3 of the prompt of problem 'p' is '<image>' \(id 11\), and the model"
-    ):
-        encode_prompts(tokenizer, [replace(sound, question="1 <image>")])
-    with pytest.raises(ConfigError, match=r"token 1 of the completion of problem 'p' is '<image>'"):
-        encode_completions(tokenizer, encode_prompts(tokenizer, [sound]), ["<image>"])
+    tokenizer.chat_template = "{% for message in messages %}1 <image>{% endfor %}"
+    with pytest.raises(ConfigError, match=r"of the prompt of problem 'p' is '<image>' \(id 11\), and the model"):
+        encode_prompts(tokenizer, [sound])
     source = checkpoint_source("m", path, RuntimeConfig(device="cpu"))
     assert source.check().vocabulary_size == 11
     _with_token(path, "<end>", eos_token="<end>")
