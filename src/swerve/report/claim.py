@@ -101,6 +101,8 @@ def _rates(part: Part) -> list[str]:
 
 def _line(verdict: Verdict) -> tuple[str, str]:
     """Return what a verdict says, in bold where it is shown, and what it rests on."""
+    if verdict.shown is None:
+        return verdict.sentence, ""
     basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
     basis += f"; by chance in {100 * claim_rates()[verdict.claim].false:.2g} of 100"
     mark = "**" if verdict.shown else ""
