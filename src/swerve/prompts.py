@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache, partial
@@ -23,6 +23,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import parse_json
+from swerve.artifacts.messages import is_written
 from swerve.config.models import ModelConfig
 from swerve.errors import ConfigError, nearest
 from swerve.grading.thinking import is_thinking_mark
@@ -157,6 +158,9 @@ def encode_prompts(
     return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(read, encoded, strict=True)]
 
 
+_JSON_CUT = json.dumps(CUT).strip('"')
+
+
 def conversation_pieces(
     tokenizer: PreTrainedTokenizerBase,
     conversations: Sequence[tuple[Problem, Sequence[Mapping[str, Any]]]],
@@ -201,7 +205,7 @@ def _pieces(
     problem, turns = conversation[0], [_cut_turn(tokenizer, turn, end) for turn in conversation[1]]
     asked = [{"role": role, "content": content} for role, content in _cut_messages(tokenizer, problem)]
     messages: list[Mapping[str, Any]] = [*asked, *map(_for_template, turns)]
-    written = [len(asked) + number for number, message in enumerate(turns) if message["role"] == "assistant"]
+    written = [len(asked) + number for number, message in enumerate(turns) if is_written(message)]
 
     def rendered(number: int, **options: bool) -> str:
         if not tokenizer.chat_template:
@@ -227,17 +231,46 @@ def _pieces(
             said = message["content"]
         elif not (after.startswith(prompt) and after.startswith(own)):
             return "the chat template's prompt of a later turn does not go on from that of an earlier one"
-        names = [call["name"] for call in message.get("tool_calls", ())]
-        wanted = [message["content"], message.get("reasoning_content", ""), *names]
-        if not all(str(text).strip() in said for text in wanted):
+        told = [message["content"], message.get("reasoning_content", ""), message.get("refusal", "")]
+        called = (text for call in message.get("tool_calls", ()) for text in _called(call))
+        if not all(any(form in said for form in _written_forms(str(text))) for text in (*told, *called)):
             return "the chat template, or none, leaves out what the model wrote: reasoning or calls of tools"
         pieces += [said] if is_last else [said + found, rest if end else after.removeprefix(own)]
     return pieces
 
 
+def _called(call: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the name of a call of a tool, and the names and values of its arguments."""
+    yield call["name"]
+    waiting = [_arguments(call)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif not isinstance(value, bool) and value is not None:  # which are written in several ways
+            yield str(value)
+
+
+def _written_forms(text: str) -> tuple[str, ...]:
+    """Return a text as it is, and as JSON writes it with and without letters beyond ASCII."""
+    text = text.strip()
+    return text, json.dumps(text)[1:-1].replace(_JSON_CUT, CUT), json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call of a tool as an object; as the model wrote them where they are no JSON."""
+    try:
+        return parse_json(call["arguments"])
+    except ValueError:
+        return call["arguments"]
+
+
 def _cut_turn(tokenizer: PreTrainedTokenizerBase, message: Mapping[str, Any], end: str) -> dict[str, Any]:
     """Return a message whose special tokens' texts are cut; those of an assistant as `as_response` says."""
-    is_own = message["role"] == "assistant"
+    is_own = is_written(message)
     cut: dict[str, Any] = dict(message)
     for name in ("content", "reasoning_content"):
         if isinstance(text := message.get(name), str):
@@ -272,15 +305,22 @@ def as_response(tokenizer: PreTrainedTokenizerBase, text: str, ends: Collection[
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message of `Response.turns` as chat templates take it: arguments of tools as objects."""
-    calls = []
-    for call in message.get("tool_calls", ()):
-        try:
-            arguments = parse_json(call["arguments"])
-        except ValueError:  # as the model wrote them
-            arguments = call["arguments"]
-        function = {"name": call["name"], "arguments": arguments}
-        calls.append({"type": "function", "id": call.get("id"), "function": function})
+    calls = [
+        {"type": "function", "id": call.get("id"), "function": {"name": call["name"], "arguments": _arguments(call)}}
+        for call in message.get("tool_calls", ())
+    ]
     return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def with_thought(tokenizer: PreTrainedTokenizerBase, message: Mapping[str, Any], arguments: TemplateArguments) -> str:
+    """Return a thought and a text that are kept apart as one text, with the marks that the chat template writes.
+
+    Where it writes none, and where it leaves reasoning out, they are those of DeepSeek-R1. A thought without a text
+    stays open.
+    """
+    before, between = turn_of(tokenizer, arguments).thought
+    said = message["content"]
+    return f"{before}{message['reasoning_content']}{between if said else ''}{said}"
 
 
 def with_beginnings(
@@ -561,6 +601,9 @@ def encode_completions(
     return ended
 
 
+_THOUGHT = ("<think>\n", "\n</think>\n\n")
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What a chat template writes around an assistant's text."""
@@ -571,6 +614,8 @@ class Turn:
     """What a prompt already has of the answer, such as `<think>`."""
     gap: str = ""
     """White space between a prompt and the text, where the prompt does not end with it."""
+    thought: tuple[str, str] = _THOUGHT
+    """What stands before a thought, and between it and the text after it."""
 
     def unrepeated(self, text: str, prefix: str = "") -> str:
         """Return a text without what its prompt, which has the prefix as well, already ends with."""
@@ -598,15 +643,16 @@ def turn_of(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments = _
     known = getattr(tokenizer, _TURN, None)
     if known is None or known[0] != key:
         try:
-            ((after, begun, gap),) = call_each(partial(_turn, tokenizer), [arguments], shared_limits())
-            known = key, Turn(tuple(after), begun, gap)
+            ((after, begun, gap, thought),) = call_each(partial(_turn, tokenizer), [arguments], shared_limits())
+            known = key, Turn(tuple(after), begun, gap, tuple(thought) or _THOUGHT)
         except BoundedCallError:
             known = key, Turn()
         setattr(tokenizer, _TURN, known)
     return known[1]
 
 
-def _turn(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> tuple[list[int], str, str]:
+def _turn(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> tuple[list[int], str, str, list[str]]:
+    """Return the fields of `Turn`; of the thought none where the template leaves it out."""
     asked = [("user", _USER), ("assistant", _ASSISTANT)]
     last = _rendered(tokenizer, arguments, asked, add_generation_prompt=False)
     prompt = _rendered(tokenizer, arguments, asked[:1]).rpartition(_USER)[2]
@@ -617,13 +663,22 @@ def _turn(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> t
     gap = header.removeprefix(prompt) if has_text and header.startswith(prompt) else ""
     _, has_text, after = last.rpartition(_ASSISTANT)
     after_ids = tokenize(tokenizer, after, special=False).ids if has_text else []
-    return after_ids, begun, "" if gap.strip() else gap
+    # A thought stands between the header and the text.
+    reasoned = {"role": "assistant", "content": _ASSISTANT, "reasoning_content": _NEXT}
+    before, _, said = _rendered(tokenizer, arguments, [asked[0], reasoned], add_generation_prompt=False).partition(
+        _NEXT
+    )
+    own = before.rpartition(_USER)[2]
+    between, has_text, _ = said.partition(_ASSISTANT)
+    start = prompt.removesuffix(begun)
+    thought = [own.removeprefix(start), between] if has_text and own.startswith(start) else []
+    return after_ids, begun, "" if gap.strip() else gap, thought
 
 
 def _rendered(
     tokenizer: PreTrainedTokenizerBase,
     arguments: TemplateArguments,
-    messages: Sequence[Message],
+    messages: Sequence[Message | Mapping[str, Any]],
     *,
     add_generation_prompt: bool = True,
 ) -> str:
@@ -648,7 +703,7 @@ def _applied(
     ]
     options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
     rendered = str(untyped.apply_chat_template(named, **options))
-    return rendered.replace(json.dumps(CUT).strip('"'), CUT)  # of a template that writes JSON
+    return rendered.replace(_JSON_CUT, CUT)  # of a template that writes JSON
 
 
 def turn_end(

@@ -18,15 +18,20 @@ import pytest
 
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.samples import SampleFile, read_samples
+from swerve.behaviours.response_rows import behaviour_rows
 from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ConfigError, EngineError
+from swerve.eval.answer_files import AnswerFile, samples_task
+from swerve.eval.grading import GradingSummary
+from swerve.eval.response_behaviours import behaviour_summary, file_responses
 from swerve.eval.sampling import sample
 from swerve.problems.addition import AdditionTask
 from swerve.recipes.loader import load_settings
 from swerve.rollout import openai_client
 from swerve.rollout.openai_client import TextRequest, read_text
+from swerve.types import Reward
 from tests.builders import Notes
 from tests.cases import each
 from tests.rollout.openai_server import KEY, OpenAIServer, openai_server, reply
@@ -235,10 +240,8 @@ def test_what_a_server_writes_is_kept_and_what_it_complains_of_has_no_key(
     answer = {"model": f"{key}-2", "choices": [{"message": aside, "finish_reason": "stop"}]}
     server.wrong = lambda *_: answer
     for row in _sample(server, tmp_path / "a.parquet", key="MY_KEY").samples:
-        assert (row.text, row.extra) == (
-            written,
-            {"model": "***-2" if key == KEY else f"{key}-2", "reasoning_content": f"so {key}"},
-        )
+        assert (row.text, row.extra) == (written, {"model": "***-2" if key == KEY else f"{key}-2"})
+        assert row.turns == ({"role": "assistant", **aside},)
 
     # As text, as what is no JSON or no completion, and while it is asked again.
     for number, complaint in enumerate(
@@ -264,11 +267,62 @@ def test_what_may_be_a_secret_is_in_no_error(change: str) -> None:
     assert "zq9" not in str(raised.value)
 
 
-def test_texts_that_a_filter_cut_and_thoughts_are_kept(server: OpenAIServer, tmp_path: Path) -> None:
-    message = {"content": None, "reasoning_content": "hm"}
-    server.wrong = lambda *_: {"choices": [{"message": message, "finish_reason": "content_filter"}]}
+_CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+_ANSWERS: dict[str, tuple[dict[str, Any], str, str, str, str | None]] = {
+    "reasoning_content": (
+        {"content": "4", "reasoning_content": "2 + 2"}, "stop", "4", "<think>2 + 2</think>4", None
+    ),
+    "reasoning": ({"content": "4", "reasoning": "2 + 2"}, "stop", "4", "<think>2 + 2</think>4", None),
+    "thinking in a part": (
+        {"content": [{"type": "thinking", "thinking": "2 + 2"}, {"type": "text", "text": "4"}]},
+        "stop", "4", "<think>2 + 2</think>4", None,
+    ),
+    "parts": (
+        {"content": [{"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]},
+        "stop", "It is 4", "It is 4", None,
+    ),
+    "a thought that is in the text as well": (
+        {"content": "<think>2 + 2</think>4", "reasoning_content": "2 + 2"},
+        "stop", "<think>2 + 2</think>4", "<think>2 + 2</think>4", None,
+    ),
+    "a refusal": ({"content": None, "refusal": "I cannot help."}, "stop", "", "I cannot help.", "refused"),
+    "a filter": (
+        {"content": None, "reasoning_content": "hm"}, "content_filter", "", "<think>hm", "cut by a filter"
+    ),
+    "a call": (
+        {"content": "So", "tool_calls": [_CALL]},
+        "tool_calls", "So", 'So\n<tool_call>add {"a": 2}</tool_call>', "ended in a call of a tool",
+    ),
+}  # fmt: skip
+"""What a server says -> its finish reason; what counts as said, as written, and why there is no answer."""
+
+
+@pytest.mark.parametrize("kind", _ANSWERS)
+def test_all_that_a_server_says_is_kept_and_counted(kind: str, server: OpenAIServer, tmp_path: Path) -> None:
+    message, reason, *known = _ANSWERS[kind]
+    server.wrong = lambda *_: {"choices": [{"message": message, "finish_reason": reason}]}
+    rows = _sample(server, tmp_path / "a.parquet").samples
+    assert {(row.said, row.written, row.no_answer) for row in rows} == {tuple(known)}
+    assert {row.text for row in rows} == {known[0]}
+    # Behaviours are of what was written, and say what holds no answer; so does the grader.
+    found, _ = file_responses(tmp_path / "a.parquet", by=None, fields={})
+    assert {row["num_characters"] for row in behaviour_rows(found)} == {len(known[1])}
+    summary = behaviour_summary(found, behaviour_rows(found), source="a", by=None)
+    assert f"14 of 14 responses hold no answer: 14 {known[2]}" in summary["notes"] or known[2] is None
+    answers = AnswerFile(
+        path=tmp_path / "a.parquet", task=samples_task(tmp_path / "a.parquet", None, ()), is_samples=True
+    )
+    counts = GradingSummary(answers, None, ())
+    for answer in answers:
+        counts.add(answer, Reward(value=None, status="unparsed"))
+    assert counts.summary()["unanswered"] == ({} if known[2] is None else {known[2]: NUM})
+
+
+def test_a_part_that_cannot_be_kept_is_counted(server: OpenAIServer, tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "4"}, {"type": "audio", "audio": "..."}]
+    server.wrong = lambda *_: {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}
     for row in _sample(server, tmp_path / "a.parquet").samples:
-        assert (row.text, row.finish_reason, row.extra) == ("", "content_filter", {"reasoning_content": "hm"})
+        assert (row.text, row.turns, row.extra) == ("4", (), {"not_kept": {"audio": 1}})
 
 
 def test_a_budget_is_kept_and_a_higher_one_continues(server: OpenAIServer, tmp_path: Path) -> None:
@@ -331,7 +385,7 @@ def test_texts_are_read_from_every_kind_of_answer() -> None:
     assert (read(text="a").text, read(text="a").finish_reason) == ("a", "stop")
     assert read(text="a", finish_reason="content_filter").finish_reason == "content_filter"
     thought = read(message={"content": None, "reasoning_content": "hm", "refusal": None})
-    assert (thought.text, thought.said) == ("", {"reasoning_content": "hm"})
+    assert (thought.text, thought.message["reasoning_content"], thought.said) == ("", "hm", {})
     assert json.dumps(read(text="\ud800").text) == '"?"'
     # Ids and log-probs are kept where they fit together.
     ids = {"token_ids": [1, 2], "prompt_token_ids": [3]}

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import parse_json, regular_file
+from swerve.artifacts.messages import no_answer, written_text
 from swerve.artifacts.problem_records import problem_from_record, problem_record
 from swerve.artifacts.streams import chunks
 from swerve.artifacts.tables import PROVENANCE, Columns, iter_tables, schema_of, write_tables
@@ -113,7 +114,7 @@ EVALUATION_SCHEMA = response_schema(
 )
 """Of `eval/step_*.parquet`: of each problem the greedy completion, whose `temperature` is 0, and the sampled ones."""
 SAMPLES_SCHEMA = response_schema(
-    *(*_PROBLEM, "sample", "label", "prompt", "prompt_ids", "completion_ids", "logprobs", "text"),
+    *(*_PROBLEM, "sample", "label", "prompt", "prompt_ids", "completion_ids", "logprobs", "text", "turns"),
     *(*_VERDICT, "finish_reason", "temperature", "seed", "entropy", "extra"),
 )
 """Of the files that `swerve sample` writes."""
@@ -156,9 +157,8 @@ class Response:
     sampled: tuple[bool, ...] = ()
     """Of each completion token, whether the model sampled it; empty: it sampled all."""
     turns: tuple[Mapping[str, Any], ...] = ()
-    """The messages after the prompt where they are more than one text: `{role, content}`, with `tool_calls`
-    (`{id, name, arguments}`), `tool_call_id`, `name` and `reasoning_content` where there are some. `text` has what the
-    model wrote in all of them, an empty line between two messages."""
+    """The messages after the prompt where they are more than one text (`artifacts.messages`). `text` has what the
+    model said in all of them, an empty line between two messages, without thoughts and calls."""
     logprobs: tuple[float | None, ...] = ()
     """Of each completion token at the temperature sampled at (greedy: at 1), nats; None where it was not sampled."""
     spans: Spans = ()
@@ -264,6 +264,21 @@ class Response:
         if self.reward is not None:
             return Reward(value=self.reward, status="graded", parts=self.parts).is_right
         return False if self.status == "unparsed" else None
+
+    @property
+    def said(self) -> str:
+        """What graders read: thoughts and calls of tools that are kept apart are not in it, those in the text are."""
+        return self.text or ""
+
+    @property
+    def written(self) -> str:
+        """All that the model wrote, with thoughts and calls of tools that are kept apart, each within marks."""
+        return written_text(self.turns) if self.turns else self.said
+
+    @property
+    def no_answer(self) -> str | None:
+        """Why it ends without an answer, in words; None: it may have one."""
+        return no_answer(self.turns, self.finish_reason)
 
     @property
     def sampled_positions(self) -> Sequence[int]:

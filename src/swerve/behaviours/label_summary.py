@@ -147,7 +147,7 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     several = {name: group for name, group in groups.items() if len(group) > 1}
     answers = [[response.extracted for response in group] for group in several.values()]
     are_recorded = any(answer is not None for group in answers for answer in group)
-    texts = [[response.text or "" for response in group] for group in several.values()]
+    texts = [[response.written for response in group] for group in several.values()]
     measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
     mean = partial(_mean, [group[0].problem.id for group in several.values()])

@@ -79,7 +79,7 @@ def _mean_of(function: Callable[[Response], float | None]) -> Callable[[Group], 
 
 
 def _text(response: Response) -> str:
-    return response.text or ""
+    return response.written
 
 
 def _whole(response: Response) -> str:
@@ -119,7 +119,7 @@ _VALUES: Mapping[str, Callable[[Group], float | None]] = {
     "num_tokens": _mean_of(
         lambda response: len(response.sampled_positions) or response.extra.get("completion_tokens") or None
     ),
-    "num_words": _mean_of(lambda response: None if response.text is None else len(split_words(response.text))),
+    "num_words": _mean_of(lambda response: None if response.text is None else len(split_words(response.written))),
     "entropy": _mean_of(lambda response: response.entropy),
     "trace_right": _mean_of(lambda response: response.trace_right),
     "unanswered": _mean_of(lambda response: None if response.answered is None else not response.answered),

@@ -151,7 +151,7 @@ def samples_of(response: Response) -> str | None:
 
 
 def _row(response: Response, lexicon: Lexicon) -> Row:
-    written, question = response.text or "", response.problem.question or None
+    written, question = response.written, response.problem.question or None
     text = given_beginning(response.problem, written) + written
     words, thinking, loop = split_words(written), split_regions(text).thinking, loop_at_end(written)
     reflections = count_behaviours(words, lexicon)

@@ -65,7 +65,7 @@ def measure(work: Work) -> AnswersPart:
         if grader == MATHS or (grader is None and np.mean(lenient == right) >= _MOSTLY):
             second = np.array(trl_reward("math_verify")(texts, texts, answer=golds) != right, dtype=float)
     abstains = [bool(_ABSTAINS.search(text)) for text in texts] if any(texts) else np.nan * right
-    tokens = [len(each.completion_ids or (each.text or "").split()) for each in samples]
+    tokens = [len(each.completion_ids or each.written.split()) for each in samples]
     table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
     return answers_part([side.label for side in work.sides], np.repeat(np.arange(len(sizes)), sizes), table)
 

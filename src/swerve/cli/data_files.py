@@ -197,6 +197,7 @@ def select(
     Examples:
       swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet
     """
+    from swerve.artifacts.messages import message_notes
     from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
     from swerve.formats.imported_responses import numbered
     from swerve.formats.rejection import Rejection, keep_right
@@ -209,7 +210,7 @@ def select(
     files: list[Path] = []
     kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files), rejection)
     counts = asdict(tallied)
-    lines = _rejected(counts)
+    lines = [*_rejected(counts), *message_notes((each.turns, each.finish_reason) for each in kept)]
     if not kept:
         raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
 
@@ -412,6 +413,8 @@ def _beside(response: Response) -> Iterator[str]:
         yield "with messages after the first, tool calls or reasoning, kept in `turns`"
     if any("reasoning_content" in turn for turn in response.turns):
         yield "with reasoning, which is not in `text`"
+    if (reason := response.no_answer) is not None:
+        yield f"without an answer: {reason}"
     if response.completion_ids:
         yield "with token ids"
     if "token_logprobs" in response.extra:

@@ -199,7 +199,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["left_out"]:
         lines.append(summary["left_out"])
     if summary["num_unanswered"]:
-        lines.append(f"no answer: {summary['num_unanswered']} of {summary['num_records']}")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in summary["unanswered"].items())
+        lines.append(
+            f"no answer: {summary['num_unanswered']} of {summary['num_records']}{f' ({reasons})' if reasons else ''}"
+        )
     lines.append("statuses: " + ", ".join(f"{name} {count}" for name, count in summary["statuses"].items()))
     if len(summary["values"]) > 2:
         shown = [f"{value}: {count}" for value, count in list(summary["values"].items())[:_NUM_SHOWN]]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swerve.artifacts.comparison import PublishedRow
+from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer
@@ -42,7 +43,7 @@ class ForeignRows:
 
     def graded(self, progress: Progress) -> list[list[Response]]:
         """Return the responses of each row, judged by the graders of their problems."""
-        answers = [Answer(Record("", {}), response.problem, response.text or "") for response in self.responses]
+        answers = [Answer(Record("", {}), response.problem, response.said) for response in self.responses]
         graded = grade_answers(answers, len(answers), progress) if answers else ()
         judged = [response.judged(reward) for response, (_, reward) in zip(self.responses, graded, strict=True)]
         return [[response for response in judged if response.label == label] for label in self.labels]
@@ -106,8 +107,9 @@ def read_rows(
 
 
 def _coverage(rows: Mapping[str, Sequence[Response]], num: int) -> Iterator[str]:
-    """Say what each row covers of the problems; nothing where it is one response each."""
+    """Say what each row covers of the problems, nothing where it is one response each, and what its messages hold."""
     for label, row in rows.items():
+        yield from (f"'{label}': {note}" for note in message_notes((each.turns, each.finish_reason) for each in row))
         counts = Counter(response.problem.id for response in row).values()
         least, most = min(counts), max(counts)
         if len(counts) < num or most > 1:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from swerve.artifacts.files import sha256_file
+from swerve.artifacts.messages import no_answer
 from swerve.artifacts.parts import CopiedParts, Parts
+from swerve.artifacts.responses import from_json
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
@@ -154,7 +157,7 @@ class GradingSummary:
         self._answers, self._left_out, self._audits = answers, left_out, audits
         self._problems, self._right = RowKeys(), bytearray()
         self._graders, self._statuses = Counter[str](), Counter[str]()
-        self._values, self._failures = Counter[float](), Counter[str]()
+        self._values, self._failures, self._endings = Counter[float](), Counter[str](), Counter[str]()
         self._sum, self._num = 0.0, Counter[str]()
 
     def add(self, answer: Answer, reward: Reward) -> None:
@@ -163,7 +166,9 @@ class GradingSummary:
         self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
-        self._num["unanswered"] += not reward.answered
+        if not reward.answered:
+            self._num["unanswered"] += 1
+            self._endings.update(filter(None, [_ending(answer.record)]))
         if _is_maths(answer.problem):
             self._num["maths"] += 1
             self._num["maths_unanswered"] += not reward.answered
@@ -194,6 +199,7 @@ class GradingSummary:
             "values": {f"{value:g}": count for value, count in sorted(self._values.items())},
             "statuses": dict(sorted(self._statuses.items())),
             "num_unanswered": self._num["unanswered"],
+            "unanswered": dict(self._endings.most_common()),
             "failures": dict(self._failures.most_common(10)),
             "extraction_hint": self._extraction_hint(),
             "left_out": self._left_out,
@@ -217,6 +223,16 @@ class GradingSummary:
         form = next(form for form in read if read[form] >= _NEARLY_ALL * read["auto"])
         named = " or ".join(r"\boxed{}" if name == "boxed" else name for name in asked)
         return f"{num_unanswered} of {num} answers have no {named}; extraction={form} reads {read[form]}"
+
+
+def _ending(record: Record) -> str | None:
+    """Return why a record's response holds no answer, where the record says so."""
+    with suppress(ValueError):  # of others' records the field may be anything
+        turns = from_json(record.values, "turns", list) or ()
+        reason = record.values.get("finish_reason")
+        if all(isinstance(turn, dict) and "role" in turn for turn in turns):
+            return no_answer(turns, reason if isinstance(reason, str) else None)
+    return None
 
 
 def _is_maths(problem: Problem) -> bool:

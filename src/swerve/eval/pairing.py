@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response, by_problem
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_problems import has_made_id
@@ -49,6 +50,8 @@ def paired(
     notes: list[str] = []
     parts = (both[: len(first)], both[len(first) :])
     sides = [_groups(label, side, notes) for label, side in zip(labels, parts, strict=True)]
+    for label, side in zip(labels, parts, strict=True):
+        notes += [f"of {label} {note}" for note in message_notes((each.turns, each.finish_reason) for each in side)]
     names = shared(labels, sides, notes)
     num_all = len({*sides[0], *sides[1]})
     if not names:
@@ -115,7 +118,9 @@ def _groups(label: str, responses: Sequence[Response], notes: list[str]) -> dict
 
     # Of samples without numbers, the same text again may be the same sample, or another that says the same.
     repeats = {
-        name: len(own) - len({(each.text, each.correct) for each in own}) for name, own in groups.items() if own[0].text
+        name: len(own) - len({(each.written, each.correct) for each in own})
+        for name, own in groups.items()
+        if own[0].text
     }
     several = [name for name, own in groups.items() if len(own) > 1]
     if several and all(repeats.get(name) == len(groups[name]) - 1 for name in several):

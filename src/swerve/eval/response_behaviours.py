@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.samples import is_samples_file
@@ -190,7 +191,7 @@ def _notes(responses: Sequence[Response]) -> list[str]:
     num_unjudged = sum(response.verdict is None for response in responses)
     if num_unjudged:
         notes.append(f"{num_unjudged} of {num} responses have no verdict; accuracy is over the others")
-    return notes
+    return notes + message_notes((each.turns, each.finish_reason) for each in responses)
 
 
 _NEED_QUESTION = ("thinking_repeats_question", "answer_repeats_question", "lists_all_options")

@@ -127,6 +127,7 @@ def graded_samples(model: ServedModel, job: SampleJob, chunk: tuple[int, int], k
             label=job.label,
             sample=place[1],
             text=text["text"],
+            turns=(text["message"],) if text["message"] else (),
             prompt=None if model.engine.api == "chat" else plain_prompt(problem),
             prompt_ids=tuple(text["prompt_ids"]),
             completion_ids=tuple(text["token_ids"]),
@@ -137,7 +138,7 @@ def graded_samples(model: ServedModel, job: SampleJob, chunk: tuple[int, int], k
             extra=text["said"],
         )
         responses.append(response)
-    rewards = grade_all([(response.problem, response.text or "") for response in responses])
+    rewards = grade_all([(response.problem, response.said) for response in responses])
     return [response.judged(reward) for response, reward in zip(responses, rewards, strict=True)]
 
 

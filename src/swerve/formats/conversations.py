@@ -6,13 +6,12 @@ table of names has `CONVERSATION`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swerve.artifacts.files import parse_json
+from swerve.artifacts.messages import read_message
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.typed_fields import Names, shown
 
@@ -22,8 +21,6 @@ _READ = (
 )
 CONVERSATION: Names = {name: (name,) for name in _READ.split()}
 """Names under which a reader of conversations yields what is read."""
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-"""Where a message, or a part of it, has what the model thought before it answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +28,7 @@ class Turn:
     """A message of a conversation and what is known of its tokens."""
 
     message: Mapping[str, Any]
-    """`{role, content}`, content a text, and what else `Response.turns` has of a message."""
+    """As in `artifacts.messages`."""
     sampled: bool
     """Whether the model wrote it."""
     token_ids: Sequence[int] = ()
@@ -62,44 +59,12 @@ def read_turn(value: Any, place: str, *, sampled: bool | None = None, **tokens: 
     given = dict(zip(("role", "content"), value, strict=False)) if isinstance(value, list) else value
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise ArtifactError(f"{place} must be a list of messages {{role, content}}, got {shown(value)}")
-    # The content: texts, thoughts, and parts of other types, which cannot be kept.
-    content, texts, dropped = given.get("content") or [], [], []
-    thoughts = [given[name] for name in THOUGHTS if given.get(name)][:1]
-    for part in content if isinstance(content, list) else [{"text": content}]:
-        said = {"text": part} if isinstance(part, str) else part
-        thought = next((said[name] for name in THOUGHTS if said.get(name)), None)
-        if isinstance(said.get("text"), str):
-            texts.append(said["text"])
-        elif isinstance(thought, str) and not said.get("redacted"):
-            thoughts.append(thought)
-        else:
-            dropped.append(str(said.get("type")))
-    # What a message of `Response.turns` has, the last four where there is something.
-    message = {
-        "role": given["role"],
-        "content": "".join(texts),
-        "tool_calls": [_tool_call(call) for call in given.get("tool_calls") or ()],
-        "tool_call_id": given.get("tool_call_id"),
-        "name": given.get("name") or given.get("function"),
-        "reasoning_content": "\n\n".join(thoughts),
-    }
-    message = {name: value for name, value in message.items() if value or name in ("role", "content")}
-    is_sampled = given["role"] == "assistant" if sampled is None else sampled
+    try:
+        message, dropped = read_message(given)
+    except ValueError as error:
+        raise ArtifactError(f"{place}: {error}") from None
+    is_sampled = message["role"] == "assistant" if sampled is None else sampled
     return Turn(message=message, sampled=is_sampled, dropped=dropped, **tokens)
-
-
-def _tool_call(value: Any) -> dict[str, Any]:
-    """Return a call, perhaps JSON in a text, as `{id, name, arguments}`, whose arguments are JSON text.
-
-    >>> _tool_call({"id": "1", "function": "add", "arguments": {"a": 2}})
-    {'id': '1', 'name': 'add', 'arguments': '{"a": 2}'}
-    """
-    call = parse_json(value) if isinstance(value, str) else value
-    function = call.get("function")
-    inner = {**call, **function} if isinstance(function, dict) else {"name": function, **call}
-    arguments = inner.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": call.get("id"), "name": inner.get("name"), "arguments": text}
 
 
 def read_turns(value: Any, place: str) -> list[Turn]:
@@ -139,11 +104,17 @@ def conversation_fields(turns: Sequence[Turn], place: str) -> dict[str, Any]:
     return {
         "messages": [[turn.message["role"], turn.message["content"]] for turn in prompt] or None,
         "response": "\n\n".join(filter(None, texts)),
-        "turns": None if is_one_text else [turn.message for turn in answer],
+        "turns": None if is_one_text else [_of_response(turn) for turn in answer],
         "later_messages": [[turn.message["role"], turn.message["content"]] for turn in later] or None,
         "not_kept": dict(Counter([*dropped, *lost])) or None,
         **_token_fields(prompt, answer, place),
     }
+
+
+def _of_response(turn: Turn) -> Mapping[str, Any]:
+    """Return a turn's message, which says where it has the model's role and the model did not write it."""
+    is_given = turn.message["role"] == "assistant" and not turn.sampled
+    return {**turn.message, "given": True} if is_given else turn.message
 
 
 def _token_fields(prompt: Sequence[Turn], answer: Sequence[Turn], place: str) -> dict[str, Any]:

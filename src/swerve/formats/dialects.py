@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.messages import THOUGHTS
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats import inspect_logs, lm_eval, other_layouts, rl_probe, token_layouts, verifiers
 from swerve.formats.conversations import (
@@ -89,6 +90,7 @@ _BESIDE = {
     "extracted": "extracted",
     "samples": "sample",
     "correctness_math_verify": "correct",
+    **{name: name for name in THOUGHTS},
 }
 """Lists beside the list of responses, with as many values -> what they are of each response."""
 _TEXTS = ("response", "text", "content", *RESPONSE_NAMES["response"][1:])
@@ -108,6 +110,7 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
     outer = place.rpartition(".")[0]
     around = at_place(values, outer) if outer else values
     lists = {key: value for key, value in around.items() if key in _BESIDE and isinstance(value, list)}
+    lists = {key: one for key, one in lists.items() if key not in THOUGHTS or len(one) == len(responses)}
     rest = without_place(values, place)
     for key, value in lists.items():
         if len(value) != len(responses):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from swerve.artifacts.messages import THOUGHTS, apart_from
 from swerve.artifacts.responses import (
     IMPORTED,
     RESPONSES_SCHEMA,
@@ -293,19 +294,32 @@ def _response(entry: Fields, *, is_cells: bool) -> Response:
     read = {name: convert(entry, name) for name, convert in _READ.items()}
     labels = {name: value for name in _STEP_LABELS if (value := entry.get(name)) is not None}
     taken = [*labels, *(name for name, value in read.items() if value is not None)]
+    more = {**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels}
+    # A thought may stand in a field of its own.
+    turns, beside = tuple(entry.get("turns") or ()), _thought_beside(entry)
+    if beside is not None and text is not None and not turns and (thought := apart_from(more[beside], text)):
+        turns = ({"role": "assistant", "content": text, "reasoning_content": thought},)
+        del more[beside]
     return replace(
         asked,
         place=entry.place,
         text=text,
         completion_ids=ids,
-        turns=tuple(entry.get("turns") or ()),
+        turns=turns,
         sampled=tuple(entry.get("sampled") or ()),
         logprobs=tuple(entry.get("logprobs") or ()),
         parts=entry.numbers("parts"),
         population=entry.label("set") or "",
-        extra={**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels},
+        extra=more,
         **read,
     )
+
+
+def _thought_beside(entry: Fields) -> str | None:
+    """Return the field that has what the model thought before its response; None: none, or it is read as another."""
+    others = {place.rstrip("?") for places in entry.names.values() for place in places}
+    found = (name for name in THOUGHTS if name not in others and isinstance(entry.values.get(name), str))
+    return next((name for name in found if entry.values[name]), None)
 
 
 def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:

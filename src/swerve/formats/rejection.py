@@ -128,7 +128,7 @@ def _is_right(response: Response) -> bool:
 
 
 def _text(response: Response) -> Any:
-    return response.completion_ids if response.text is None else response.text.strip()
+    return response.completion_ids if response.text is None else response.written.strip()
 
 
 def _is_within(response: Response, rejection: Rejection) -> bool:

@@ -174,4 +174,4 @@ def _examples(files: Sequence[Samples]) -> Iterator[tuple[str, str]]:
         if (sample.label, outcome) not in seen:
             seen.add((sample.label, outcome))
             start = f"{sample.label}, {decoding_name(sample.temperature)}, {outcome}"
-            yield f"{start}: {_question(sample)} (gold: {sample.problem.answer})", sample.text or ""
+            yield f"{start}: {_question(sample)} (gold: {sample.problem.answer})", sample.written

@@ -9,6 +9,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from swerve.artifacts.messages import read_message
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.errors import ConfigError, EngineError, redacted
 from swerve.rollout.server_client import MAX_BYTES, RefusedError, UnreachableError, ask, quoted
@@ -58,16 +60,9 @@ class _Logprobs(BaseModel):
     token_logprobs: tuple[_Logprob, ...] | None = None
 
 
-class _Message(BaseModel):
-    content: str | None = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-
-
 class _Choice(BaseModel):
     finish_reason: str
-    message: _Message | None = None
+    message: dict[str, Any] | None = None
     text: str | None = None
     token_ids: _Ids = None
     prompt_token_ids: _Ids = None
@@ -99,8 +94,10 @@ class ServedText:
     """Empty from most servers; vLLM gives both."""
     logprobs: tuple[float, ...] = ()
     """Of `token_ids`, nats; empty: not known."""
+    message: Mapping[str, Any] = field(default_factory=dict)
+    """The whole message (`artifacts.messages`) where it is more than a text."""
     said: Mapping[str, Any] = field(default_factory=dict)
-    """Model, fingerprint, tokens used, and what stands beside the text, by the server's names."""
+    """Model, fingerprint, tokens used, and types of parts that are not kept, by the server's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +134,7 @@ def read_text(answer: Any) -> ServedText:
         place = ".".join(map(str, first["loc"]))
         raise ValueError(f"{place}: {first['msg'].lower()}, in {quoted(answer)!r}") from None
     (choice,) = known.choices
-    aside = choice.message.model_dump() if choice.message else {"content": choice.text}
-    text = aside.pop("content") or ""
+    message, dropped = read_message({**(choice.message or {"content": choice.text}), "role": "assistant"})
 
     # Ids are kept where both are there, and log-probs where there is one for each.
     prompt_ids, ids = choice.prompt_token_ids or known.prompt_token_ids or (), choice.token_ids or ()
@@ -149,14 +145,19 @@ def read_text(answer: Any) -> ServedText:
     has_ids = bool(prompt_ids and ids)
     usage = known.usage.model_dump() if known.usage else {}
     about = {"model": known.model, "system_fingerprint": known.system_fingerprint}  # which may repeat the key
-    said = {**{name: value and redacted(value) for name, value in about.items()}, **usage, **aside}
+    said = {
+        **{name: value and redacted(value) for name, value in about.items()},
+        **usage,
+        "not_kept": dict(Counter(dropped)),
+    }
     return ServedText(
-        text=text,
+        text=message["content"],
+        message={} if message.keys() == {"role", "content"} else message,
         finish_reason=_REASONS.get(choice.finish_reason, choice.finish_reason),
         prompt_ids=prompt_ids if has_ids else (),
         token_ids=ids if has_ids else (),
         logprobs=logprobs if has_ids and len(logprobs) == len(ids) else (),
-        said={name: value for name, value in said.items() if value not in (None, "")},
+        said={name: value for name, value in said.items() if value or value == 0},
     )
 
 

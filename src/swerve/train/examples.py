@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
 from swerve.config.recipe import Config
@@ -14,6 +17,7 @@ from swerve.config.stages import RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.problems import ProblemFamily
 from swerve.problems.data_specs import parse_spec
 from swerve.problems.held_out import HeldOut, held_out_of
@@ -30,6 +34,7 @@ from swerve.prompts import (
     marks_notes,
     num_ids,
     template_arguments,
+    with_thought,
 )
 from swerve.seeds import derive_seed
 from swerve.text import counted
@@ -45,10 +50,12 @@ class Example:
 
     problem: str
     """Id of its problem; of text the sequence's own name."""
-    tokens: TokenSequence
+    sequences: tuple[TokenSequence, ...]
+    """One for each run of tokens that the model wrote, after all that stands before it."""
 
     def __len__(self) -> int:
-        prompt, completion = self.tokens
+        """Tokens of the longest sequence, which has all of the others."""
+        prompt, completion = self.sequences[-1]
         return len(prompt) + len(completion)
 
 
@@ -137,13 +144,19 @@ class ExampleReader:
         else:
             keeps_ids = tokenizer_fingerprint(self.tokenizer) == sha256
         is_by_ids = [by_ids and keeps_ids for by_ids in is_by_ids]
-        by_text = [response for response, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
+        # The others by their text, or by their messages where these are more than a thought and a text.
+        of_messages, of_texts = list[Response](), list[Response]()
+        for response, by_ids in zip(responses, is_by_ids, strict=True):
+            if not by_ids:
+                has_more = bool(response.turns) and not is_thought_and_text(response.turns)
+                (of_messages if has_more else of_texts).append(response)
         try:
-            of_text = iter(self._by_text(by_text, source))
+            by_messages, by_text = self._by_messages(of_messages, source), self._by_text(of_texts, source)
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from None
+        others = {id(response): example for response, example in zip(of_texts, by_text, strict=True)} | by_messages
         encoded = [
-            self._by_ids(response) if by_ids else next(of_text)
+            self._by_ids(response) if by_ids else others[id(response)]
             for response, by_ids in zip(responses, is_by_ids, strict=True)
         ]
         # What is too long is left out, and said.
@@ -172,7 +185,37 @@ class ExampleReader:
         prompt, completion = response.prompt_ids, response.completion_ids
         if completion[-1] not in self.stop_ids and response.finish_reason != "length":
             completion = (*completion, completion_end(self.tokenizer, self.arguments, self.stop_ids))
-        return Example(response.problem.id, (prompt, completion))
+        if response.is_one_turn:
+            return Example(response.problem.id, ((prompt, completion),))
+        # What others wrote is read, not learned: each turn is learned after all before it.
+        ids = (*prompt, *completion)
+        own = [*response.sampled, *[True] * (len(completion) - len(response.sampled))]
+        edges = [place for place, (one, next_) in enumerate(pairwise([False, *own, False])) if one != next_]
+        runs = [(len(prompt) + start, len(prompt) + end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        return Example(response.problem.id, tuple((ids[:start], ids[start:end]) for start, end in runs))
+
+    def _by_messages(self, responses: Sequence[Response], source: str) -> dict[int, Example]:
+        """Return, by `id`, the examples of responses of several messages or with calls, as the template renders them.
+
+        Raises:
+            ArtifactError: the template does not render all that the model wrote in one of them; of how many.
+        """
+        unread = Counter[str]()
+        encoded = ResponseEncoder(self.tokenizer, arguments=self.arguments).encode_all(responses, unread)
+        of_all = f"of {counted(len(responses), 'response')} with several messages or calls of tools"
+        if unread:
+            num, (reason, _) = unread.total(), unread.most_common(1)[0]
+            left_out = next(one for number, one in enumerate(responses) if number not in encoded)
+            raise ArtifactError(
+                f"{source}: {num} {of_all} cannot be learned as the model wrote them: {reason} (the first: "
+                f"{left_out.place}); leave them out, or give a model whose chat template renders them"
+            )
+        if responses:
+            self.note(f"{source}: all {of_all} are learned as the chat template writes them; results are only read")
+        return {
+            id(responses[number]): self._by_ids(tokens.put_into(responses[number]))
+            for number, tokens in encoded.items()
+        }
 
     def _by_text(self, responses: Sequence[Response], source: str) -> list[Example]:
         problems, texts = [response.problem for response in responses], list[str]()
@@ -182,7 +225,8 @@ class ExampleReader:
                     f"{response.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
                     "swerve sample records both"
                 )
-            texts.append(response.text)
+            apart = response.turns[0] if response.turns else None
+            texts.append(response.text if apart is None else with_thought(self.tokenizer, apart, self.arguments))
         asked_ones = [problem for problem in problems if is_asked(problem)]
         rendered = iter(encode_prompts(self.tokenizer, asked_ones, self.arguments))
         for note in marks_notes(self.tokenizer, asked_ones):
@@ -204,7 +248,7 @@ class ExampleReader:
             note=lambda line: self.note(f"{source}: {line}"),
         )
         return [
-            Example(prompt.problem.id, (prompt.token_ids, completion))
+            Example(prompt.problem.id, ((prompt.token_ids, completion),))
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
@@ -233,7 +277,7 @@ class ExampleReader:
         return [
             Example(
                 f"{source} {number}:{start}",
-                ((stream[start - 1] if start else begin,), tuple(stream[start : start + limit])),
+                (((stream[start - 1] if start else begin,), tuple(stream[start : start + limit])),),
             )
             for number, stream in enumerate(streams)
             for start in range(0, len(stream), limit)

@@ -30,7 +30,7 @@ from swerve.train.loop import train_run
 from swerve.train.stages.sft import SftRunner
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 from tests.builders import Notes, trained_run
-from tests.chat_models import THINKS, TURNS, byte_level, save_model
+from tests.chat_models import CALLS, THINKS, TURNS, byte_level, save_model
 
 STAGE = {
     "kind": "sft",
@@ -164,8 +164,8 @@ def test_settings_that_contradict_each_other_are_refused(load, changes, message)
 
 def _reader(tiny, **changes):
     _, tokenizer = tiny
-    settings = {"positions": 64, "max_length": None, "packing": True, "note": lambda line: None, **changes}
-    return ExampleReader(tokenizer=tokenizer, stop_ids=(tokenizer.eos_token_id,), **settings)
+    settings = {"positions": 64, "max_length": None, "packing": True, "note": lambda line: None}
+    return ExampleReader(tokenizer=tokenizer, **{"stop_ids": (tokenizer.eos_token_id,), **settings, **changes})
 
 
 def _write(path: Path, *rows) -> str:
@@ -179,14 +179,14 @@ def test_every_token_of_packed_text_is_learned_once_after_the_token_before_it(ti
     end = tokenizer.eos_token_id
     first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("1 + 2 = 3", "0 + 1"))
     stream = [*first, end, *second, end]
-    packed = [one.tokens for one in _reader(tiny, max_length=5).read([source])]
+    packed = [one.sequences[0] for one in _reader(tiny, max_length=5).read([source])]
     assert [token for _, completion in packed for token in completion] == stream
     assert [prompt[0] for prompt, _ in packed] == [tokenizer.bos_token_id, stream[3], stream[7]]
     assert [len(completion) for _, completion in packed] == [4, 4, 2]
-    apart = [one.tokens[1] for one in _reader(tiny, max_length=5, packing=False).read([source])]
+    apart = [one.sequences[0][1] for one in _reader(tiny, max_length=5, packing=False).read([source])]
     assert apart == [tuple(stream[:4]), tuple(stream[4:6]), tuple(stream[6:])]  # cut at the document's end
     (tmp_path / "text.txt").write_text("1 + 2 = 3")
-    assert [one.tokens[1] for one in _reader(tiny).read([str(tmp_path / "text.txt")])] == [tuple(stream[:6])]
+    assert [one.sequences[0][1] for one in _reader(tiny).read([str(tmp_path / "text.txt")])] == [tuple(stream[:6])]
 
 
 def test_text_that_cannot_be_learned_is_refused_by_its_place(tiny, tmp_path):
@@ -222,7 +222,7 @@ def test_responses_are_learned_after_their_prompts(tiny, tmp_path):
     }
     for name, row in {"chat": chat, "plain": plain, "own_ids": own_ids, "foreign": foreign}.items():
         (found,) = _reader(tiny).read([_write(tmp_path / f"{name}.jsonl", row)])
-        assert found.tokens == expected[name], name
+        assert found.sequences == (expected[name],), name
 
 
 def _sample(problem, *, text, finish_reason):
@@ -244,16 +244,70 @@ def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_mode
     sample = _sample(problem, text="2", finish_reason="length")
     write_samples(tmp_path / "own.parquet", info, [sample])
     (own,) = _reader(tiny).read([str(tmp_path / "own.parquet")])
-    assert own.tokens == ((3, 4), (5, 6))  # as they are, cut off at the limit
+    assert own.sequences == (((3, 4), (5, 6)),)  # as they are, cut off at the limit
     other = info.model_copy(update={"tokenizer": SamplesTokenizer(name="owner/n", sha256="other")})
     write_samples(tmp_path / "other.parquet", other, [sample])
     (encoded,) = _reader(tiny).read([str(tmp_path / "other.parquet")])
-    assert tokenizer.decode(encoded.tokens[1]) == "2"
+    assert tokenizer.decode(encoded.sequences[0][1]) == "2"
     ended = replace(sample, finish_reason="stop")
     write_samples(tmp_path / "ended.parquet", other, [ended])
     (encoded,) = _reader(tiny).read([str(tmp_path / "ended.parquet")])
-    assert tokenizer.decode(encoded.tokens[1]) == f"2 {tokenizer.eos_token}"
-    assert tokenizer.decode(encoded.tokens[0], skip_special_tokens=True) == "1 + 1 ="
+    assert tokenizer.decode(encoded.sequences[0][1]) == f"2 {tokenizer.eos_token}"
+    assert tokenizer.decode(encoded.sequences[0][0], skip_special_tokens=True) == "1 + 1 ="
+
+
+ASKED = {"role": "user", "content": "2 + 2?"}
+USED = {
+    "role": "assistant",
+    "content": "I add.",
+    "tool_calls": [{"id": "1", "function": {"name": "add", "arguments": '{"a": 2, "why": "it is \\"two\\""}'}}],
+}
+RETURNED = {"role": "tool", "tool_call_id": "1", "content": "4<|end|>"}
+FOUND = {"role": "assistant", "content": "It is 4."}
+
+
+def _learned(tmp_path, rows, template, notes=None, **files):
+    """What is learned of some rows by a byte-level tokenizer with a template: of each its prompt and what follows."""
+    tokenizer = byte_level(template)
+    reader = _reader(
+        (None, tokenizer), positions=None, stop_ids=(tokenizer.eos_token_id, 1), note=notes or (lambda line: None)
+    )
+    decode = lambda ids: tokenizer.decode(list(ids))  # noqa: E731
+    examples = reader.read([_write(tmp_path / "rows.jsonl", *rows)])
+    return [[(decode(prompt), decode(completion)) for prompt, completion in one.sequences] for one in examples]
+
+
+@pytest.mark.parametrize("template", [TURNS, CALLS, THINKS, None])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_thoughts_kept_apart_are_learned_as_those_within_the_text(template, name, tmp_path):
+    apart = {"question": "2 + 2?", "response": "It is 4.", name: "two and two"}
+    message = {"messages": [ASKED, {"role": "assistant", "content": "It is 4.", name: "two and two"}]}
+    before, between = ("<think>", "</think>") if template == CALLS else ("<think>\n", "\n</think>\n\n")
+    inline = {"question": "2 + 2?", "response": f"{before}two and two{between}It is 4."}
+    first, second, third = (_learned(tmp_path, [row], template)[0] for row in (inline, apart, message))
+    assert first == second == third
+    assert "two and two" in first[0][1]
+
+
+def test_of_a_conversation_with_tools_each_turn_is_learned_after_all_before_it(tmp_path):
+    notes = Notes()
+    ((first, second),) = _learned(tmp_path, [{"messages": [ASKED, USED, RETURNED, FOUND]}], CALLS, notes.note)
+    prompt = "<|user|>2 + 2?<|end|>\n<|assistant|>"
+    called = 'I add.<call>add {"a": 2, "why": "it is \\"two\\""}<|end|>'
+    assert first == (prompt, called)
+    # What the tool returned is read and not learned, and its text is no token that ends a turn.
+    assert second == (f"{prompt}{called}\n<|tool|>4<|end|><|end|>\n<|assistant|>", "It is 4.<|end|>")
+    assert "all of 1 response with several messages or calls of tools are learned" in notes.notes[0]
+
+
+def test_what_a_template_does_not_write_is_not_learned_and_counted(tmp_path):
+    rows = [{"id": str(number), "messages": [ASKED, USED, RETURNED, FOUND]} for number in range(2)]
+    rows.append({"id": "2", "messages": [ASKED, FOUND]})
+    refused = "2 of 2 responses with several messages or calls of tools cannot be learned as the model wrote them"
+    names_only = CALLS.replace("{{ c.function.arguments | tojson }}", "")
+    for template in (TURNS, names_only, None):
+        with pytest.raises(ArtifactError, match=rf"{refused}: the chat template, or none, leaves out .* line 1"):
+            _learned(tmp_path, rows, template)
 
 
 def test_what_is_too_long_or_recorded_as_wrong_is_said(tiny, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
@@ -21,7 +21,15 @@ from swerve.probe.rollouts.tokenise import (
     encode_response,
     token_spans,
 )
-from swerve.prompts import as_response, conversation_pieces, encode_prompts, looks_words_up, prompt_texts, turn_end
+from swerve.prompts import (
+    TemplateArguments,
+    as_response,
+    conversation_pieces,
+    encode_prompts,
+    looks_words_up,
+    prompt_texts,
+    turn_end,
+)
 from swerve.sandbox.bounded import BoundedCallError, call_each
 from swerve.sandbox.limits import shared_limits
 from swerve.tokens import as_text, decoded
@@ -37,6 +45,8 @@ class ResponseEncoder:
     tokenizer: PreTrainedTokenizerBase
     template: Literal["auto", "raw"] = "auto"
     ends: Literal["none", "eos"] = "none"
+    arguments: TemplateArguments = field(default_factory=TemplateArguments)
+    """Of the chat template."""
 
     def encode_all(self, records: Sequence[Response], unread: Counter[str] | None = None) -> dict[int, EncodedResponse]:
         """Return the tokens of responses by their numbers; ids that they have are taken as they are.
@@ -53,7 +63,11 @@ class ResponseEncoder:
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
         problems = [records[number].problem for number in through]
         pieces = self._pieces(records, unread)
-        prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
+        prompts = zip(
+            encode_prompts(self.tokenizer, problems, self.arguments),
+            prompt_texts(self.tokenizer, problems, self.arguments),
+            strict=True,
+        )
         templated = dict(zip(through, prompts, strict=True))
         kept = [number for number in range(len(records)) if isinstance(pieces.get(number, []), list)]
         asked = [(records[number], templated.get(number), pieces.get(number)) for number in kept]
@@ -77,7 +91,8 @@ class ResponseEncoder:
         if self.template == "raw":
             words = copy(self.tokenizer)
             words.chat_template = None
-        split = conversation_pieces(words, [(records[number].problem, records[number].turns) for number in turned])
+        told = [(records[number].problem, records[number].turns) for number in turned]
+        split = conversation_pieces(words, told, self.arguments)
         pieces: dict[int, list[str] | None] = {}
         for number, parts in zip(turned, split, strict=True):
             record = records[number]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import sha256_file
+from swerve.artifacts.messages import is_written
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
 from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
@@ -182,7 +183,7 @@ def _holds_special(tokenizer: PreTrainedTokenizerBase, record: Response) -> bool
     asked = (
         [] if record.prompt is not None else [record.problem.question, *(text for _, text in record.problem.messages)]
     )
-    own = [message for message in record.turns if message["role"] == "assistant"]
+    own = [message for message in record.turns if is_written(message)]
     given = [str(message["content"]) for message in record.turns if message not in own]
     said = [str(message["content"]) for message in own] or [record.text or ""]
     cut = [as_text(tokenizer, text) for text in (*asked, *given)] + [
@@ -193,7 +194,7 @@ def _holds_special(tokenizer: PreTrainedTokenizerBase, record: Response) -> bool
 
 def _says(record: Response, encoded: EncodedResponse) -> bool:
     """Whether the ids of a response decode to its text; true where it has no ids of its own or no text."""
-    texts = [message["content"] for message in record.turns if message["role"] == "assistant"] or [record.text]
+    texts = [message["content"] for message in record.turns if is_written(message)] or [record.text]
     return encoded.boundary != "ids" or all(text.strip() in encoded.text for text in texts if text)
 
 

@@ -56,7 +56,7 @@ class SftRunner:
         share = stage.validation_share if examples else None
         seed = context.seed(stage.label, "validation")
         self._examples, held_out = hold_out(examples, share, key=lambda example: example.problem, seed=seed)
-        self._validation = [example.tokens for example in held_out or reader.read(stage.validation)]
+        self._validation = [one for example in held_out or reader.read(stage.validation) for one in example.sequences]
         # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
         asked, total = getattr(stage, "num_examples", None), len(self._examples)
         if total and asked not in (None, total):
@@ -107,10 +107,10 @@ class SftRunner:
         total = len(self._examples)
         start = index * stage.batch_size
         numbers = range(start, start + _size_of(stage, index))
-        sequences = []
+        sequences = list[TokenSequence]()
         for number in numbers:  # of endless passes, each in an order of its own
             order = shuffled_order(total, context.seed(stage.label, "epoch", number // total))
-            sequences.append(self._examples[order[number % total]].tokens)
+            sequences += self._examples[order[number % total]].sequences
         return sequences, {"epoch": numbers.stop / total}
 
     def _encode(self, steps: range) -> None:
