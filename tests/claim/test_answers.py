@@ -10,6 +10,7 @@ import pytest
 
 from swerve.artifacts.claim import FailureRow
 from swerve.artifacts.responses import Response, by_problem
+from swerve.claim import answers
 from swerve.claim.answers import judged, measure
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
@@ -30,7 +31,9 @@ def sample(name: str, text: str, *, right=False, answered=True, cut=False, token
 
 def part_of(base: list[Response], trained: list[Response]):
     sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
-    work = SimpleNamespace(samples=(by_problem(base), by_problem(trained)), sides=sides)
+    work = SimpleNamespace(
+        samples=(by_problem(base), by_problem(trained)), sides=sides, settings=SimpleNamespace(seed=0)
+    )
     return measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work)))
 
 
@@ -45,6 +48,21 @@ BASE = [
     sample("b", r"\boxed{14/2}"),  # which the first grader got wrong
 ]
 TRAINED = [sample(name, r"\boxed{7}", right=True) for name in "aaaabbbb"]
+
+
+def test_of_many_samples_other_graders_are_asked_of_some_problems_drawn_at_random(monkeypatch):
+    monkeypatch.setattr(answers, "_MOST_GRADED", 50)
+    # Of the even problems every wrong answer is right under a lenient reading, of the odd ones none.
+    base = [sample(f"{number}", "7" if number % 2 == 0 else "8", answered=False) for number in range(200)]
+    trained = [sample(f"{number}", r"\boxed{7}", right=True) for number in range(200)]
+    part = part_of(base, trained)
+    assert 0.2 < part.failures[0].lenient < 0.8
+    assert part.failures[0].unparsed == 1.0  # of all
+    assert part.notes[-1] == "Other graders were asked of 25 of the 200 problems, drawn at random."
+    assert part_of(base, trained) == part
+    # A first problem with more samples than that is asked of all the same.
+    monkeypatch.setattr(answers, "_MOST_GRADED", 3)
+    assert part_of(BASE, TRAINED).notes[-1].startswith("Other graders were asked of 1 of the 2 problems")
 
 
 def test_failures_are_shares_of_the_wrong_answers():

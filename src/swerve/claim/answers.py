@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
 from swerve.claim.verdicts import undetermined, verdict
@@ -17,6 +18,7 @@ from swerve.grading.answers import find_answer
 from swerve.problems.task import MATHS
 from swerve.rewards import trl_reward
 from swerve.rewards.graders import GRADERS
+from swerve.seeds import derive_seed
 from swerve.statistics.clusters import Array
 from swerve.statistics.decomposition import accuracy_parts
 from swerve.statistics.intervals import divided
@@ -33,6 +35,8 @@ CLAIMED = {
     "gain_by_correctness": "more of the answers read are right",
 }
 """What each part of the gain is."""
+_MOST_GRADED = 10_000
+"""Samples of which other graders are asked."""
 _MOSTLY = 0.9
 """Agreement of recorded verdicts with a reading as mathematics, from which they are taken for mathematics."""
 _NOTES = (
@@ -52,22 +56,46 @@ def measure(work: Work) -> AnswersPart:
     right = np.array([bool(each.correct) for each in samples])
     read = np.array([_number(each.answered) for each in samples])
     is_cut = np.array([_number(each.finish_reason and each.finish_reason == "length") for each in samples])
-    marked = np.array([find_answer(text, _MARKED) is not None for text in texts])
     read = np.where(right, 1.0, read)
-    ended = np.where(right | ((read == 1) & marked), 1.0, 1 - is_cut)
+    ended = np.where(right, 1.0, 1 - is_cut)
+    for number in np.flatnonzero(~right & (read == 1) & (is_cut != 0)):
+        if find_answer(texts[number], _MARKED) is not None:
+            ended[number] = 1.0
 
     # A lenient reading takes answers in any form; of mathematics math-verify is asked as well. Both need gold and text.
-    lenient: Array = np.full(right.size, np.nan)
-    second, first = lenient, samples[0].problem
+    lenient, second, first = np.full(right.size, np.nan), np.full(right.size, np.nan), samples[0].problem
+    groups: Array = np.repeat(np.arange(len(sizes)), sizes)
+    drawn = _drawn(sizes, work.settings.seed)
     if all(golds) and any(texts):
-        lenient = np.array(trl_reward("math", thinking="whole")(texts, texts, answer=golds), dtype=float)
+        asked = np.flatnonzero(drawn[groups])
+        said, wanted = [texts[number] for number in asked], [golds[number] for number in asked]
+        lenient[asked] = trl_reward("math", thinking="whole")(said, said, answer=wanted)
         grader = GRADERS.get(first.grader or first.family)
-        if grader == MATHS or (grader is None and np.mean(lenient == right) >= _MOSTLY):
-            second = np.array(trl_reward("math_verify")(texts, texts, answer=golds) != right, dtype=float)
+        if grader == MATHS or (grader is None and np.mean(lenient[asked] == right[asked]) >= _MOSTLY):
+            second[asked] = np.array(trl_reward("math_verify")(said, said, answer=wanted)) != right[asked]
     abstains = [bool(_ABSTAINS.search(text)) for text in texts] if any(texts) else np.nan * right
     tokens = [len(each.completion_ids or each.written.split()) for each in samples]
     table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
-    return answers_part([side.label for side in work.sides], np.repeat(np.arange(len(sizes)), sizes), table)
+    part = answers_part([side.label for side in work.sides], groups, table)
+    if drawn.all():
+        return part
+    num, num_all = int(drawn.sum()) // 2, len(sizes) // 2
+    note = f"Other graders were asked of {num:,} of the {num_all:,} problems, drawn at random."
+    return part.model_copy(update={"notes": (*part.notes, note)})
+
+
+def _drawn(sizes: Sequence[int], seed: int) -> NDArray[np.bool_]:
+    """Return of which problems other graders are asked: all, or some drawn at random, with all of their samples.
+
+    Args:
+        sizes: `[2 N]`, samples of each problem, those of the first model and those of the second.
+        seed: of the draw.
+    """
+    nums = np.reshape(sizes, (2, -1)).sum(axis=0)
+    order = np.random.default_rng(derive_seed(seed, "other graders")).permutation(nums.size)
+    drawn = np.zeros(nums.size, dtype=bool)
+    drawn[order[np.cumsum(nums[order]) <= max(_MOST_GRADED, nums[order[0]])]] = True
+    return np.tile(drawn, 2)
 
 
 def _number(value: bool | str | None) -> float:
@@ -83,7 +111,8 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
             second.
         table: `[9, S]`, whether a sample ended, has an answer that was read, is right; was cut off, has no
             answer that was read, is right under a lenient reading, says that it does not know; its tokens (words where
-            it has no ids); and whether a second grader disagrees.
+            it has no ids); and whether a second grader disagrees. Of a lenient reading and a second grader only what is
+            known counts.
     """
     num_groups = int(groups[-1]) + 1
     nums = np.bincount(groups, minlength=num_groups).reshape(2, -1)
@@ -101,9 +130,10 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
     # Why answers are wrong, in the order of the row's fields.
     failures = []
     for label, (ended, read, right, *reasons, tokens, second) in zip(labels, by_model, strict=True):
-        of_wrong = (_mean(reason[right == 0]) for reason in reasons)
+        is_cut, unread, lenient, abstains = (reason[right == 0] for reason in reasons)
+        of_wrong = (_mean(is_cut), _mean(unread), _mean(lenient[~np.isnan(lenient)]), _mean(abstains))
         of_read = None if np.isnan(read).any() else _mean(right[(read == 1) & (ended != 0)])
-        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second))
+        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second[~np.isnan(second)]))
         failures.append(FailureRow.model_validate(dict(zip(FailureRow.model_fields, row, strict=True))))
 
     # Accuracy within the quarters of all samples by length.

@@ -82,10 +82,10 @@ def right_mass(work: Work) -> list[list[float]]:
         NotMeasuredError: only samples are there.
         ElsewhereError: a shard does none of this.
     """
-    from swerve.models.model_folder import stop_ids
+    model, _ = work.models
+    from swerve.models.model_folder import stop_ids  # not where only samples are there
 
     # Texts that the base too would have written to their last token and ended there.
-    model, _ = work.models
     base = work.load(model)
     ends = {*stop_ids(base.model, base.tokenizer)}
     distinct = set()

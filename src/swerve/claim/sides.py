@@ -77,6 +77,8 @@ def check_vocabularies(sides: Sequence[Side]) -> None:
         MismatchError: they differ.
         CheckpointError: there is no such model, or it has no tokenizer.
     """
+    if all(side.model is None for side in sides):
+        return
     from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
 
     if len({tokenizer_fingerprint(load_tokenizer(side.model)) for side in sides if side.model is not None}) > 1:

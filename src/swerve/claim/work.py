@@ -80,11 +80,16 @@ def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
+    last: Problem | None = None
     for response in responses_of(path, iter_records(path), fields=fields, verdicts_suffice=True):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         is_one_grader = response.correct is not None or response.status is not None
-        yield replace(response, correct=response.verdict, answered=response.answered if is_one_grader else None)
+        answered, problem = response.answered if is_one_grader else None, response.problem
+        if problem == last:  # held once
+            problem = last
+        last = problem
+        yield replace(response, problem=problem, correct=response.verdict, answered=answered)
 
 
 class _WithoutNotes(SilentProgress):

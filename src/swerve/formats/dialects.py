@@ -23,7 +23,7 @@ from swerve.formats.conversations import (
 )
 from swerve.formats.records import Record
 from swerve.formats.settled_fields import counted_right
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, at_place, claimed, has_place, without_place
+from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, NamesPresent, at_place, has_place, without_place
 from swerve.progress import one_line
 
 Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
@@ -52,13 +52,19 @@ class Dialect:
         is_marked = any(all(has_place(values, field) for field in fields) for fields in self.marks)
         return is_marked and (self.only is None or values.keys() <= self.only)
 
-    def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
-        """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
-        names = claimed(self.names, fields)
+    def responses(self, record: Record, path: Path, fields: Mapping[str, str], names: NamesPresent) -> Iterator[Fields]:
+        """Yield the fields of each response of a record.
+
+        Args:
+            record: the record.
+            path: its file.
+            fields: names that the caller gave for this file.
+            names: the layout's and those.
+        """
         given = {field: at_place(record.values, field) for field in fields.values() if has_place(record.values, field)}
         for converted in self._converted(record, path):
             values = {**converted, **given}
-            entry = Fields(record.place, values, names, frozenset(fields))
+            entry = Fields(record.place, values, names.of(values), frozenset(fields))
 
             # One response, or a list of them: the one that the caller names, else where there is no single one.
             lists = (fields["response"],) if "response" in fields else () if entry.is_text("response") else self.each
@@ -66,13 +72,14 @@ class Dialect:
             if place is None and (counts := counted_right(entry)) is not None:
                 right, total = counts
                 for number in range(total):
-                    yield replace(entry, values={**values, "correct": number < right, "sample": number})
+                    own = {**values, "correct": number < right, "sample": number}
+                    yield replace(entry, values=own, names=names.of(own))
                 continue
             if place is None:
                 yield entry
                 continue
             for own in _expanded(record.place, values, place):
-                yield Fields(record.place, own, {**names, "response": ("response",)}, frozenset(fields))
+                yield Fields(record.place, own, {**names.of(own), "response": ("response",)}, frozenset(fields))
 
     def _converted(self, record: Record, path: Path) -> Iterator[Mapping[str, Any]]:
         try:

@@ -33,7 +33,7 @@ from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
-from swerve.formats.typed_fields import Fields, Names, at_place, claimed, has_place
+from swerve.formats.typed_fields import Fields, Names, NamesPresent, at_place, claimed, has_place
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -197,12 +197,12 @@ def _read_as(
         layout = replace(layout, names=with_label(path, head, claimed(layout.names, given), counts.notes))
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
+    names = NamesPresent(claimed(layout.names, given))
     for record in records:
         try:
-            for entry in layout.responses(record, path, given):
-                response = _with_columns(_response(entry, is_cells=record.is_cells), entry.values)
-                response = response if judged_by_caller else as_graded(response, entry.values)
-                yield replace(response, dialect=layout.name)
+            for entry in layout.responses(record, path, given, names):
+                response = _with_columns(_response(entry, layout.name, is_cells=record.is_cells), entry.values)
+                yield response if judged_by_caller else as_graded(response, entry.values)
                 has_any = True
         except NoResponseError as error:
             if left_out is None:
@@ -272,7 +272,7 @@ def _check_spans(row: Mapping[str, Any]) -> None:
         raise ValueError("token_starts and token_ends do not cover the response from beginning to end")
 
 
-def _response(entry: Fields, *, is_cells: bool) -> Response:
+def _response(entry: Fields, dialect: str, *, is_cells: bool) -> Response:
     text = entry.get("response")
     if text is None and is_cells and any(name in entry.values for name in entry.names["response"]):
         text = ""  # an empty cell reads as a missing value, but is all that an empty response leaves there
@@ -303,6 +303,7 @@ def _response(entry: Fields, *, is_cells: bool) -> Response:
     return replace(
         asked,
         place=entry.place,
+        dialect=dialect,
         text=text,
         completion_ids=ids,
         turns=turns,
@@ -317,6 +318,8 @@ def _response(entry: Fields, *, is_cells: bool) -> Response:
 
 def _thought_beside(entry: Fields) -> str | None:
     """Return the field that has what the model thought before its response; None: none, or it is read as another."""
+    if not any(name in entry.values for name in THOUGHTS):
+        return None
     others = {place.rstrip("?") for places in entry.names.values() for place in places}
     found = (name for name in THOUGHTS if name not in others and isinstance(entry.values.get(name), str))
     return next((name for name in found if entry.values[name]), None)

@@ -57,12 +57,14 @@ def at_place(values: Mapping[str, Any], place: str) -> Any:
     >>> at_place({"judge": {"gold": ["2"]}}, "judge.gold?"), at_place({"gold": {"a": 2}}, "gold?")
     ('2', None)
     """
+    if place in values:
+        return values[place]
     if place.endswith("?"):
         value = at_place(values, place[:-1])
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
         return value if isinstance(value, str | int | float) and value != "" else None
-    if place in values or "." not in place:
-        return values.get(place)
+    if "." not in place:
+        return None
     outer, _, inner = place.partition(".")
     return at_place(values[outer], inner) if isinstance(values.get(outer), dict) else None
 
@@ -88,6 +90,32 @@ def claimed(names: Names, fields: Mapping[str, str]) -> Names:
     return {**free, **{name: (field,) for name, field in fields.items()}}
 
 
+class NamesPresent:
+    """A table of names, and which of its places a record can have: looked up once for all records of the same fields.
+
+    >>> NamesPresent({"gold": ("gold", "extra.gold"), "id": ("id",)}).of({"extra": {}, "text": "2"})
+    {'gold': ('extra.gold',), 'id': ()}
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names, self._known = names, dict[tuple[str, ...], Names]()
+
+    def of(self, values: Mapping[str, Any]) -> Names:
+        """Return the table for a record."""
+        fields = tuple(values)
+        if fields not in self._known:
+            if len(self._known) == _MOST_KINDS:
+                self._known.clear()
+            self._known[fields] = {
+                name: tuple(one for one in places if {one.rstrip("?"), one.rstrip("?").partition(".")[0]} & {*fields})
+                for name, places in self._names.items()
+            }
+        return self._known[fields]
+
+
+_MOST_KINDS = 1000
+
+
 def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return a record without what stands at a place."""
     if place in values or "." not in place:
@@ -109,12 +137,18 @@ class Fields:
 
     def key(self, name: str) -> str | None:
         """Return the place that holds `name`; None where none does."""
-        return next((place for place in self.names.get(name, ()) if at_place(self.values, place) is not None), None)
+        return self._found(name)[0]
+
+    def _found(self, name: str) -> tuple[str | None, Any]:
+        """Return the place that holds `name`, and what stands there."""
+        for place in self.names.get(name, ()):
+            if (value := at_place(self.values, place)) is not None:
+                return place, value
+        return None, None
 
     def get(self, name: str) -> Any:
         """Return the value as it is."""
-        key = self.key(name)
-        return None if key is None else at_place(self.values, key)
+        return self._found(name)[1]
 
     def is_text(self, name: str) -> bool:
         """Whether it is a text."""
@@ -177,10 +211,9 @@ class Fields:
         self, name: str, convert: Callable[[Any], _Value | None], wanted: str, *, strict: bool = False
     ) -> _Value | None:
         """Return a converted value; one of another type is an error where it can be nothing else."""
-        place = self.key(name)
+        place, value = self._found(name)
         if place is None:
             return None
-        value = at_place(self.values, place)
         converted = convert(value)
         if converted is None and (name in self.demanded or (strict and not place.endswith("?"))):
             raise ArtifactError(f"{self.place}: {name} must be {wanted}, got {shown(value)}")
@@ -188,7 +221,7 @@ class Fields:
 
     def others(self, taken: Iterable[str]) -> dict[str, Any]:
         """Return the fields that hold something and from which none of the names `taken` was read."""
-        used = {str(self.key(name)).rstrip("?") for name in taken}
+        used = {str(self.key(name)).rstrip("?") for name in taken if self.names.get(name)}
         return {key: value for key, value in self.values.items() if key not in used and value is not None}
 
 
