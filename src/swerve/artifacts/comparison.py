@@ -94,8 +94,8 @@ class Scores(Record):
 
     num_problems: int
     num_measured: Mapping[str, int] = {}
-    accuracy: Estimate
-    """Fraction that is right (pass@1), an ungraded one counting as wrong."""
+    accuracy: Estimate | None = None
+    """Fraction that is right (pass@1), one whose grader failed counting as wrong; null: no response has a verdict."""
     mean_reward: Estimate | None = None
     """A response without a reward counts 0."""
     num_tokens: Estimate | None = None
@@ -139,8 +139,8 @@ class ModelScores(Scores):
     """`file`: the responses were made elsewhere."""
     statuses: Mapping[str, int] = {}
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
-    num_unanswered: int = 0
-    """How many of them hold no answer, whether or not something is paid for them."""
+    num_unanswered: int | None = None
+    """How many of them hold no answer, whether or not something is paid for them; null: not known of all."""
     curve: tuple[SamplingCurve, ...] = ()
     """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md)); empty for
     greedy completions."""

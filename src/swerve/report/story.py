@@ -239,12 +239,15 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
     before, after = (
         NATS.text(None if each.greedy.entropy is None else each.greedy.entropy.mean) for each in (first, last)
     )
-    unread, once = (percent(_unanswered(each)) for each in (last, first))
+    unread, once = (_unanswered(each) for each in (last, first))
+    said = f" {percent(unread)} of its answers could not be read, {percent(once)} before."
+    if unread is None or once is None:
+        said = " Not determined, because it was not recorded: how many of its answers could be read."
     yield Verdict(
         title=f"{sure}, {long}.",
         text=f"Entropy {signed_interval(entropy)} nats per token ({before} to {after}), length "
-        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. {unread} of its "
-        f"answers could not be read, {once} before. Null: no change.",
+        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired.{said} "
+        "Null: no change.",
         rows=by_checkpoint(
             inputs,
             inputs.of_last_stage,
@@ -256,8 +259,8 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
 
 
 def _unanswered(evaluation: Evaluation) -> float | None:
-    total = evaluation.statuses.total()
-    return evaluation.num_unanswered / total if total else None
+    num, total = evaluation.num_unanswered, evaluation.statuses.total()
+    return num / total if total and num is not None else None
 
 
 def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:

@@ -123,8 +123,9 @@ def test_wrong_steps_are_marked(read, row, problems, tokenizer):
     assert found.sequences[0].wrong == {len(words) - 1: problems[3].solution.split()[-1]}
 
 
-def test_a_failure_of_the_grader_counts_as_wrong(read, row):
-    assert [one.correct for one in read({FIRST + 1: [row(3, reward=None)]}).sequences] == [False]
+def test_a_verdict_is_what_was_recorded_and_unknown_where_nothing_was(read, row):
+    rows = [row(3, reward=None, correct=False), row(4, reward=None)]
+    assert [one.correct for one in read({FIRST + 1: rows}).sequences] == [False, None]
 
 
 def test_the_sample_is_spread_over_the_steps_and_is_the_same_again(read, row):
