@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_claims import NULL_NAMES
+from swerve.artifacts.probe_claims import NULL_NAMES, SIDES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
@@ -149,10 +149,11 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     where = f"In {value} of {num} `{summary.final}` changed the first wrong token most"
     if claim.figure == "share":
         where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
-    verdict = f"{'more' if claim.nulls[0].side == 1 else 'less'} than every null"
+    verdict = f"{'more' if claim.nulls and claim.nulls[0].side == 1 else 'less'} than every null"
     if not claim.stands:
-        others = [NULL_NAMES[null.null] for null in claim.nulls if null.side != 1]
-        verdict = f"not shown to be more than {listed(others)}"
+        others = [NULL_NAMES[null.null] for null in claim.nulls if null.side in (0, -1)]
+        unknown = f"{SIDES[None]} {listed(claim.unknown)}" if claim.unknown else ""
+        verdict = "; ".join(filter(None, (f"not shown to be more than {listed(others)}" if others else "", unknown)))
     text = f"By {name}: {claim_words(claim)}; paired over problems."
     if claim.null("noise"):
         mean = summary.final_divergence
