@@ -214,6 +214,7 @@ def test_of_some_it_is_said_of_how_many() -> None:
     assert (row.accuracy.mean, row.num_measured.get("accuracy", row.num_problems)) == (1.0, 5)
     assert [point.num_problems for point in row.curve] == []  # of no problem are all samples known
     assert row.num_unanswered is None
+    assert (row.ungraded, compare([NOTHING]).rows[0].ungraded) == (0.0, None)
     (row,) = compare([[*KNOWN, *NOTHING]]).rows
     assert row.num_measured["accuracy"] == 3
     assert [point.num_problems for point in row.curve] == [3, 3]

@@ -161,9 +161,10 @@ class ModelScores(Scores):
         return FROM_FILE if self.temperature is None else f"{FROM_FILE}, {decoding_name(self.temperature)}"
 
     @property
-    def ungraded(self) -> float:
-        """Fraction of the completions that reached a limit of the grader or made it fail."""
-        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / (sum(self.statuses.values()) or 1)
+    def ungraded(self) -> float | None:
+        """Fraction of the completions that reached a limit of the grader or made it fail; None: no grader was asked."""
+        total = sum(self.statuses.values())
+        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / total if total else None
 
     def of_samples(self, k: int) -> SamplingCurve:
         """Return what k samples of a problem are worth; of what was not measured every figure is null."""
