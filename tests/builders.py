@@ -43,8 +43,7 @@ def trained_run(config: Config, path: Path, *, resume: bool = False, progress: P
 
 def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, **changes: Any) -> None:
     """Write the summary of a checkpoint's evaluation, as far as others than its reader look at it."""
-    half = {"num_problems": 1, "accuracy": {"mean": 0, "low": 0, "high": 1}, "mean_reward": None, "num_tokens": None}
-    half |= {"model": checkpoint.label, "temperature": None, "num_samples": 1}
+    half = {"num_problems": 1, "model": checkpoint.label, "temperature": None, "num_samples": 1}
     names = ("stage", "step", "stage_step", "weights_sha256")
     known = {name: getattr(checkpoint, name) for name in names} | {"checkpoint": checkpoint.label}
     empty: dict[str, Any] = {"settings": {}, "config_hash": None, "tables": {}, "greedy": half, "sampled": half}
@@ -52,13 +51,11 @@ def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, **changes: An
 
 
 def response(index: int, length: int, **changes: Any) -> Response:
-    """A wrong response of `length` tokens to an addition problem of its own."""
+    """A response of `length` tokens to an addition problem of its own; what is not given is not known of it."""
     known: dict[str, Any] = {
         "problem": Problem(id=f"p{index}", family="addition", question="", answer=""),
         "prompt_ids": (1,),
         "completion_ids": tuple(range(length)),
-        "text": "",
-        "correct": False,
     }
     return Response(**{"sequence_id": index, **known, **changes})
 

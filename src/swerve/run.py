@@ -226,5 +226,6 @@ def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str
             "eval_accuracy": evaluation.greedy.accuracy.mean,
         }
         for evaluation in read_evaluations(RunDirectory(path))
+        if evaluation.greedy.accuracy is not None
     ]
     return _best([*of_checkpoints, *records], "eval_accuracy")

@@ -107,10 +107,10 @@ def work(tmp_path):
 
 def test_each_problem_has_its_own_number_of_samples(work):
     num, right = work.counts
-    assert num.tolist() == [[4, 5], [3, 4]]
+    assert num.tolist() == [[4, 5], [3, 3]]  # of one it is not known whether it is right
     assert right.tolist() == [[3, 0], [2, 3]]
     part = measure(work)
-    assert (part.base.mean, part.trained.mean) == (pytest.approx(3 / 8), pytest.approx((2 / 3 + 3 / 4) / 2))
+    assert (part.base.mean, part.trained.mean) == (pytest.approx(3 / 8), pytest.approx((2 / 3 + 1) / 2))
     assert part.greedy_base is None
     assert part.notes[1:] == (
         "Problems have 3 to 5 samples, and each one's own number counts; pass@k above k = 1 is of the 2 of 2 problems "

@@ -92,8 +92,15 @@ def test_parts_of_the_gain_sum_to_it():
     assert gains["correctness"] == pytest.approx(correctness / 2)
     assert sum(gains.values()) == pytest.approx(7 / 8, abs=1e-12)
     assert part.filled == 0
-    assert [verdict.num for verdict in part.verdicts] == [2, 2, 2]
-    assert not any(verdict.shown for verdict in part.verdicts)  # of 4 samples
+    # Of 4 samples a gain has no interval: neither shown nor not shown.
+    assert [verdict.shown for verdict in part.verdicts] == [None] * 3
+    assert part.verdicts[0].sentence == (
+        "Not determined, because most problems have 4 samples, and it takes 16: rl gains because more samples end "
+        "within the limit."
+    )
+    same = part_of(BASE, BASE)
+    assert [verdict.shown for verdict in same.verdicts] == [False] * 3  # no problem has any such part
+    assert same.verdicts[0].sentence == "Not shown: rl gains because more samples end within the limit: 0.0 points."
 
 
 def test_a_right_answer_that_was_cut_off_is_not_a_truncation():
@@ -137,7 +144,7 @@ def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
     unknown = [replace(each, answered=None) for each in BASE]
     part = part_of(unknown, TRAINED)
     finishing, form, correctness = part.verdicts
-    assert finishing.shown is False  # known of all
+    assert "whether" not in finishing.sentence  # known of all
     assert (form.shown, correctness.shown, form.estimate) == (None, None, None)
     assert form.sentence == (
         "Not determined, because it is not known whether 7 of the 16 samples were read: rl gains because more answers "
@@ -150,7 +157,7 @@ def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
 
 def test_without_a_finish_reason_only_what_is_not_right_is_unknown():
     part = part_of([replace(each, finish_reason=None) for each in BASE], TRAINED)
-    assert [verdict.shown for verdict in part.verdicts] == [None, False, False]
+    assert ["it is not known" in verdict.sentence for verdict in part.verdicts] == [True, False, False]
     assert "whether 3 of the 16 samples ended" in part.verdicts[0].sentence  # the others are in a box
     assert part.failures[0].truncated is None
 
@@ -159,6 +166,17 @@ def test_verdicts_without_texts_have_no_other_reading():
     part = part_of(
         [replace(each, text=None) for each in BASE], TRAINED[:0] + [replace(each, text=None) for each in TRAINED]
     )
-    assert part.failures[0].lenient is None
-    assert part.failures[0].abstained is None
-    assert part.failures[0].second_grader is None
+    base, trained = part.failures
+    assert (base.lenient, base.abstained, base.second_grader, trained.second_grader) == (None, None, None, None)
+    assert base.tokens == (3 + 9 + 4 + 4 + 4 + 9 + 4 + 4) / 8  # of the ids
+
+
+def test_a_text_that_is_not_there_is_unknown_and_not_empty():
+    """Neither wrong under the lenient reading, nor without abstention, nor of no words."""
+    unknown = {"text": None, "completion_ids": ()}
+    part = part_of([*BASE[:-1], replace(BASE[-1], **unknown)], TRAINED)
+    base, trained = part.failures
+    assert (base.lenient, base.abstained, base.second_grader, base.tokens) == (None, None, None, None)
+    assert base.truncated == 2 / 7
+    assert (trained.second_grader, trained.tokens) == (0.0, 4.0)
+    assert part.by_length == ()

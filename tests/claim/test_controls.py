@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.study import Study, StudyDifference, StudyMean
-from swerve.claim.controls import controls_part, measure
+from swerve.claim.controls import controls_part, measure, reward_verdict
 from swerve.claim.work import NotMeasuredError
 from swerve.estimates import Estimate
 
@@ -64,13 +64,19 @@ def test_only_controls_over_seeds_are_judged_and_all_variants_listed():
     assert [(verdict.of, verdict.shown, verdict.num) for verdict in part.verdicts] == [
         ("control-random", True, 3),
         ("control-majority", False, 3),
+        ("control-inverted", None, None),
     ]
     assert [verdict.sentence for verdict in part.verdicts] == [
         "Accuracy over 3 seeds is lower with control-random than with the real reward: "
         "\u221242.0 points (\u221251.0 to \u221233.0).",
         "Not shown: Accuracy over 3 seeds is lower with control-majority than with the real reward: "
         "\u22125.0 points (\u221212.0 to +2.0).",
+        "Not determined, because all seeds differ alike: accuracy is lower with control-inverted than with the real "
+        "reward.",
     ]
+    assert reward_verdict("control-random", None, 1).sentence.startswith(
+        "Not determined, because they have one seed in common: accuracy is lower with control-random"
+    )
 
 
 @pytest.mark.parametrize("differences", [{}, {"kl": DIFFERENCES["kl"]}, {"control-random": None}])

@@ -107,7 +107,7 @@ def test_steps_are_in_the_order_of_their_numbers_and_few_are_shown(behaviours, t
     assert printed.splitlines()[0].split("  ")[-1].strip() == "step 100"
     assert printed.splitlines()[0].split()[1] == "9"
     assert "6 of 8 are shown; --json has all." in printed
-    assert "8 of 8 responses have no verdict" in printed
+    assert "accuracy and pass@k are not determined, because none of 8 responses has a verdict." in printed
 
 
 def test_no_named_label_is_left_out(behaviours, tmp_path):

@@ -156,7 +156,9 @@ def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) ->
     assert status == 0, err
     card = json.loads(out)
     assert card["accuracy"]["difference"]["mean"] == 0.375
-    assert [verdict["shown"] for verdict in card["answers"]["verdicts"]] == [None, False, False]
+    ends, reads, rights = card["answers"]["verdicts"]
+    assert [ends["shown"], reads["shown"], rights["shown"]] == [None, False, None]
+    assert rights["sentence"].startswith("Not determined, because most problems have 8 samples, and it takes 16: ")
 
 
 def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, files: Path) -> None:
@@ -173,16 +175,41 @@ def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, f
     assert (status, "problem 'p0' has two questions: '0 + 1?' in base, 'Another?' in rl" in err) == (2, True)
 
 
-def test_a_first_row_without_a_verdict_is_told_before_the_others_are_read(swerve: Swerve, files: Path) -> None:
+def test_a_file_without_a_verdict_is_told_before_the_other_is_read_whole(swerve: Swerve, files: Path) -> None:
     row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
     (files / "graded.jsonl").write_text(json.dumps({**row, "correct": True}) + "\nnot JSON\n")
-    (files / "plain.jsonl").write_text(json.dumps(row) + "\nnot JSON\n")
+    (files / "plain.jsonl").write_text(json.dumps(row) + "\n" + json.dumps({**row, "id": "b", "correct": None}) + "\n")
     for arguments in (("plain.jsonl", "graded.jsonl"), ("graded.jsonl", "plain.jsonl")):
         status, _, err = swerve("claim", *arguments)
         assert (status, err) == (
-            1, "swerve: error: plain.jsonl, line 1 has no verdict; grade plain.jsonl with swerve grade\n",
+            1, "swerve: error: no response in plain.jsonl has a verdict; grade plain.jsonl with swerve grade\n",
         )  # fmt: skip
         assert not (files / "claim").exists()
+
+
+def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, files: Path) -> None:
+    """They are neither right nor wrong: the card is that of the others, and says how many there were."""
+    right = {"base": (True, False, False, True), "rl": (True, True, True, True)}
+    for label, marks in right.items():
+        rows = [
+            {"id": f"p{number}", "question": f"{number}?", "response": "so", "sample": sample, "correct": one}
+            for number in range(12)
+            for sample, one in enumerate((*marks, None))
+        ]
+        for name, kept in ((label, [row for row in rows if row["correct"] is not None]), (f"half_{label}", rows)):
+            (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    cards = []
+    for name in ("", "half_"):
+        arguments = (f"{name}base.jsonl", f"{name}rl.jsonl", "--out", f"card{name}", "--json")
+        status, out, _ = swerve("claim", *arguments)
+        assert status == 0
+        cards.append(json.loads(out))
+    for field in ("base", "trained", "difference", "pass_at_k"):
+        assert cards[0]["accuracy"][field] == cards[1]["accuracy"][field]
+    assert cards[1]["accuracy"]["notes"][-2:] == [
+        "12 of 60 samples by base have no verdict and are left out.",
+        "12 of 60 samples by rl have no verdict and are left out.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -532,3 +532,26 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(
     status, _, err = swerve(*command, "--out", "out.jsonl", "--shard", "2/3")
     assert (status, "out.jsonl is there already: nothing to do" in err) == (0, True)
     assert not (tmp_path / "out.jsonl.partial").exists()
+
+
+def test_what_the_grader_failed_at_is_neither_right_nor_wrong(swerve: Swerve, tmp_path: Path) -> None:
+    """Nor does it agree with a verdict that the file records."""
+    (tmp_path / "own.py").write_text("def reward(problem, text):\n    return 1 / (text != 'bad')\n")
+    rows = [{"id": text, "gold": "1", "response": text, "was": text == "good"} for text in ("good", "bad")]
+    task = ("--task", "python", "file=own.py", "--audit", "was")
+
+    def said(*given: dict[str, Any]) -> tuple[Any, list[str]]:
+        file = write_rows(tmp_path / "rows.jsonl", list(given)).name
+        return json.loads(swerve("grade", *task, file, "--json")[1]), swerve("grade", *task, file)[2].splitlines()
+
+    summary, lines = said(*rows)
+    (audit,) = summary["audits"]
+    assert (summary["num_records"], summary["num_right"], summary["num_not_graded"]) == (2, 1, 1)
+    assert (summary["right"]["mean"], audit["agreement"]["mean"], audit["num_compared"]) == (1.0, 1.0, 1)
+    assert (audit["num_not_graded"], audit["num_without_record"], audit["both_wrong"]) == (1, 0, 0)
+    assert "neither right nor wrong: 1 of 2, which could not be graded" in lines
+    assert "  1 records could not be graded" in lines
+    summary, lines = said(rows[1])
+    assert (summary["right"], summary["num_right"], summary["audits"][0]["agreement"]) == (None, 0, None)
+    assert "Not determined, because none of 1 records could be graded: how many are right" in lines
+    assert "Against 'was': not determined, because no record that was graded has a verdict in it." in lines

@@ -92,6 +92,9 @@ def test_columns_are_of_what_was_measured(evaluated: Any) -> None:
     assert evaluation_text(evaluated([reward])).splitlines()[-1].endswith("  \u22121.00 (\u22121.75 to \u22120.25)")
     curve = [{"k": k, "pass_at_k": estimate(0.5 + 0.05 * k, 0.4, 0.8)} for k in (1, 2, 4)]
     counted = {"curve": curve, "statuses": {"graded": 990, "error": 1, "timeout": 9}, "num_unanswered": 9}
-    _, names, row = evaluation_text(evaluated([evaluation("rl-9", 0.5, 0.4, 0.6, sampled=counted)])).splitlines()
+    text = evaluation_text(evaluated([evaluation("rl-9", 0.5, 0.4, 0.6, sampled=counted)]))
+    assert "NO ANSWER" not in text  # which is not known of the greedy ones
+    both = evaluation("rl-9", 0.5, 0.4, 0.6, sampled=counted, greedy={"num_unanswered": 0})
+    _, names, row = evaluation_text(evaluated([both])).splitlines()
     assert names.split("  ")[-1] == "NOT GRADED"
     assert row.endswith("70% (40 to 80)  9 of 1000  10 of 1000")

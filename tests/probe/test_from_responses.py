@@ -39,9 +39,9 @@ from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
 from swerve.report.read import read_inputs
 from swerve.report.rollouts import rollout_payload
-from swerve.rewards import grade
+from swerve.rewards import grade, grade_all
 from swerve.statistics import share
-from swerve.types import Completion, Prompt, Rollout
+from swerve.types import Completion, Prompt, Reward, Rollout
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -297,6 +297,28 @@ def test_selection_on_one_half_of_the_samples(models: Mapping[str, Path], tmp_pa
     ungraded = write(tmp_path / "none.jsonl", [{**row, "gold": None} for row in graded(3, "-")])
     with pytest.raises(ConfigError, match="3 of 3 samples in .*none.jsonl have no gold answer or no grader"):
         plan(models, None, tmp_path / "x", samples={"reference": str(ungraded), "final": str(ungraded)})
+
+
+def test_samples_that_could_not_be_graded_decide_nothing_and_are_counted(
+    models: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each problem the first sample reaches a limit: what the second says is what counts."""
+    paths = [write(tmp_path / f"{name}.jsonl", graded(2, marks)) for name, marks in (("dpo", "+-"), ("rl", "-+"))]
+    lost = Reward(value=None, status="timeout")
+
+    def limited(pairs: Any, **options: Any) -> list[Reward]:
+        return [lost if number % 2 == 0 else reward for number, reward in enumerate(grade_all(pairs, **options))]
+
+    monkeypatch.setattr("swerve.probe.rollouts.imported.grade_all", limited)
+    files = dict(zip(("reference", "final"), map(str, paths), strict=True))
+    asked = plan(models, None, tmp_path / "out", ["task=addition"], samples=files)
+    selected = asked.compared.selected
+    assert selected is not None
+    assert (selected.only_final_right, selected.both_wrong, asked.compared.selection) == (2, 0, "single")
+    assert (selected.reference_accuracy, selected.final_accuracy) == (share(0, 2), share(2, 2))
+    for path in paths:
+        said = f"2 of 4 samples in {path} could not be graded: they decide nothing and count in no accuracy"
+        assert said in asked.notes
 
 
 def test_files_of_swerve_sample_need_no_task(models: Mapping[str, Path], tmp_path: Path) -> None:

@@ -177,9 +177,6 @@ def test_training_rollouts_follow_the_evaluated_ones(run: RunDirectory) -> None:
     recorded = {
         **dict.fromkeys(ROLLOUTS_SCHEMA.names),
         **{name: row[name] for name in ("problem_id", "prompt_ids", "completion_ids", "text")},
-        "reward": 1.0,
-        "status": "graded",
-        "answered": True,
         "advantages": [0.5] * len(row["completion_ids"]),
     }
     write_table(run.rollouts_path(7), [recorded], ROLLOUTS_SCHEMA)

@@ -83,12 +83,7 @@ def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
                 "prompt_ids": TOKENIZER(problem.question)["input_ids"],
                 "completion_ids": ids,
                 "text": text,
-                "extracted": " ".join(text.split()[-3:]),
-                "status": "graded",
-                "answered": True,
                 "correct": correct,
-                "trace_right": False,
-                "entropy": 0.1,
                 "temperature": 0.0,
             }
         )

@@ -216,6 +216,7 @@ def _answers_only_evaluation(entry: dict[str, Any], place: int) -> dict[str, Any
             **entry["greedy"],
             "trace_right": None,
             "statuses": {"graded": 400, "unparsed": 0, "timeout": 0, "error": 0},
+            "num_unanswered": 0,
             "by_kind": {kind: {"num_problems": 33, "accuracy": share} for kind in ODD_KINDS},
             "by_part": {part: {"num_problems": 200, "accuracy": share} for part in ("gsm8k", "k_and_k 2")},
             "in_format": {"mean": 0.0, "low": 0.0, "high": 0.01},

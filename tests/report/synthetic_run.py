@@ -291,7 +291,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
                     for carries in (0, 1, 2, 3)
                 },
             },
-            "sampled": {"mean_reward": _rate(round(accuracy - 0.05, 4), 0.02)},
+            "sampled": dict.fromkeys(("accuracy", "mean_reward"), _rate(round(accuracy - 0.05, 4), 0.02)),
         }
         name = f"step_{step:06d}"
         write_sealed(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))

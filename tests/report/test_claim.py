@@ -33,6 +33,7 @@ from swerve.artifacts.claim import (
     WeightsPart,
 )
 from swerve.artifacts.claim_rates import ClaimRates, claim_rates
+from swerve.claim.verdicts import undetermined
 from swerve.estimates import Estimate
 from swerve.report.claim import claim_page, write_claim_figures
 from swerve.report.page import Verdict as PageVerdict
@@ -212,7 +213,12 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
     assert PAGE.sentence == (
         "**Accuracy: 52.5% (49.5 to 55.5) before and 91.7% (88.7 to 94.7) after**, +39.2 (+36.2 to +42.2) points"
     )
-    assert "Claims shown: 9 of 12, in **bold**." in PAGE.lead
+    assert "Claims shown: 9 of 12, in **bold**. What is" in PAGE.lead
+    card = full_card()
+    unknown = undetermined("gain_by_format", "rl gains", "nobody knows")
+    answers = card.answers.model_copy(update={"verdicts": (*card.answers.verdicts, unknown, unknown)})
+    lead = claim_page(card.model_copy(update={"answers": answers})).lead
+    assert "Claims shown: 9 of 12, in **bold**. Not determined: 2 more. What is" in lead
     assert [each.title for each in PAGE.verdicts] == [*list(QUESTIONS.values())[:-1], "What was not measured"]
     assert PAGE.verdicts[-1].lines == (
         ("Would any reward have done it? Needs --study DIR, a finished study with controls=all.", ""),

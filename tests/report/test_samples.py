@@ -108,7 +108,7 @@ def test_models_are_compared_over_all_temperatures(page: Page) -> None:
     dpo, rl = accuracy.rows.rows
     assert (dpo[0], rl[0]) == ("dpo, all temperatures", "rl, all temperatures")
     assert [cell.mean for cell in (dpo[1], rl[1], rl[3]) if isinstance(cell, Estimate)] == [0.0, 0.5, 0.5]
-    assert difference.title == "`rl` is shown to differ from `dpo` in 0 measures"
+    assert difference.title == "`rl` is shown to differ from `dpo` in 0 of 8 measures"
     assert difference.text == "No difference is shown."
 
 
@@ -150,6 +150,6 @@ def test_what_else_differs_is_a_sentence_with_its_figures() -> None:
     ]
     comparison = compare([samples[:24], samples[24:]])
     _, rl = samples_page(comparison, [], options=ReportConfig()).verdicts
-    assert rl.title == "`rl` is shown to differ from `dpo` in 3 measures"
+    assert rl.title == "`rl` is shown to differ from `dpo` in 3 of 4 measures"
     assert rl.text.startswith("Tokens +6.00 (+5.30 to +6.70) over 24 problems, p < 0.001; words +1.00 (")
     assert "; reflections per 1,000 words +500 (" in rl.text

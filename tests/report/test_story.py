@@ -121,6 +121,16 @@ def test_a_place_that_entropy_finds_too_is_said_so(inputs_of: Any) -> None:
         "In 90.0% of 200 rollouts `rl-80` changed the first wrong token most: not shown to be more than the "
         "reference's entropy."
     )
+    # A difference without an interval is not one that is not there.
+    known = [each.model_dump() for each in inputs_of().summary.claims]
+    claims = [{**each, "nulls": [{**null, "difference": None} for null in each["nulls"]]} for each in known]
+    title = next(
+        one.title for one in verdicts(inputs_of(summary={"claims": claims})) if "first wrong token" in one.title
+    )
+    assert title == (
+        "In 90.0% of 200 rollouts `rl-80` changed the first wrong token most: not determined, because the difference "
+        "has no interval, against chance and the reference's entropy."
+    )
 
 
 def test_a_cause_is_said_beside_a_token_of_neither_model(inputs_of: Any) -> None:

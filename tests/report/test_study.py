@@ -15,6 +15,7 @@ from swerve.artifacts.study import (
     StudyDifference,
     StudyMean,
     StudyRun,
+    StudyTrend,
     StudyTrial,
     StudyVariant,
     StudyVerdict,
@@ -33,6 +34,7 @@ from swerve.report.study import (
     outcome_rows,
     study_page,
     study_tables,
+    trends_rows,
     trials_rows,
     write_study_figures,
     write_study_page,
@@ -142,6 +144,55 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
     assert isinstance(runs, Rows)
     assert runs.column("State") == ("trained", "failed: no <room>")
     assert [fold.id for fold in page.folds] == ["comparison", "design", "measures", "kinds", "training", "runs"]
+
+
+def test_what_could_not_be_asked_over_seeds_is_not_counted_as_no(study):
+    (tested,) = study.differences
+    unknown = {"num_seeds": 1, "over_seeds": None, "p_seeds": None, "p_seeds_adjusted": None, "effect_size": None}
+    unknown |= {"num_problems": None, "over_problems": None, "p_problems": None, "p_problems_adjusted": None}
+    length = tested.model_copy(update={**unknown, "measure": "length"})
+    trends = [
+        StudyTrend(variant="kl", measure="accuracy", expected="rises", is_shown=shown, num_runs=1, num_shown=1,
+                   change=None)
+        for shown in (None, False, True)
+    ]  # fmt: skip
+
+    def said(**update):
+        page = study_page(study.model_copy(update=update), options=ReportConfig())
+        assert "0 of" not in str([*page.verdicts, page.sentence])
+        return page.sentence.replace("\N{MINUS SIGN}", "-"), [each for each in page.verdicts if each.rows is None]
+
+    # Nothing could be asked.
+    sentence, verdicts = said(differences=(tested.model_copy(update=unknown), length), trends=(trends[0],))
+    assert sentence.endswith(
+        "`none`: **whether `kl` differs is not determined, because there is one seed**, +10.0 points."
+    )
+    assert [each.title for each in verdicts[:3]] == [
+        "`kl`, +10.0 points: not determined, because there is one seed",
+        "Not determined, because there is one seed: which of 1 difference in other measures are significant",
+        "Not determined, because there are too few points or seeds: which of 1 finding from elsewhere are found here "
+        "too",
+    ]
+    assert verdicts[1].text == ""
+
+    # Of some it could: each count is of these.
+    entropy = tested.model_copy(update={"measure": "entropy", "p_seeds_adjusted": 0.01})
+    alike = length.model_copy(update={"num_seeds": 3, "measure": "truncated"})
+    _, verdicts = said(differences=(tested, length, entropy, alike), trends=tuple(trends))
+    assert [each.title for each in verdicts[1:3]] == [
+        "1 of 1 difference in other measures are significant",
+        "1 of 2 findings from elsewhere are found here too",
+    ]
+    assert verdicts[1].text.endswith(
+        "Of 2 more it is not determined, because there is one seed and all seeds differ alike, which leaves nothing to "
+        "compare with."
+    )
+    assert verdicts[2].text.startswith("kl: Greedy accuracy rises. Of 1 more it is not determined, because there are")
+    assert trends_rows(study.model_copy(update={"trends": tuple(trends)})).column("Shown") == (
+        "not determined: too few points or seeds",
+        "no",
+        "yes",
+    )
 
 
 def test_curves_have_a_point_for_each_step_and_the_seeds_that_are_furthest_apart(study):

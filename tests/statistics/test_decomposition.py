@@ -72,6 +72,7 @@ def test_unknown_rates_take_the_other_models():
     rows, filled = accuracy_parts(16, ([0] * 10, [0] * 10, [0] * 10), ([16] * 10, [8] * 10, [4] * 10))
     assert [row.gain for row in rows] == [0.25, 0.0, 0.0]
     assert filled == 1
+    assert rows[0].missing == "a rate of 100.0% of the problems is unknown"
 
 
 def test_what_has_no_interval():
@@ -80,9 +81,12 @@ def test_what_has_no_interval():
     assert [getattr(row.gain, "mean", None) for row in accuracy_parts(16, *sides)[0]] == [0.25, None, None]
     few, _ = accuracy_parts(15, ([8] * 10, [8] * 10, [4] * 10), ([15] * 10, [15] * 10, [7] * 10))
     assert [isinstance(row.gain, float) for row in few] == [True] * 3
+    few_samples = "most problems have 15 samples, and it takes 16"
+    assert [row.missing for row in few] == [few_samples, "", few_samples]  # of a part that no problem has, 0 is known
     # Four problems on which truncation changes have a mean and no interval.
     rows, _ = accuracy_parts(16, ([8] * 4 + [16] * 6, [8] * 4 + [16] * 6, [4] * 10), ([16] * 10, [16] * 10, [8] * 10))
     assert isinstance(rows[0].gain, float)
+    assert [row.missing for row in rows] == ["such a part is in 4 problems, and it takes 5", "", ""]
     assert rows[2].gain.mean > 0
 
 

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -227,6 +228,14 @@ def test_a_run_in_training_is_followed(tmp_path: Path) -> None:
                 "Reward", "KL to the start",
             ]  # fmt: skip
             assert state["samples"]["title"] == "Step 2: 1 of 2 samples right"
+            for verdicts, said in (
+                ((None, None), "not determined, because none of 2 samples has a verdict: how many are right"),
+                ((None, True), "1 of 1 sample right, 1 more without a verdict"),
+            ):
+                judged = [replace(each, correct=one) for each, one in zip(samples, verdicts, strict=True)]
+                write_responses(run.rollouts_path(2), judged, ROLLOUTS_SCHEMA, table="rollouts")
+                assert client.open("now", "live.json").json["samples"]["title"] == f"Step 2: {said}"
+            write_responses(run.rollouts_path(2), samples, ROLLOUTS_SCHEMA, table="rollouts")
             assert state["samples"]["rows"] == [["math-1", True, 1.0, "so 2"]]
             assert client.entries()["now"]["cells"][4] == "2/3"
 

@@ -94,8 +94,8 @@ class Scores(Record):
 
     num_problems: int
     num_measured: Mapping[str, int] = {}
-    accuracy: Estimate
-    """Fraction that is right (pass@1), an ungraded one counting as wrong."""
+    accuracy: Estimate | None = None
+    """Fraction that is right (pass@1), one whose grader failed counting as wrong; null: no response has a verdict."""
     mean_reward: Estimate | None = None
     """A response without a reward counts 0."""
     num_tokens: Estimate | None = None
@@ -139,8 +139,8 @@ class ModelScores(Scores):
     """`file`: the responses were made elsewhere."""
     statuses: Mapping[str, int] = {}
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
-    num_unanswered: int = 0
-    """How many of them hold no answer, whether or not something is paid for them."""
+    num_unanswered: int | None = None
+    """How many of them hold no answer, whether or not something is paid for them; null: not known of all."""
     curve: tuple[SamplingCurve, ...] = ()
     """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md)); empty for
     greedy completions."""
@@ -161,9 +161,10 @@ class ModelScores(Scores):
         return FROM_FILE if self.temperature is None else f"{FROM_FILE}, {decoding_name(self.temperature)}"
 
     @property
-    def ungraded(self) -> float:
-        """Fraction of the completions that reached a limit of the grader or made it fail."""
-        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / (sum(self.statuses.values()) or 1)
+    def ungraded(self) -> float | None:
+        """Fraction of the completions that reached a limit of the grader or made it fail; None: no grader was asked."""
+        total = sum(self.statuses.values())
+        return (self.statuses.get("timeout", 0) + self.statuses.get("error", 0)) / total if total else None
 
     def of_samples(self, k: int) -> SamplingCurve:
         """Return what k samples of a problem are worth; of what was not measured every figure is null."""

@@ -68,9 +68,10 @@ class Evaluation(Record):
         return Counter(self.greedy.statuses) + Counter(self.sampled.statuses)
 
     @property
-    def num_unanswered(self) -> int:
-        """How many of them hold no answer."""
-        return self.greedy.num_unanswered + self.sampled.num_unanswered
+    def num_unanswered(self) -> int | None:
+        """How many of them hold no answer; None: not known of all."""
+        known = [half.num_unanswered for half in (self.greedy, self.sampled) if half.num_unanswered is not None]
+        return sum(known) if len(known) == 2 else None
 
 
 def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:

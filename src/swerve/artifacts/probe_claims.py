@@ -43,9 +43,14 @@ class NullFigure(Record):
     interval is about any other noise model too."""
 
     @property
-    def side(self) -> Literal[-1, 0, 1]:
-        """1: the checkpoint's figure is above this one, -1: below, 0: the interval of the difference holds 0."""
-        if self.difference is None or not self.difference.excludes(0):
+    def side(self) -> Literal[-1, 0, 1] | None:
+        """1: the checkpoint's figure is above this one, -1: below, 0: the interval of the difference holds 0.
+
+        None: there is no interval.
+        """
+        if self.difference is None:
+            return None
+        if not self.difference.excludes(0):
             return 0
         return 1 if self.difference.mean > 0 else -1
 
@@ -81,14 +86,18 @@ class DivergenceClaim(Record):
     @property
     def stands(self) -> bool:
         """Whether the figure is above all nulls, or below all of them: only then does it say something of training."""
-        return len({null.side for null in self.nulls}) == 1 and self.nulls[0].side != 0
+        return {null.side for null in self.nulls} in ({-1}, {1})
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names of the nulls from which the difference has no interval."""
+        return tuple(NULL_NAMES[null.null] for null in self.nulls if null.side is None)
 
     @property
     def verdict(self) -> str:
         """Which nulls it is above and below, in words."""
-        words = {1: "more than", -1: "less than", 0: "not distinguishable from"}
         parts = []
-        for side, word in words.items():
+        for side, word in SIDES.items():
             names = [NULL_NAMES[null.null] for null in self.nulls if null.side == side]
             if names:
                 parts.append(f"{word} {listed(names)}")
@@ -104,6 +113,13 @@ _PLACES = {
     "style": "style tokens",
     "good": "tokens moved the good way",
 }
+SIDES: Mapping[int | None, str] = {
+    1: "more than",
+    -1: "less than",
+    0: "not distinguishable from",
+    None: "not determined, because the difference has no interval, against",
+}
+"""What `NullFigure.side` is in words, which the null follows."""
 NULL_NAMES: Mapping[NullName, str] = {
     "chance": "chance",
     "entropy": "the reference's entropy",

@@ -79,7 +79,8 @@ class Population(Record):
     """Label of the writer."""
     num_rollouts: int
     num_tokens: int
-    num_correct: int
+    num_correct: int | None
+    """Null: it is not known of all whether they are right."""
     divergences: tuple[DivergenceMeans, ...]
     above_headline: Estimate | None = None
     """Mean headline divergence of the final checkpoint on these minus that on the headline population, by problem."""

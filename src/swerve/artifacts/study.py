@@ -154,7 +154,7 @@ class StudyDifference(Record):
     """With Student's t interval over seeds, whose inference is to other training runs; null with one seed, or
     where all are alike."""
     p_seeds: float | None
-    """Paired t-test over seeds; null with one seed."""
+    """Paired t-test over seeds; null with one seed, or where all differ alike but for 0."""
     p_seeds_adjusted: float | None
     """By Holm over the variants."""
     effect_size: float | None
@@ -181,7 +181,7 @@ class StudyTrend(Record):
     num_runs: int
     """Runs with enough points of the curve, or pairs of runs."""
     num_shown: int | None
-    """Of these, with the expected shape; null for differences."""
+    """Of these, with the expected shape; null for differences, and without such a run."""
     levels: tuple[float, float, float] | None = None
     """Means over runs of the first, the highest (where a curve falls and rises, the lowest) and the last level."""
     turn: float | None = None

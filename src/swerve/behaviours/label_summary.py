@@ -90,13 +90,15 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         return mean(marks, _SHARE)
 
     def reflection(behaviours: Sequence[str]) -> dict[str, Figure]:
-        counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in rows]
-        thousands = [row["num_words"] / 1000 for row in rows]
-        rate = ratio_interval(counts, thousands, clusters=problems, bounds=(0.0, math.inf))
+        texts = [row for row in rows if row["num_words"] is not None]
+        owners = [row["problem_id"] for row in texts]
+        counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in texts]
+        thousands = [row["num_words"] / 1000 for row in texts]
+        rate = ratio_interval(counts, thousands, clusters=owners, bounds=(0.0, math.inf))
         return {
-            "per_response": mean(counts),
+            "per_response": _mean(owners, counts),
             "per_1000_words": None if rate is None else asdict(rate),
-            "share": mean([count > 0 for count in counts], _SHARE),
+            "share": _mean(owners, [count > 0 for count in counts], _SHARE),
         }
 
     def sign(name: str) -> dict[str, Any]:
@@ -126,7 +128,9 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         "repetition": {
             "repeated_4grams": of("repeated_4grams", _SHARE),
             "compression_ratio": of("compression_ratio"),
-            "loop_at_end": mean([row["loop_period"] is not None for row in rows], _SHARE),
+            "loop_at_end": mean(
+                [None if row["num_words"] is None else row["loop_period"] is not None for row in rows], _SHARE
+            ),
         },
         "reflection": {
             "all": reflection(lexicon.behaviours),
@@ -145,8 +149,14 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
 
     # What the samples of a group share is asked of two and more.
     several = {name: group for name, group in groups.items() if len(group) > 1}
-    answers = [[response.extracted for response in group] for group in several.values()]
-    are_recorded = any(answer is not None for group in answers for answer in group)
+    # Of a response without answer and verdict it is not known whether it has one.
+    answers = [
+        None
+        if any((each.extracted, each.answered, each.verdict) == (None,) * 3 for each in group)
+        else [each.extracted for each in group]
+        for group in several.values()
+    ]
+    are_recorded = any(response.extracted is not None for group in several.values() for response in group)
     texts = [[response.written for response in group] for group in several.values()]
     measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
@@ -154,7 +164,9 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     return {
         "num_groups": len(several),
         "samples": mean(map(len, texts)),
-        "distinct_answers": mean(map(num_distinct, answers)) if are_recorded else None,
+        "distinct_answers": mean(None if own is None else num_distinct(own) for own in answers)
+        if are_recorded
+        else None,
         "distinct_2grams": mean(map(distinct_ngram_share, texts), _SHARE),
         **{name: mean(map(measured.get(name, {}).get, several), MEASURES[name].bounds) for name in sorted(_OF_GROUPS)},
     }

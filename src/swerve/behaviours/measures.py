@@ -89,7 +89,7 @@ def _whole(response: Response) -> str:
 
 def _in_format(response: Response) -> bool | None:
     asked = asked_format(response.problem)
-    return None if asked is None else has_format(_whole(response), asked)
+    return None if asked is None or response.text is None else has_format(_whole(response), asked)
 
 
 def _empty_thinking(response: Response) -> bool | None:

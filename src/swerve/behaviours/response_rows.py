@@ -155,7 +155,7 @@ def _row(response: Response, lexicon: Lexicon) -> Row:
     text = given_beginning(response.problem, written) + written
     words, thinking, loop = split_words(written), split_regions(text).thinking, loop_at_end(written)
     reflections = count_behaviours(words, lexicon)
-    return {
+    row = {
         "row": response.place,
         "label": response.label or "all",
         "problem_id": response.problem.id,
@@ -183,3 +183,5 @@ def _row(response: Response, lexicon: Lexicon) -> Row:
         **{f"reflection_{name}": count for name, count in reflections.items()},
         **{f"sign_{name}": shown for name, shown in hacking_signs(text, question).items()},
     }
+    # Of a text that is not there nothing is known.
+    return row if response.text is not None else {**row, **dict.fromkeys([*row][[*row].index("num_words") :])}

@@ -52,7 +52,7 @@ def measure(work: Work) -> AnswersPart:
     """
     samples = [response for side in work.samples for group in side.values() for response in group]
     sizes = [len(group) for side in work.samples for group in side.values()]
-    texts, golds = [each.text or "" for each in samples], [each.problem.answer for each in samples]
+    texts, golds = [each.said for each in samples], [each.problem.answer for each in samples]
     right = np.array([bool(each.correct) for each in samples])
     read = np.array([_number(each.answered) for each in samples])
     is_cut = np.array([_number(each.finish_reason and each.finish_reason == "length") for each in samples])
@@ -65,16 +65,19 @@ def measure(work: Work) -> AnswersPart:
     # A lenient reading takes answers in any form; of mathematics math-verify is asked as well. Both need gold and text.
     lenient, second, first = np.full(right.size, np.nan), np.full(right.size, np.nan), samples[0].problem
     groups: Array = np.repeat(np.arange(len(sizes)), sizes)
-    drawn = _drawn(sizes, work.settings.seed)
+    drawn, is_text = _drawn(sizes, work.settings.seed), np.array([each.text is not None for each in samples])
     if all(golds) and any(texts):
-        asked = np.flatnonzero(drawn[groups])
+        asked = np.flatnonzero(drawn[groups] & is_text)
         said, wanted = [texts[number] for number in asked], [golds[number] for number in asked]
         lenient[asked] = trl_reward("math", thinking="whole")(said, said, answer=wanted)
         grader = GRADERS.get(first.grader or first.family)
         if grader == MATHS or (grader is None and np.mean(lenient[asked] == right[asked]) >= _MOSTLY):
             second[asked] = np.array(trl_reward("math_verify")(said, said, answer=wanted)) != right[asked]
-    abstains = [bool(_ABSTAINS.search(text)) for text in texts] if any(texts) else np.nan * right
-    tokens = [len(each.completion_ids or each.written.split()) for each in samples]
+    abstains = np.where(is_text, [bool(_ABSTAINS.search(text)) for text in texts], np.nan)
+    tokens = [
+        len(each.completion_ids or each.written.split()) if each.completion_ids or each.text is not None else np.nan
+        for each in samples
+    ]
     table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
     part = answers_part([side.label for side in work.sides], groups, table)
     if drawn.all():
@@ -126,6 +129,7 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
     read = ended * np.where(np.isnan(read), 1.0, read)
     sums = np.array([np.bincount(groups, row, num_groups) for row in (ended, read, right)]).reshape(3, 2, -1)
     gains, filled = accuracy_parts(nums, sums[:, 0], sums[:, 1])
+    because = {claim: unknown[claim] or row.missing for claim, row in zip(CLAIMED, gains, strict=True)}
 
     # Why answers are wrong, in the order of the row's fields.
     failures = []
@@ -138,7 +142,9 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
 
     # Accuracy within the quarters of all samples by length.
     tokens, right, lengths = table[7], table[2], []
-    edges = np.unique([-1, *np.quantile(tokens, (0.25, 0.5, 0.75, 1), method="inverted_cdf")]).astype(int)
+    known = tokens[~np.isnan(tokens)]
+    ends = np.quantile(known, (0.25, 0.5, 0.75, 1), method="inverted_cdf") if known.size == tokens.size else []
+    edges = np.unique([-1, *ends]).astype(int)
     for low, high in pairwise(edges):
         inside = ((tokens > low) & (tokens <= high)).astype(float)
         right_ones, ones = (np.bincount(groups, row, num_groups).reshape(2, -1) for row in (inside * right, inside))
@@ -149,8 +155,8 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
         )
     return AnswersPart(
         verdicts=tuple(
-            undetermined(claim, f"{labels[1]} gains because {CLAIMED[claim]}", unknown[claim])
-            if unknown[claim]
+            undetermined(claim, f"{labels[1]} gains because {CLAIMED[claim]}", because[claim])
+            if because[claim]
             else judged(labels[1], claim, row.gain, nums.shape[1])
             for claim, row in zip(CLAIMED, gains, strict=True)
         ),
@@ -176,6 +182,9 @@ def _mean(values: Array) -> float | None:
 
 
 def judged(label: str, claim: str, gain: Any, num: int) -> Verdict:
-    """Return whether a part of the gain of the model with this label is shown; `num` problems gave it."""
+    """Return whether a part of the gain of the model with this label is shown; `num` problems gave it.
+
+    A gain without an interval is that of no problem.
+    """
     shown = isinstance(gain, Estimate) and gain.low > 0
     return verdict(claim, f"{label} gains because {CLAIMED[claim]}", gain, shown=shown, num=num, null="no such part")

@@ -60,7 +60,7 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
         f"{percent(claim.estimate.mean)} of the divergence is on the fifth of the tokens at which "
         f"{summary.reference} is least certain, and {percent(noise.value)} with noise of the weights as far away"
     )
-    shown, num = noise.side != 0 and summary.reliable, summary.num_rollout_problems
+    shown, num = noise.side in (-1, 1) and summary.reliable, summary.num_rollout_problems
     line = verdict("differs_beyond_noise", said, noise.difference, shown=shown, num=num, null="noise of the weights")
     rows = [
         DivergenceRow(figure=claim.name, value=claim.estimate, **{null.null: null.value for null in claim.nulls})

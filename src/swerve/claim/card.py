@@ -173,9 +173,8 @@ def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) 
     """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
     for side in (base, trained):
         if side.samples is not None:
-            next(
-                file_responses(side.samples, side.fields), None
-            )  # the first row shows most of what is wrong with a file
+            # Up to the first verdict, which shows most of what is wrong with a file.
+            next((each for each in file_responses(side.samples, side.fields) if each.correct is not None), None)
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
     if settings.study is not None and find_study(settings.study) is None:

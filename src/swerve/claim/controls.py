@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
 from swerve.artifacts.study import Study, find_study, read_study
-from swerve.claim.verdicts import verdict
+from swerve.claim.verdicts import undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
@@ -43,21 +43,27 @@ def controls_part(study: Study) -> ControlsPart:
             change = less.over_seeds if less else None
             rows.append(ControlRow(arm=arm, accuracy=mean.mean, difference=change, runs=mean.num_seeds))
             # The real reward with other samples is no control: it shows what the noise of training does.
-            if less and change and arm.startswith("control-") and arm != "control-same":
+            if less and arm.startswith("control-") and arm != "control-same":
                 verdicts.append(reward_verdict(arm, change, less.num_seeds))
-    if not verdicts:
+    if all(line.shown is None for line in verdicts):
         raise NotMeasuredError(f"study {study.name} compares no control over seeds; it needs controls=all and seeds=3")
     return ControlsPart(arms=tuple(rows), verdicts=tuple(verdicts), study=study.name)
 
 
-def reward_verdict(arm: str, difference: Estimate, num_seeds: int) -> Verdict:
+def reward_verdict(arm: str, difference: Estimate | None, num_seeds: int) -> Verdict:
     """Return whether training with a control is shown to end below training with the real reward.
 
     Args:
         arm: the control's variant.
-        difference: of its accuracy from the real reward's, with Student's t interval over paired seeds.
+        difference: of its accuracy from the real reward's, with Student's t interval over paired seeds; None: there is
+            no interval, so that it cannot be said.
         num_seeds: that both have.
     """
     said = f"Accuracy over {counted(num_seeds, 'seed')} is lower with {arm} than with the real reward"
+    if difference is None:
+        because = "they have one seed in common" if num_seeds < 2 else "all seeds differ alike"
+        return undetermined(
+            "reward_matters", f"accuracy is lower with {arm} than with the real reward", because, of=arm
+        )
     null, shown = "the real reward, same seeds", difference.high < 0
     return verdict("reward_matters", said, difference, shown=shown, num=num_seeds, null=null, of=arm)

@@ -36,15 +36,16 @@ def verdict(
     return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 
-def undetermined(claim: str, said: str, because: str) -> Verdict:
+def undetermined(claim: str, said: str, because: str, *, of: str = "") -> Verdict:
     """Return the line of a claim that cannot be judged.
 
     Args:
         claim: a key of `claim_rates`.
         said: the claim in words, without its end.
         because: what is not known, as a clause.
+        of: what it is about, where a card makes the claim several times.
     """
-    return Verdict(claim=claim, shown=None, sentence=f"Not determined, because {because}: {said}.")
+    return Verdict(claim=claim, of=of, shown=None, sentence=f"Not determined, because {because}: {said}.")
 
 
 def larger(

@@ -70,26 +70,28 @@ class Wanted:
 
 
 def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
-    """Yield the responses in a file of samples, or in one of another program, each with its verdict.
+    """Yield the responses in a file of samples, or in one of another program, each with its verdict, None without one.
 
     `fields` are names of the file's fields where they differ from those known.
 
     Raises:
-        ArtifactError: the file is missing or damaged, or has a response without a verdict.
+        ArtifactError: the file is missing or damaged, or has no response with a verdict.
     """
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
     last: Problem | None = None
+    are_judged = False
     for response in responses_of(path, iter_records(path), fields=fields, verdicts_suffice=True):
-        if response.verdict is None:
-            raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         is_one_grader = response.correct is not None or response.status is not None
         answered, problem = response.answered if is_one_grader else None, response.problem
         if problem == last:  # held once
             problem = last
         last = problem
+        are_judged |= response.verdict is not None
         yield replace(response, problem=problem, correct=response.verdict, answered=answered)
+    if not are_judged:
+        raise ArtifactError(f"no response in {path} has a verdict; grade {path} with swerve grade")
 
 
 class _WithoutNotes(SilentProgress):
@@ -152,7 +154,13 @@ class Work:
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         labels = [side.label for side in self.sides]
-        result = paired(labels, *both, only_common=self.settings.common)
+        judged = [[each for each in side if each.correct is not None] for side in both]
+        result = paired(labels, *judged, only_common=self.settings.common)
+        result.notes.extend(
+            f"{len(side) - len(own):,} of {len(side):,} samples by {label} have no verdict and are left out."
+            for label, side, own in zip(labels, both, judged, strict=True)
+            if len(own) < len(side)
+        )
         for note in result.notes:
             self.progress.note(note)
         return result
@@ -174,13 +182,16 @@ class Work:
 
     @cached_property
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many samples each problem has, and how many of them are right.
+        """How many samples with a verdict each problem has, and how many of them are right.
 
         Both are `[2, N]`, of the base and of the trained model, the problems in the order of `samples`.
         """
         groups = [list(side.values()) for side in self.samples]
-        right = [[sum(bool(one.correct) for one in group) for group in side] for side in groups]
-        return np.array([[len(group) for group in side] for side in groups]), np.array(right)
+        verdicts = [[[one.correct for one in group] for group in side] for side in groups]
+        right, wrong = (
+            np.array([[own.count(is_right) for own in side] for side in verdicts]) for is_right in (True, False)
+        )
+        return right + wrong, right
 
     def wanted(self, name: str, side: Side, problems: Sequence[Problem] | None = None, **changes: Any) -> Wanted:
         """Return what is sampled of one of the models; see `Wanted`.

@@ -140,8 +140,11 @@ def _differences(shown: Sequence[Summary], baseline: str) -> list[str]:
     lines, num = list[str](), 0
     for label in shown:
         for name, values in label["differences"].items():
-            difference, num = Difference.model_validate(values), num + 1
-            if (difference.p_adjusted or 0.0) <= _LEVEL:
+            difference = Difference.model_validate(values)
+            if difference.p_adjusted is None:
+                continue
+            num += 1
+            if difference.p_adjusted <= _LEVEL:
                 lines.append(f"  {one_line(str(label['label']))}: {difference_text(name, difference)}")
     if not num:
         return []
@@ -183,14 +186,17 @@ def _sampling(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:
 
 def _signs(labels: Sequence[Summary], source: str) -> list[str]:
     """Return a line for each sign that shows, over all labels."""
-    lines = []
+    lines, num_judged = [], 0
     for name in labels[0]["signs"]:
         rows = [row for label in labels for row in label["signs"][name]["rows"]]
         judged = sum(label["signs"][name]["num_judged"] for label in labels)
+        num_judged += judged
         if rows:
             more = ", ..." if len(rows) > _MAX_ROWS_NAMED else ""
             named = ", ".join(one_line(row.removeprefix(f"{source}, ")) for row in rows[:_MAX_ROWS_NAMED])
             lines.append(f"  {name}: {len(rows)} of {judged}: {named}{more}")
+    if not num_judged:
+        return ["Signs of hacking: not determined, because no response has a text."]
     if not lines:
         return ["Signs of hacking: none."]
     return [f"Signs of hacking (reasons to look, not proof), rows of {one_line(source)}:", *lines]

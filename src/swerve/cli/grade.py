@@ -193,6 +193,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     right = summary["right"]
     share = "" if right is None else f" ({percent_interval(right)})"
     lines = [f"{summary['num_records']} records, {summary['num_right']} right{share}"]
+    if failed := summary["num_not_graded"]:
+        lines.append(f"neither right nor wrong: {failed} of {summary['num_records']}, which could not be graded")
+    if failed == summary["num_records"]:
+        lines[0] = f"Not determined, because none of {failed} records could be graded: how many are right"
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
         lines.append(f"graded by the graders of their problems: {counts}")
@@ -218,8 +222,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
 def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
     """Return an audit as lines for people: counts, then at most `limit` disagreements."""
     agreement = audit["agreement"]
+    failed = [f"  {audit['num_not_graded']} records could not be graded"] if audit["num_not_graded"] else []
     if agreement is None:
-        return [f"Against '{audit['field']}': no record has a verdict in it."]
+        why = "no record that was graded has a verdict in it" if failed else "no record has a verdict in it"
+        return [f"Against '{audit['field']}': not determined, because {why}.", *failed]
     lines = [f"Against '{audit['field']}' ({audit['num_compared']} records): agreement {percent_interval(agreement)}"]
     if audit["compared"] == "verdicts":
         lines.append(
@@ -229,6 +235,7 @@ def audit_lines(audit: Mapping[str, Any], *, limit: int) -> list[str]:
         )
     if audit["num_without_record"]:
         lines.append(f"  {audit['num_without_record']} records have no verdict in it")
+    lines += failed
     disagreements = audit["disagreements"]
     lines += [_line(row) for row in disagreements[:limit]]
     if (more := audit["num_disagreements"] - limit) > 0:

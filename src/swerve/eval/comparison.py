@@ -52,7 +52,8 @@ class ModelResponses:
         self._parts: dict[str, str] = {}
         self._statuses: Counter[str | None] = Counter()
         self._sampled: list[SampledProblem] = []
-        self._num_unanswered = 0
+        self._num_unanswered: int | None = 0
+        self._num_samples = 0
         self._origin: Literal["file", "model"] = "model"
 
     def add(self, problem: str, group: Group) -> None:
@@ -65,9 +66,21 @@ class ModelResponses:
             self._parts[problem] = self._part_of(known)
         self._values.add(problem, group)
         self._statuses.update(response.status for response in group)
-        self._num_unanswered += sum(not response.answered for response in group)
+        answered = [response.answered for response in group]
+        if None in answered or self._num_unanswered is None:
+            self._num_unanswered = None
+        else:
+            self._num_unanswered += answered.count(False)
+        self._num_samples = max(self._num_samples, len(group))
         answers = [None if response.extracted is None else sys.intern(response.extracted) for response in group]
-        self._sampled.append(SampledProblem(answers=answers, right=[bool(response.correct) for response in group]))
+        right = [response.verdict for response in group]
+        if None not in right:
+            self._sampled.append(SampledProblem(answers=answers, right=list(map(bool, right))))
+
+    @property
+    def problems(self) -> Collection[str]:
+        """That there are responses to."""
+        return self._kinds.keys()
 
     @property
     def values(self) -> Values:
@@ -84,8 +97,7 @@ class ModelResponses:
         """
         # Counts are over all completions, pass@k over the samples of each problem.
         values, kinds = self.values, self._kinds
-        num_samples = max(len(problem["right"]) for problem in self._sampled)
-        single = num_samples == 1
+        single = self._num_samples == 1
 
         def scores_by(names: Mapping[str, str]) -> dict[str, Scores]:
             """Return the scores of the problems of each name, numbers in names counting as numbers."""
@@ -99,14 +111,14 @@ class ModelResponses:
             **dict(_scores(values, list(kinds), single, confidence)),
             model=model,
             temperature=temperature,
-            num_samples=num_samples,
+            num_samples=self._num_samples,
             origin=self._origin,
             statuses={name: self._statuses[name] for name in get_args(RewardStatus)},
             num_unanswered=self._num_unanswered,
             curve=() if temperature == 0 or single else tuple(sampling_curve(self._sampled, confidence=confidence)),
             by_kind=by_kind,
             by_part=scores_by(self._parts) if self._part_of else None,
-            kind_average=_kind_average(kinds, values["accuracy"], list(by_kind), confidence),
+            kind_average=_kind_average(kinds, values.get("accuracy", {}), list(by_kind), confidence),
         )
 
 
@@ -132,8 +144,11 @@ def _scores(values: Values, problems: Sequence[str], single: bool, confidence: f
 def _kind_average(
     kind_of: Mapping[str, str], accuracy: Mapping[str, float], kinds: Sequence[str], confidence: float
 ) -> Estimate | None:
-    """Return the mean over kinds of the accuracy of each, every kind counting the same; None with one kind."""
-    if len(kinds) < 2:
+    """Return the mean over kinds of the accuracy of each, every kind counting the same.
+
+    None with one kind, or one of which no accuracy is known.
+    """
+    if len(kinds) < 2 or len({kind_of[problem] for problem in accuracy}) < len(kinds):
         return None
 
     def average(sums: Array) -> Array:
@@ -174,11 +189,11 @@ def compare(
     """
     # Each model's values by temperature and problem.
     rows: list[ModelScores] = []
-    values: list[Values] = []
+    values: list[tuple[Values, Collection[str]]] = []
     for responses in models:
         label, of_model = _by_temperature(responses, pooled=pooled, leave_out=leave_out, embed=embed)
         for temperature, measured in of_model.items():
-            values.append(measured.values)
+            values.append((measured.values, measured.problems))
             rows.append(measured.scores(model=label, temperature=temperature, confidence=_CONFIDENCE))
 
     # Each other model's differences from the baseline.
@@ -187,11 +202,11 @@ def compare(
     check_baseline(base, labels)
     of_base = [(row, own) for row, own in zip(rows, values, strict=True) if row.model == base]
     differences: list[dict[str, Difference]] = []
-    for row, own in zip(rows, values, strict=True):
-        before, early = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
+    for row, (own, problems) in zip(rows, values, strict=True):
+        before, (early, asked) = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
         name = f"{base} {before.decoding}"
         differences.append({} if row.model == base else measure_differences(early, own, name))
-        if row.model != base and not differences[-1]:
+        if row.model != base and not any(problem in asked for problem in problems):
             raise MismatchError(f"'{row.model}' and '{base}' have no problem in common; sample both with the same task")
     compared = tuple(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)

@@ -18,7 +18,7 @@ from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer, AnswerFile
-from swerve.eval.recorded_verdicts import VerdictComparison
+from swerve.eval.recorded_verdicts import FAILED, VerdictComparison
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
 from swerve.grading.answers import find_answer
@@ -161,9 +161,10 @@ class GradingSummary:
         self._sum, self._num = 0.0, Counter[str]()
 
     def add(self, answer: Answer, reward: Reward) -> None:
-        """Count an answer."""
-        self._problems.add(answer.problem.id)
-        self._right.append(reward.is_right)
+        """Count an answer; one that reached a limit, or made the grader fail, is neither right nor wrong."""
+        if reward.status not in FAILED:
+            self._problems.add(answer.problem.id)
+            self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
         if not reward.answered:
@@ -192,7 +193,8 @@ class GradingSummary:
             "grader": self._answers.task.grader,
             "policies": dict(self._answers.task.policies),
             "graders": dict(self._graders),
-            "num_records": len(groups),
+            "num_records": self._statuses.total(),
+            "num_not_graded": self._statuses.total() - len(groups),
             "num_right": int(right.sum()),
             "right": mean_interval(fractions, bounds=(0.0, 1.0)),
             "mean_value": self._sum / num_graded if num_graded else None,

@@ -82,7 +82,8 @@ def evaluate_run(config: Config, run: RunDirectory, *, progress: Progress) -> li
         for checkpoint in checkpoints:
             summary = evaluate_checkpoint(config, run, checkpoint, family, problems, world, task.advance)
             if summary is not None:
-                task.advance(0, checkpoint=checkpoint.label, accuracy=round(summary.greedy.accuracy.mean, 3))
+                accuracy = summary.greedy.accuracy
+                task.advance(0, checkpoint=checkpoint.label, accuracy=round(accuracy.mean, 3) if accuracy else None)
                 _note_ungraded(summary, progress)
                 summaries.append(summary)
     return summaries
@@ -239,7 +240,7 @@ def write_evaluation(
         checker = family_of(family, greedy.problem)
         if checker.checks_steps:
             marks = checker.check(greedy.problem, greedy.text or "")
-            greedy = replace(greedy, trace_right=bool(greedy.correct) and not marks)
+            greedy = replace(greedy, trace_right=False if marks else greedy.verdict)
             if marks and (kind := min(marks, key=lambda mark: mark.start).kind):
                 mistakes[kind] += 1
         checked.append([greedy, *samples])

@@ -117,11 +117,7 @@ def _groups(label: str, responses: Sequence[Response], notes: list[str]) -> dict
             raise ArtifactError(f"{label}: sample {sample} of problem {name!r} is there {times} times; leave one of it")
 
     # Of samples without numbers, the same text again may be the same sample, or another that says the same.
-    repeats = {
-        name: len(own) - len({(each.written, each.correct) for each in own})
-        for name, own in groups.items()
-        if own[0].text
-    }
+    repeats = {name: _num_repeats(own) for name, own in groups.items() if own[0].written}
     several = [name for name, own in groups.items() if len(own) > 1]
     if several and all(repeats.get(name) == len(groups[name]) - 1 for name in several):
         notes.append(f"all samples of a problem by {label} are the same text, as greedy ones are: one of each counts")
@@ -131,6 +127,13 @@ def _groups(label: str, responses: Sequence[Response], notes: list[str]) -> dict
             f"{num:,} of {len(responses):,} samples by {label} have the same text as another one of their problem"
         )
     return groups
+
+
+def _num_repeats(responses: Sequence[Response]) -> int:
+    """Return how many of the responses to a problem have the text of another; verdicts that differ tell two apart."""
+    texts = [each.written for each in responses if each.written]
+    judged = {(each.written, each.correct) for each in responses if each.written and each.correct is not None}
+    return len(texts) - len(judged) - len({*texts} - {text for text, _ in judged})
 
 
 def _check_same(name: str, labels: Sequence[str], problems: Sequence[Problem]) -> None:

@@ -15,14 +15,16 @@ from swerve.types import Problem, Reward
 
 _WORDS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False, "correct": True, "incorrect": False}
 _TOLERANCE = 1e-9
+FAILED = ("timeout", "error")
+"""Statuses that say nothing of the answer."""
 
 
 class VerdictComparison:
     """How the verdicts recorded in a field compare with the grader's.
 
     Where every recorded value is a truth value (true, false, 0, 1 or such words), right is compared with right: a
-    reward of 1 or more is right, a failure is not. Other numbers are compared with the reward's value itself. Records
-    without a recorded value are counted apart.
+    reward of 1 or more is right. Other numbers are compared with the reward's value itself. Records without a recorded
+    value, and those at which the grader failed or reached a limit, are counted apart.
     """
 
     def __init__(self, field: str, *, most: int | None = None) -> None:
@@ -31,7 +33,7 @@ class VerdictComparison:
         self._are_verdicts = True
         self._present: dict[str, None] = {}
         self._cases: Counter[tuple[bool, bool]] = Counter()
-        self._num = self._num_agreeing = 0
+        self._num = self._num_agreeing = self._num_failed = 0
         self._disagreements: list[dict[str, Any]] = []
 
     def look(self, record: Record, *, counts: bool = True) -> None:
@@ -63,6 +65,9 @@ class VerdictComparison:
         self._num += 1
         if record.values.get(self._field) is None:
             return
+        if reward.status in FAILED:
+            self._num_failed += 1
+            return
         value = _recorded(record, self._field)
         self._cases[value == 1.0, reward.is_right] += 1
         agrees = (value == 1.0) == reward.is_right
@@ -88,7 +93,8 @@ class VerdictComparison:
         return {
             "field": self._field,
             "compared": "verdicts" if self._are_verdicts else "values",
-            "num_without_record": self._num - num_judged,
+            "num_without_record": self._num - num_judged - self._num_failed,
+            "num_not_graded": self._num_failed,
             "num_compared": num_judged,
             "agreement": share(self._num_agreeing, num_judged),
             **(counts if self._are_verdicts else {"num_same": self._num_agreeing}),

@@ -189,8 +189,17 @@ def _notes(responses: Sequence[Response]) -> list[str]:
             f"that need the question ({', '.join(_NEED_QUESTION)}) are not measured there"
         )
     num_unjudged = sum(response.verdict is None for response in responses)
-    if num_unjudged:
-        notes.append(f"{num_unjudged} of {num} responses have no verdict; accuracy is over the others")
+    if num_unjudged == num:
+        notes.append(f"accuracy and pass@k are not determined, because none of {num} responses has a verdict")
+    elif num_unjudged:
+        groups: dict[tuple[str | None, str], list[bool | None]] = {}
+        for response in responses:
+            groups.setdefault((response.label, response.problem.id), []).append(response.verdict)
+        whole = sum(None not in verdicts for verdicts in groups.values())
+        notes.append(
+            f"{num_unjudged} of {num} responses have no verdict; accuracy is over the others, and pass@k over the "
+            f"problems of a label whose responses all have one, {whole} of {len(groups)}"
+        )
     return notes + message_notes((each.turns, each.finish_reason) for each in responses)
 
 

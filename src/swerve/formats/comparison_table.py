@@ -12,6 +12,7 @@ from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text, latex_table, markdown_table, table_of
 from swerve.text import (
     NOT_MEASURED,
+    listed,
     number,
     number_interval,
     p_value,
@@ -53,11 +54,14 @@ def comparison_table(comparison: Comparison, *, with_kinds: bool = True) -> list
     for row in comparison.rows:
         cells = {"model": row.model, "decoding": row.decoding, "samples": str(row.num_samples)}
         for kind, title in titles.items():
-            cells[title] = percent(row.by_kind[kind].accuracy.mean, "") if kind in row.by_kind else ""
+            of_kind = row.by_kind[kind].accuracy if kind in row.by_kind else None
+            cells[title] = percent(of_kind.mean, "") if of_kind else ""
         if kinds:
             few = "" if len(row.by_kind) == len(kinds) else f" ({len(row.by_kind)} of {len(kinds)} kinds)"
-            cells["average of kinds"] = percent_interval(row.kind_average or row.accuracy, "") + few
-        cells[all_problems] = percent_interval(row.accuracy, "") + _of_fewer(row.num_problems, whole.num_problems)
+            average = row.kind_average or (row.accuracy if len(row.by_kind) == 1 else None)
+            cells["average of kinds"] = percent_interval(average, "") + few if average else ""
+        num = row.num_measured.get("accuracy", row.num_problems)
+        cells[all_problems] = percent_interval(row.accuracy, "") + _of_fewer(num, whole.num_problems)
         for point in map(row.of_samples, ks):
             rate = percent_interval(point.pass_at_k, "") if point.pass_at_k else ""
             cells[f"pass@{point.k}"] = rate and rate + _of_fewer(point.num_problems, row.num_problems)
@@ -102,6 +106,11 @@ def notes(comparison: Comparison) -> list[str]:
     """Return what a reader of the tables has to know of their numbers."""
     level, num = 100 * comparison.confidence, comparison.num_differences
     lines = [f"Percent of the responses that are right ({level:g}% interval over problems)."]
+    unknown = [f"{row.model}, {row.decoding}" for row in comparison.rows if row.accuracy is None]
+    if unknown:
+        lines.append(f"Not determined, because no response has a verdict: the accuracy of {listed(unknown)}.")
+    if any("accuracy" in row.num_measured for row in comparison.rows):
+        lines.append("Responses without a verdict count in no accuracy, and their problems in no pass@k.")
     if num:
         lines.append(
             f"Differences are from {comparison.baseline}, paired over the problems that both have; p is adjusted for "

@@ -13,7 +13,7 @@ import pyarrow as pa
 from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import SCHEMA, Response
 from swerve.formats.records import Record
-from swerve.formats.typed_fields import Fields, Names, as_number, shown
+from swerve.formats.typed_fields import Fields, Names, as_number, as_truth, shown
 from swerve.types import Reward, RewardStatus
 
 _HEAD, _HEAD_CHARS = 256, 2**25
@@ -77,11 +77,13 @@ def as_graded(response: Response, values: Mapping[str, Any]) -> Response:
     value, status, parts = as_number(said["value"]), said["status"], as_object(said["parts"] or {})
     if status not in get_args(RewardStatus) or (value is None) == (status == "graded") or parts is None:
         return response
-    reward = Reward(
-        **{**said, "value": value, "answered": bool(said["answered"]) and status != "unparsed", "parts": parts}
-    )
+    answered = as_truth(said["answered"])
+    given = {"value": value, "answered": None if status == "unparsed" else answered, "parts": parts}
+    reward = Reward(**{**said, **given})
     extra = {name: one for name, one in response.extra.items() if name not in _OF_GRADE}
     judged = replace(response.judged(reward), extra=extra)
+    if answered is None and status != "unparsed":  # not said is not known
+        judged = replace(judged, answered=None)
     return judged if status in ("graded", "unparsed") else replace(judged, correct=None)
 
 

@@ -166,7 +166,7 @@ class Fields:
 
     def truth(self, name: str) -> bool | None:
         """Return a truth value, also where it is written as 0, 1 or as text."""
-        return self._converted(name, _truth, "true, false or null", strict=True)
+        return self._converted(name, as_truth, "true, false or null", strict=True)
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Return token ids, none where there are none; an empty list is an error."""
@@ -283,7 +283,8 @@ def parse_fields(options: Sequence[str], names: Iterable[str] | None = None) -> 
     return found
 
 
-def _truth(value: Any) -> bool | None:
+def as_truth(value: Any) -> bool | None:
+    """Return what a value says as yes or no; None where it says neither."""
     if isinstance(value, str):
         return _TRUTHS.get(value.lower())
     return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None

@@ -157,7 +157,15 @@ def _plan_samples(
     )
     files = [Responses(**samples.provenance) for samples in (reference, final)]
     writers = [_writer_note(file, sources[name]) for file, name in zip(files, names, strict=True)]
-    return replace(plan, notes=(*filter(None, writers), *_notes(plan, files)))
+    ungraded = [_ungraded_note(samples) for samples in (reference, final)]
+    return replace(plan, notes=(*filter(None, (*writers, *ungraded)), *_notes(plan, files)))
+
+
+def _ungraded_note(samples: ImportedResponses) -> str | None:
+    """Say how many samples reached a limit of the grader, or made it fail."""
+    num = sum(sequence.correct is None for sequence in samples.sequences)
+    said = f"{num} of {len(samples.sequences)} samples in {samples.provenance['path']} could not be graded"
+    return f"{said}: they decide nothing and count in no accuracy" if num else None
 
 
 def _selected(
@@ -189,8 +197,8 @@ def _selected(
 def _right_by_problem(samples: ImportedResponses, problem_ids: Sequence[str]) -> list[list[bool]]:
     right: dict[str, list[bool]] = {name: [] for name in problem_ids}
     for sequence in samples.sequences:
-        if sequence.problem.id in right:
-            right[sequence.problem.id].append(bool(sequence.correct))
+        if sequence.problem.id in right and sequence.correct is not None:
+            right[sequence.problem.id].append(sequence.correct)
     return list(right.values())
 
 

@@ -87,7 +87,11 @@ def findings(
     # Rollouts that the reference (or somebody else) wrote, right and wrong ones.
     checkpoints = {model.label for model in plan.checkpoints}
     graded = everything.select(
-        lambda sequence: sequence.label not in checkpoints and sequence.population not in _WITHOUT_OUTCOME
+        lambda sequence: (
+            sequence.label not in checkpoints
+            and sequence.population not in _WITHOUT_OUTCOME
+            and sequence.correct is not None
+        )
     )
     entries = Measured(
         noise_floor=noise_floor(measured.null),
@@ -153,7 +157,7 @@ def _populations(everything: Measurements, plan: ProbePlan) -> tuple[Population,
     of_tokens = np.repeat([str(sequence.population) for sequence in everything.sequences], everything.lengths)
     populations = []
     for name in dict.fromkeys(sequence.population for sequence in everything.sequences):
-        above = None
+        above, correct = None, [each.correct for each in everything.sequences if each.population == name]
         if name != plan.population:
             above = tokens.mean_difference(values, of_tokens == name, of_tokens == plan.population)
         part = everything.select(lambda sequence, name=name: sequence.population == name)  # type: ignore[misc]
@@ -163,7 +167,7 @@ def _populations(everything: Measurements, plan: ProbePlan) -> tuple[Population,
                 source=part.sequences[0].label or "",
                 num_rollouts=len(part.sequences),
                 num_tokens=len(part.categories),
-                num_correct=sum(bool(sequence.correct) for sequence in part.sequences),
+                num_correct=None if None in correct else correct.count(True),
                 divergences=divergence_means(part),
                 above_headline=above,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,15 +44,16 @@ def claim_page(card: ClaimCard) -> Page:
             reason = sentence_case(part.missing or "not asked for").removesuffix(".")
             reasons.setdefault(reason, []).append(QUESTIONS[name])
     lines = [(f"{' '.join(questions)} {reason}.", "") for reason, questions in reasons.items()]
-    shown, accuracy = [verdict.shown for verdict in card.verdicts], card.accuracy
+    shown, accuracy = Counter(verdict.shown for verdict in card.verdicts), card.accuracy
+    unknown = f" Not determined: {shown[None]} more." if shown[None] else ""
     headline = f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
     headline += f"{POINTS.text(accuracy.difference)} points"
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
         sentence=headline if accuracy.is_measured else "Accuracy was not asked for",
         lead=f"Task {card.task}, problems {card.num_problems}, samples of each {card.num_samples} by `{card.base}` and "
-        f"as many by `{card.trained}`. Claims shown: {shown.count(True)} of {len(shown)}, in **bold**. What is not "
-        "shown, or not determined, may still be so.",
+        f"as many by `{card.trained}`. Claims shown: {shown[True]} of {shown[True] + shown[False]}, in **bold**."
+        f"{unknown} What is not shown, or not determined, may still be so.",
         heading="What changed",
         verdicts=(*questions, pages.Verdict(title="What was not measured", lines=tuple(lines))),
         provenance=f"Made by swerve {__version__} from inputs {card.inputs[:12]}",

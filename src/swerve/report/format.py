@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
+from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean
 from swerve.text import listed, number, number_interval, percent, percent_interval, points_interval
 
@@ -51,7 +51,7 @@ def claim_words(claim: DivergenceClaim) -> str:
     """
     text, interval = (number, number_interval) if claim.figure == "auc" else (percent, percent_interval)
     parts = [interval(claim.estimate)]
-    for side, word in ((1, "more than"), (-1, "less than"), (0, SAME)):
+    for side, word in SIDES.items():
         nulls = [null for null in claim.nulls if null.side == side]
         if nulls:
             parts.append(f"{word} {listed([f'{NULL_NAMES[null.null]} ({text(null.value)})' for null in nulls])}")

@@ -183,12 +183,13 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
 
     # Of k samples the chance of a right one; of the greedy answer itself accuracy, length and entropy.
     def pass_at(own: Sequence[Response]) -> float | None:
-        return pass_at_k(len(own), sum(bool(answer.correct) for answer in own), k) if len(own) >= k else None
+        verdicts = [answer.verdict for answer in own]
+        return pass_at_k(len(own), verdicts.count(True), k) if len(own) >= k and None not in verdicts else None
 
     return replace(
         inputs,
         example=" ".join((groups[0][0].problem.question or "").split()) if groups[0] else "",
-        greedy_change=change(lambda own: float(bool(own[0].correct)), 1.0),
+        greedy_change=change(lambda own: own[0].verdict, 1.0),
         pass_change=change(pass_at, 1.0, is_greedy=False) if k else None,
         length_change=change(lambda own: len(own[0].completion_ids or ()) or None, math.inf),
         entropy_change=change(lambda own: own[0].entropy, math.inf),

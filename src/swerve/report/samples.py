@@ -63,8 +63,13 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
 
 def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
     """Return how often each model is right, and what that differs by."""
-    right = listed([f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines])
-    text = f"On {counted(max(row.num_problems for row in headlines), 'problem')}, {right} of its samples"
+    known = [f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines if row.accuracy]
+    unknown = [f"`{row.model}`" for row in headlines if row.accuracy is None]
+    problems = counted(max(row.num_problems for row in headlines), "problem")
+    why = "not determined, because no sample has a verdict: how often each is right, of "
+    if not known:
+        return f"{sentence_case(why)}{listed(unknown)}, on {problems}."
+    text = f"On {problems}, {listed(known)} of its samples" + (f"; {why}{listed(unknown)}" if unknown else "")
     for row in headlines:
         if each := row.differences.get("accuracy"):
             text += f"; `{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
@@ -97,7 +102,8 @@ def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Itera
             for name, each in row.differences.items()
             if (p := each.p_adjusted) is not None and p <= 1 - comparison.confidence and each.estimate.excludes(0)
         ]
-        title = f"`{row.model}` is shown to differ from `{comparison.baseline}` in {counted(len(shown), 'measure')}"
+        num = counted(len(row.differences), "measure")
+        title = f"`{row.model}` is shown to differ from `{comparison.baseline}` in {len(shown)} of {num}"
         yield Verdict(title=title, text=f"{sentence_case('; '.join(shown)) or 'No difference is shown'}.")
 
 
@@ -168,8 +174,9 @@ def _examples(files: Sequence[Samples]) -> Iterator[tuple[str, str]]:
     """Yield of each model the first sample that is right, the first that is wrong, and so on."""
     seen = set()
     for sample in (sample for file in files for sample in file.samples):
-        outcome = "not graded" if sample.reward is None else "right" if sample.correct else "wrong"
-        outcome = outcome if sample.answered else "no answer found"
+        is_known = sample.verdict is not None and sample.status not in ("timeout", "error")
+        outcome = ("right" if sample.verdict else "wrong") if is_known else "not graded"
+        outcome = "no answer found" if sample.answered is False else outcome
         outcome += ", cut off" if sample.finish_reason == "length" else ""
         if (sample.label, outcome) not in seen:
             seen.add((sample.label, outcome))

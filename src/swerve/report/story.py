@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_claims import NULL_NAMES
+from swerve.artifacts.probe_claims import NULL_NAMES, SIDES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
@@ -149,10 +149,11 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     where = f"In {value} of {num} `{summary.final}` changed the first wrong token most"
     if claim.figure == "share":
         where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
-    verdict = f"{'more' if claim.nulls[0].side == 1 else 'less'} than every null"
+    verdict = f"{'more' if claim.nulls and claim.nulls[0].side == 1 else 'less'} than every null"
     if not claim.stands:
-        others = [NULL_NAMES[null.null] for null in claim.nulls if null.side != 1]
-        verdict = f"not shown to be more than {listed(others)}"
+        others = [NULL_NAMES[null.null] for null in claim.nulls if null.side in (0, -1)]
+        unknown = f"{SIDES[None]} {listed(claim.unknown)}" if claim.unknown else ""
+        verdict = "; ".join(filter(None, (f"not shown to be more than {listed(others)}" if others else "", unknown)))
     text = f"By {name}: {claim_words(claim)}; paired over problems."
     if claim.null("noise"):
         mean = summary.final_divergence
@@ -239,12 +240,15 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
     before, after = (
         NATS.text(None if each.greedy.entropy is None else each.greedy.entropy.mean) for each in (first, last)
     )
-    unread, once = (percent(_unanswered(each)) for each in (last, first))
+    unread, once = (_unanswered(each) for each in (last, first))
+    said = f" {percent(unread)} of its answers could not be read, {percent(once)} before."
+    if unread is None or once is None:
+        said = " Not determined, because it was not recorded: how many of its answers could be read."
     yield Verdict(
         title=f"{sure}, {long}.",
         text=f"Entropy {signed_interval(entropy)} nats per token ({before} to {after}), length "
-        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired. {unread} of its "
-        f"answers could not be read, {once} before. Null: no change.",
+        f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired.{said} "
+        "Null: no change.",
         rows=by_checkpoint(
             inputs,
             inputs.of_last_stage,
@@ -256,8 +260,8 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
 
 
 def _unanswered(evaluation: Evaluation) -> float | None:
-    total = evaluation.statuses.total()
-    return evaluation.num_unanswered / total if total else None
+    num, total = evaluation.num_unanswered, evaluation.statuses.total()
+    return num / total if total and num is not None else None
 
 
 def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:

@@ -54,6 +54,9 @@ _MAX_NAMED = 3
 """Variants and settings that a sentence names; of more it gives the number."""
 _MAX_SHOWN = 6
 """Differences in other measures that a verdict lists."""
+_UNKNOWN = "not determined"
+_FEW = "too few points or seeds"
+_SHOWN: Mapping[bool | None, str] = {True: "yes", False: "no", None: f"{_UNKNOWN}: {_FEW}"}
 _KNOWN: Mapping[str, Measure] = {**CURVES, **MEASURES, **PAIR_MEASURES}
 
 
@@ -126,7 +129,9 @@ def outcome_rows(study: Study) -> Rows:
             over = f"{counted(each.num_problems, 'problem')} of these runs alone"
         if verdict := verdicts.get(each.variant):
             value, p, words = verdict.over_seeds, verdict.p, verdict.words
-        elif value and p is not None and p < 1 - study.confidence:
+        elif p is None:
+            words = f"{_UNKNOWN}, because {_untested(each)}"
+        elif value and p < 1 - study.confidence:
             words = "higher" if value.mean > 0 else "lower"
         rows.append((each.variant, value or each.mean, p, over, words or "not shown to differ"))
     return Rows(
@@ -137,6 +142,11 @@ def outcome_rows(study: Study) -> Rows:
         rows=tuple(rows),
         plots=(Dots(column="Difference", at=0.0, margin=study.design.margin if study.design else 0.0),),
     )
+
+
+def _untested(each: StudyDifference) -> str:
+    """Return why a difference without a p-value over seeds has none, as a clause."""
+    return "there is one seed" if each.num_seeds < 2 else "all seeds differ alike, which leaves nothing to compare with"
 
 
 def _sentence(study: Study, outcomes: Rows) -> str:
@@ -156,7 +166,8 @@ def _sentence(study: Study, outcomes: Rows) -> str:
     measure, over = _KNOWN[study.headline], outcomes.rows[0][3]
     # A verdict that cannot be given says why.
     said = (
-        f"**`{name}` is {str(words).split(';')[0]}**, {changed(measure, value)}"
+        f"**{f'whether `{name}` differs' if str(words).startswith(_UNKNOWN) else f'`{name}`'} is "
+        f"{str(words).split(';')[0]}**, {changed(measure, value)}"
         for name, value, *_, words in outcomes.rows
     )
     return f"{start}. In {measure.title} over {over}, against `{study.baseline}`: {_listed(said, 'variant')}."
@@ -191,17 +202,45 @@ def _verdicts(study: Study, outcomes: Rows) -> Iterator[Verdict]:
         if each.p_seeds_adjusted is not None and each.p_seeds_adjusted < level
     ]
     if others:
+        untested = [_untested(each) for each in others if each.p_seeds_adjusted is None]
+        said = "in other measures are significant"
+        title, more = _of_those_told(len(shown), len(others) - len(untested), "difference", said, untested)
         text = (
             f"{sentence_case('; '.join(shown[:_MAX_SHOWN])) or 'None'}. Over seeds, by Holm over the variants of each "
+            f"measure; by chance about {100 * level:.0f}% would be."
         )
-        text += f"measure; by chance about {100 * level:.0f}% would be."
-        yield Verdict(title=f"{len(shown)} of {len(others)} differences in other measures are significant", text=text)
+        yield Verdict(title=title, text=f"{text}{more}" if len(untested) < len(others) else "")
     if study.trends:
-        shown = [f"{trend.variant}: {_expected(trend)}" for trend in study.trends if trend.is_shown]
-        title = f"{len(shown)} of {len(study.trends)} findings from elsewhere are found here too"
-        yield Verdict(title=title, text=f"{'; '.join(shown) or 'None'}. All stand below, with their numbers.")
+        told = [trend for trend in study.trends if trend.is_shown is not None]
+        untold = [f"there are {_FEW}"] * (len(study.trends) - len(told))
+        shown = [f"{trend.variant}: {_expected(trend)}" for trend in told if trend.is_shown]
+        title, more = _of_those_told(len(shown), len(told), "finding", "from elsewhere are found here too", untold)
+        found = f"{'; '.join(shown) or 'None'}.{more} " if told else ""
+        yield Verdict(title=title, text=f"{found}All stand below, with their numbers.")
     if study.detectable:
         yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
+
+
+def _of_those_told(num: int, num_told: int, noun: str, said: str, reasons: Sequence[str]) -> tuple[str, str]:
+    """Return how many of those that could be asked are so, and a sentence on the others.
+
+    Args:
+        num: that are so.
+        num_told: that could be asked.
+        noun: what they are.
+        said: what is said of them, as the end of a sentence.
+        reasons: of each that could not be asked, why.
+
+    >>> _of_those_told(1, 2, "run", "are long", ["it failed"])
+    ('1 of 2 runs are long', ' Of 1 more it is not determined, because it failed.')
+    >>> _of_those_told(0, 0, "run", "are long", ["it failed", "it failed"])[0]
+    'Not determined, because it failed: which of 2 runs are long'
+    """
+    because = listed([*dict.fromkeys(reasons)]) if reasons else ""
+    if not num_told:
+        return f"Not determined, because {because}: which of {counted(len(reasons), noun)} {said}", ""
+    more = f" Of {count(len(reasons))} more it is {_UNKNOWN}, because {because}." if reasons else ""
+    return f"{num} of {counted(num_told, noun)} {said}", more
 
 
 def _alike(study: Study) -> Iterator[Verdict]:
@@ -328,7 +367,7 @@ def trends_rows(study: Study) -> Rows:
         study.trends,
         {
             "Expected": (TEXT, _expected),
-            "Shown": (TEXT, lambda trend: {True: "yes", False: "no", None: "cannot be told"}[trend.is_shown]),
+            "Shown": (TEXT, lambda trend: _SHOWN[trend.is_shown]),
             "Runs": (COUNT, "num_runs"),
             "That show it": (COUNT, "num_shown"),
             "First, extreme and last level": (
@@ -490,6 +529,7 @@ _TERMS = (
     ),
     ("Not shown to differ", "The interval allows both: more seeds would be needed."),
     ("Inconclusive", "The comparison itself does not hold, and the reason is given."),
+    ("Not determined", "It could not be asked of these runs, and the reason is given: neither yes nor no."),
 )
 
 

@@ -11,6 +11,7 @@ from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array
 from swerve.statistics.intervals import mean_interval
 from swerve.statistics.sample_counts import most_have
+from swerve.text import counted, percent
 
 _PARTS = ("truncation", "format", "correctness")
 _LEAST_PROBLEMS, _LEAST_SAMPLES, _MOST_FILLED = 5, 16, 0.1
@@ -21,6 +22,8 @@ class GainPart(NamedTuple):
 
     part: str
     gain: Estimate | float | None
+    missing: str = ""
+    """Why it has no interval, as a clause; empty: it has one, or no problem has such a part."""
 
 
 def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:
@@ -60,11 +63,18 @@ def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) 
     first, second = rates
     gains = _shapley(np.where(np.isnan(first), second, first), np.where(np.isnan(second), first, second))
     filled = float(np.isnan(first + second).any(axis=0).mean())
-    is_determined = most_have(nums) >= _LEAST_SAMPLES and filled <= _MOST_FILLED
+    why = ""
+    if (most := most_have(nums)) < _LEAST_SAMPLES:
+        why = f"most problems have {counted(most, 'sample')}, and it takes {_LEAST_SAMPLES}"
+    elif filled > _MOST_FILLED:
+        why = f"a rate of {percent(filled)} of the problems is unknown"
     rows = []
     for part, values in zip(_PARTS, gains, strict=True):
-        has_interval = is_determined and np.count_nonzero(values) >= _LEAST_PROBLEMS
-        rows.append(GainPart(part, mean_interval(values) if has_interval else float(values.mean())))
+        num = int(np.count_nonzero(values))
+        few = f"such a part is in {counted(num, 'problem')}, and it takes {_LEAST_PROBLEMS}"
+        missing = why or (few if num < _LEAST_PROBLEMS else "")
+        gain = float(values.mean()) if missing else mean_interval(values)
+        rows.append(GainPart(part, gain, missing if num else ""))
     return rows, filled
 
 

@@ -119,12 +119,16 @@ def _values(
     values = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
 
     # How good it ever was, and when.
-    best = max(evaluations, key=lambda evaluation: evaluation.greedy.accuracy.mean)
+    known = [(each.greedy.accuracy.mean, each.step) for each in evaluations if each.greedy.accuracy is not None]
     if len(evaluations) > 1:
-        sampled = evaluations[0].sampled.of_samples(1).pass_at_k
-        values["first_accuracy"] = evaluations[0].greedy.accuracy.mean
-        values |= {} if sampled is None else {"first_sampled_accuracy": sampled.mean}
-    values |= {"best_accuracy": best.greedy.accuracy.mean, "peak_step": float(best.step)}
+        firsts = {
+            "first_accuracy": evaluations[0].greedy.accuracy,
+            "first_sampled_accuracy": evaluations[0].sampled.of_samples(1).pass_at_k,
+        }
+        values |= {name: first.mean for name, first in firsts.items() if first is not None}
+    if known:
+        best, step = max(known, key=lambda pair: pair[0])
+        values |= {"best_accuracy": best, "peak_step": float(step)}
 
     # What training recorded: the accuracy of its last tenth, and last values.
     accuracies = [metric.accuracy for metric in metrics if metric.accuracy is not None]
@@ -138,7 +142,8 @@ def _values(
 
 
 def _by_kind(evaluation: Evaluation) -> dict[str, float]:
-    accuracies = {kind: scores.accuracy.mean for kind, scores in evaluation.greedy.by_kind.items()}
+    by_kind = evaluation.greedy.by_kind
+    accuracies = {kind: scores.accuracy.mean for kind, scores in by_kind.items() if scores.accuracy is not None}
     return accuracies if len(accuracies) > 1 else {}
 
 

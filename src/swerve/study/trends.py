@@ -54,7 +54,7 @@ def _shape_answer(
     return {
         "is_shown": 2 * num_shown > len(shapes) if shapes else None,
         "num_runs": len(shapes),
-        "num_shown": num_shown,
+        "num_shown": num_shown if shapes else None,
         "levels": means and tuple(means[:3]),
         "turn": means and means[3],
         "change": seed_interval([shape.last - shape.first for shape in shapes], confidence),

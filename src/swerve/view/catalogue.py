@@ -169,7 +169,8 @@ def _study(path: Path) -> Entry:
 def _samples(path: Path) -> Entry:
     """Return what a file of samples is of, and how many of them are right."""
     info, correct = read_samples_info(path), pq.read_table(path, columns=["correct"])["correct"]
-    best = {"value": pc.mean(correct.fill_null(False)).as_py() or 0.0, "at": info.model.label}
+    value = pc.mean(correct).as_py()  # of those with a verdict; None: there are none
+    best = None if value is None else {"value": value, "at": info.model.label}
     return {"status": f"{info.num_problems} problems x {info.num_samples}", "accuracy": best}
 
 

@@ -154,10 +154,15 @@ def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
     if path is None:
         return None
     responses = read_responses(path, response_schema("group", "problem_id", "text", "reward", "correct"))
-    num_right = sum(response.correct is True for response in responses)
+    verdicts = [response.correct for response in responses if response.correct is not None]
+    said = f"{verdicts.count(True)} of {counted(len(verdicts), 'sample')} right"
+    if not verdicts:
+        said = f"not determined, because none of {counted(len(responses), 'sample')} has a verdict: how many are right"
+    elif len(verdicts) < len(responses):
+        said += f", {len(responses) - len(verdicts)} more without a verdict"
     firsts = {response.group: response for response in reversed(responses)}
     return {
-        "title": f"Step {int(path.stem[5:])}: {num_right} of {len(responses)} samples right",
+        "title": f"Step {int(path.stem[5:])}: {said}",
         "rows": [
             (response.problem.id, response.correct, response.reward, response.text or "")
             for response in [*reversed(firsts.values())][:_MAX_SAMPLES]

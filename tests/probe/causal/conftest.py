@@ -141,10 +141,7 @@ def toy_rollout(index: int, words: str, *, wrong: Mapping[int, str] | None = Non
         prompt_ids=(BOS,),
         completion_ids=ids,
         text=words,
-        spans=(),
         wrong=wrong or {},
-        extracted=None,
-        correct=False,
     )
 
 

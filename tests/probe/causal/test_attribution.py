@@ -28,11 +28,8 @@ def _sequence(prompt: Any, completion: Any, *, index: int = 0, problem: str = "a
         problem=Problem(id=problem, family="addition", question="", answer=""),
         prompt_ids=tuple(prompt),
         completion_ids=tuple(completion),
-        text="",
         spans=((0, 0),) * len(completion),
         wrong=dict.fromkeys(wrong, ""),
-        extracted=None,
-        correct=False,
     )
 
 

@@ -41,7 +41,6 @@ def sequence(index: int = 0, *, completion: tuple[int, ...] = (*ids("carry 0 ; a
         completion_ids=completion,
         text="carry 0 ; answer 0 1",
         wrong={1: "1"},
-        extracted="0 1",
     )
 
 

@@ -12,7 +12,8 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.correlates import divergence_correlates
+from swerve.probe.findings.correlates import divergence_correlates, move_directions
+from swerve.probe.findings.parts import good_moves
 from swerve.statistics import benjamini_hochberg
 from swerve.types import Problem
 
@@ -117,6 +118,31 @@ def test_what_is_not_known_is_none() -> None:
     right = tuple(replace(item, correct=True) for item in DATA.sequences)
     same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js"))
     assert (same["rl-1", "rollout", "correct"].num, same["rl-1", "rollout", "correct"].estimate) == (12, None)
+
+
+def test_a_rollout_without_a_verdict_is_neither_right_nor_wrong() -> None:
+    """Figures of outcomes are those of the others alone; what needs no outcome is of all."""
+    half = replace(
+        DATA,
+        sequences=tuple(
+            replace(item, correct=None) if index % 3 == 0 else item for index, item in enumerate(DATA.sequences)
+        ),
+    )
+    known = half.select(lambda item: item.correct is not None)
+    found, others = (by_name(divergence_correlates(data, divergence="js")) for data in (half, known))
+    for checkpoint in DATA.checkpoints:
+        key = (checkpoint, "rollout", "correct")
+        assert (found[key].num, found[key].estimate) == (8, others[key].estimate)
+        assert found[checkpoint, "rollout", "length"].num == 12
+    assert move_directions(half, divergence="js") == move_directions(known, divergence="js")
+    assert (
+        move_directions(half, divergence="js")[0].num_wrong + move_directions(half, divergence="js")[0].num_right == 8
+    )
+    nothing = replace(DATA, sequences=tuple(replace(item, correct=None) for item in DATA.sequences))
+    assert move_directions(nothing, divergence="js") == ()
+    assert by_name(divergence_correlates(nothing, divergence="js"))["rl-1", "rollout", "correct"].num == 0
+    assert good_moves(half, next(iter(half.pairs()))) is None
+    assert good_moves(known, next(iter(known.pairs()))) is not None
 
 
 def test_an_infinite_divergence_leaves_its_rollout_out() -> None:

@@ -137,7 +137,8 @@ def test_another_noise_model_is_seldom_above_or_below_five(own):
 def test_good_moves_of_a_noise_model_are_its_own():
     rng = np.random.default_rng(3)
     js = entropies(rng)
-    data = rollouts(js=js, logprob=np.where(rng.random(js.size) < 0.5, -0.5, -2.0))
+    unknown = rollouts(js=js, logprob=np.where(rng.random(js.size) < 0.5, -0.5, -2.0))
+    data = replace(unknown, sequences=tuple(replace(one, correct=False) for one in unknown.sequences))
     noise = noise_models(data, np.stack([js] * 5))
     falls = rng.random((5, js.size)) < 0.9
     noise.columns["logprob"] = np.where(falls, -2.0, -0.5)
@@ -145,6 +146,8 @@ def test_good_moves_of_a_noise_model_are_its_own():
     nulls = {null.null: null.value for null in claim.nulls}
     assert nulls["noise"] == pytest.approx(np.mean([js[row].sum() / js.sum() for row in falls]))
     assert nulls["chance"] == pytest.approx(np.mean(data.columns["logprob"] < -1))
+    # Which way is good is not known of a rollout that is neither right nor wrong.
+    assert not [claim for claim in divergence_claims(unknown, noise, divergence="js") if claim.of == "good"]
 
 
 def test_without_noise_models_chance_and_entropy_are_left():

@@ -32,11 +32,7 @@ def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dp
                 problem=problem,
                 prompt_ids=(1,),
                 completion_ids=(2,) * per_sequence,
-                text="",
                 spans=((0, 0),) * per_sequence,
-                wrong={},
-                extracted=None,
-                correct=True,
                 population=first.get("population", "training"),
             )
         )

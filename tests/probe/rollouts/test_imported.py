@@ -27,7 +27,7 @@ from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.problems.family import problem_id
-from swerve.types import Problem
+from swerve.types import Problem, Reward
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
 
 CHAT = (
@@ -515,6 +515,19 @@ def test_open_responses_of_a_known_family_are_graded(tmp_path: Path) -> None:
     without = write(tmp_path / "w.jsonl", [{**row, "gold": None} for row in rows])
     for one in import_responses(without, tokenizer=tokenizer).sequences:
         assert (one.problem.family, one.population) == ("imported", "imported")
+
+
+def test_what_the_grader_failed_at_is_neither_right_nor_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = build_word_tokenizer(load_family(AdditionTask(digits=2)).words)
+    rows = [{"family": "addition", "question": "0 6 + 0 4 =", "gold": "0 1 0", "response": " answer 0 1 0"}] * 3
+    rewards = [Reward(value=None, status=status) for status in ("timeout", "error", "unparsed")]
+    monkeypatch.setattr("swerve.probe.rollouts.imported.grade_all", lambda pairs: rewards)
+    found = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=tokenizer).sequences
+    assert [(one.correct, one.population) for one in found] == [
+        (None, "imported"),
+        (None, "imported"),
+        (False, "imported_wrong"),
+    ]
 
 
 def test_the_answer_in_a_box_is_read_where_the_file_gives_the_verdict_alone(tmp_path: Path) -> None:

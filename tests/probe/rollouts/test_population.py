@@ -32,20 +32,16 @@ QUESTION = "0 6 + 0 4 ="
 FORGOTTEN = "6 + 4 + 0 = 1 0 write 0 carry 0 ; 0 + 0 + 0 = 0 0 write 0 carry 0 ; answer 0 0 0"
 
 
-def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False, **known: Any) -> Response:
+def row(problem_id: str = "p", *, text: str = FORGOTTEN, **known: Any) -> Response:
     ids = [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
     values: dict[str, Any] = {
         "problem": Problem(id=problem_id, family="addition", question=QUESTION, answer="0 1 0", kind="1 carry"),
         "prompt_ids": tuple(TOKENIZER(QUESTION)["input_ids"]),
         "completion_ids": tuple(ids),
-        "extracted": "0 0 0",
-        "status": "graded",
-        "answered": True,
-        "trace_right": False,
         "temperature": 0.0,
         "sample": 0,
     }
-    return Response(text=text, correct=correct, **{**values, **known})
+    return Response(text=text, **{**values, **known})
 
 
 def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
@@ -224,7 +220,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     write_responses(table, [row("a"), *drawn], EVALUATION_SCHEMA)
     (found,) = read_evaluated(run, reference)
     assert [(one.sample, one.correct, one.problem.question) for one in found] == [
-        (0, False, QUESTION),
+        (0, None, QUESTION),
         (0, False, QUESTION),
         (1, True, QUESTION),
     ]

@@ -39,9 +39,9 @@ def problems(small_config, family):
 
 @pytest.fixture
 def row(tokenizer, problems):
-    """Make a row of the rollouts table that answers a problem with its whole right solution."""
+    """Make a row of the rollouts table that answers a problem with its whole right solution, which nobody graded."""
 
-    def make(number: int, *, reward: float | None = 1.0, **changes: Any) -> dict[str, Any]:
+    def make(number: int, *, reward: float | None = None, **changes: Any) -> dict[str, Any]:
         problem = problems[number]
         ids = [*tokenizer(problem.solution, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         advantages = [0.25 - 0.01 * place for place in range(len(ids))]
@@ -53,13 +53,6 @@ def row(tokenizer, problems):
             "logprobs": [-0.5] * len(ids),
             "text": problem.solution,
             "reward": reward,
-            "parts": "{}",
-            "status": "error" if reward is None else "graded",
-            "answered": True,
-            "extracted": problem.answer,
-            "detail": None,
-            "finish_reason": "stop",
-            "version": None,
             "advantages": advantages,
             "kl": None,
             "clipped": [0.5] * len(ids),
@@ -88,7 +81,13 @@ def read(small_config, family, tokenizer, tmp_path):
 
 
 def test_a_rollout_becomes_a_sequence_with_the_signal_of_each_token(read, row, problems, tmp_path):
-    found = read({FIRST + 1: [row(3)], FIRST + 3: [row(5, reward=0.0, advantages=None, clipped=None)]}, first_id=40)
+    found = read(
+        {
+            FIRST + 1: [row(3, reward=1.0, extracted=problems[3].answer)],
+            FIRST + 3: [row(5, reward=0.0, advantages=None, clipped=None)],
+        },
+        first_id=40,
+    )
     first, second = found.sequences
     assert (first.sequence_id, second.sequence_id) == (40, 41)
     # They know that the tokenizer, without a template, began nothing of the answers.
@@ -123,8 +122,9 @@ def test_wrong_steps_are_marked(read, row, problems, tokenizer):
     assert found.sequences[0].wrong == {len(words) - 1: problems[3].solution.split()[-1]}
 
 
-def test_a_failure_of_the_grader_counts_as_wrong(read, row):
-    assert [one.correct for one in read({FIRST + 1: [row(3, reward=None)]}).sequences] == [False]
+def test_a_verdict_is_what_was_recorded_and_unknown_where_nothing_was(read, row):
+    rows = [row(3, reward=None, correct=False), row(4, reward=None)]
+    assert [one.correct for one in read({FIRST + 1: rows}).sequences] == [False, None]
 
 
 def test_the_sample_is_spread_over_the_steps_and_is_the_same_again(read, row):

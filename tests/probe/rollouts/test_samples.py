@@ -37,8 +37,6 @@ def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Respo
         completion_ids=(2,) * length,
         text=f"{problem.id}{index}",
         spans=((0, 0),) * length,
-        wrong={},
-        extracted=None,
         correct=correct,
         population="imported",
         label="imported",

@@ -18,6 +18,14 @@ def test_the_sentences_on_divergence(entries: dict[str, Any], told: Any) -> None
     )
 
 
+def test_a_pair_without_an_interval_is_not_told_to_be_alike(entries: dict[str, Any], told: Any) -> None:
+    pairs = [{**pair, "behind": None} if pair["checkpoint"] == "rl-70" else pair for pair in entries["pairs"]]
+    assert (
+        "most changed from rl-70 to rl-80 (not determined, because the difference has no interval, against rl-60 to "
+        "rl-70), by 0.00700"
+    ) in str(told({**entries, "pairs": pairs})["Divergence"])
+
+
 def test_stages_are_told_apart(entries: dict[str, Any], told: Any) -> None:
     stages = [
         {"checkpoint": name, "reference": "dpo-8", "js": {"mean": mean, "low": mean / 2, "high": 2 * mean}}

@@ -127,7 +127,9 @@ def test_recorded_verdicts_of_responses_from_elsewhere_are_said(told: Any) -> No
     ]
     said = told({"selection": "imported", "populations": populations, "reference": "a", "final": "b"})["Outcome"]
     assert said == ("Of 117 graded responses 63 are right (53.8%).",)
-    ungraded = [{**populations[0], "population": "imported"}]
+    ungraded = [{**populations[0], "population": "imported", "num_correct": None}]
+    beside = {"selection": "imported", "populations": [*populations, *ungraded], "reference": "a", "final": "b"}
+    assert told(beside)["Outcome"] == said
     nothing = {"selection": "imported", "populations": ungraded, "reference": "a", "final": "b"}
     assert told(nothing)["Outcome"] == ("The responses were not graded.",)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from swerve.estimates import Estimate
@@ -48,3 +49,15 @@ def test_the_rows_of_training(inputs: ReportInputs, rows_of: Any) -> None:
     assert rows["attribution"].texts[1] == ("rl-80: last 5 tokens", "28.5% (26.5 to 30.5)", "9.6%", "40")
     assert rows["attribution-distance"].texts[0] == ("rl-80: distance", "22.8 (22.8 to 22.8)", "28.0", "40")
     assert rows["signal"].texts[0][-1] == "+21.0 (+18.0 to +24.0)"
+
+
+def test_no_share_of_tokens_that_never_moved_is_0(inputs: ReportInputs, rows_of: Any) -> None:
+    summary = inputs.summary
+    assert summary is not None
+    assert summary.biographies is not None
+    still = summary.biographies.tokens["others"].model_copy(update={"num_moved": 0})
+    tokens = {**summary.biographies.tokens, "others": still}
+    biographies = summary.biographies.model_copy(update={"tokens": tokens})
+    changed = replace(inputs, summary=summary.model_copy(update={"biographies": biographies}))
+    onset = rows_of(TOPIC, changed)["onset"]
+    assert (list(onset.columns), onset.rows[1]) == (["Wrong steps", "All tokens"], ("rl-10", 0.004, 1 / 280))

@@ -31,6 +31,37 @@ def test_the_sentences_on_places(entries: dict[str, Any], told: Any) -> None:
     )
 
 
+def without_intervals(summary: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return a summary whose claims have no interval of the difference from some nulls."""
+    return {
+        **summary,
+        "claims": [
+            {
+                **claim,
+                "nulls": [{**null, "difference": None} if null["null"] in names else null for null in claim["nulls"]],
+            }
+            for claim in summary["claims"]
+        ],
+    }
+
+
+def test_a_difference_without_an_interval_is_not_one_that_is_not_there(entries: dict[str, Any], told: Any) -> None:
+    said = told(without_intervals(entries, "noise"))["Where"]
+    because = "not determined, because the difference has no interval, against matched noise"
+    assert said[2] == (
+        "Divergence on style tokens: 2.1% (0.1 to 4.1), less than chance (8.5%) and the reference's entropy (12.0%), "
+        f"{because} (10.0%)."
+    )
+    assert said[5] == "Of 2 categories it is not determined, because a difference has no interval."
+    (claim,) = (
+        DivergenceClaim.model_validate(each)
+        for each in without_intervals(entries, "noise")["claims"]
+        if each["of"] == "style"
+    )
+    assert (claim.stands, claim.unknown, claim.null("noise").side) == (False, ("matched noise",), None)
+    assert claim.verdict == f"less than chance and the reference's entropy, {because}"
+
+
 def test_the_rows_of_places(inputs: ReportInputs, rows_of: Any) -> None:
     rows = rows_of(TOPIC, inputs)
     places = {row[0]: row[1:] for row in rows["places"].texts}

@@ -88,7 +88,9 @@ def _rollout_correlates(data: Measurements, entropy: Floats) -> dict[str, Floats
     """Return what each rollout's mean divergence is set against, NaN where it is not known."""
     levels = [sequence.problem.difficulty for sequence in data.sequences]
     return {
-        "correct": np.array([bool(sequence.correct) for sequence in data.sequences], dtype=np.float64),
+        "correct": np.array(
+            [np.nan if sequence.correct is None else sequence.correct for sequence in data.sequences], dtype=np.float64
+        ),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),
         "length": data.lengths.astype(np.float64),
         "entropy_ref": _rollout_means(data, entropy),
@@ -120,12 +122,12 @@ def move_directions(
     Figures that need both outcomes are null where there is only one, and all are where a log-probability is infinite.
 
     Args:
-        data: rollouts, right and wrong.
+        data: rollouts, right and wrong; those of which neither is known count nowhere.
         divergence: the column shared out by `share_good`.
         pieces: the text of every token of the vocabulary; without it nothing is said about expected tokens.
     """
     entries = []
-    for source, part in by_source(data).items():
+    for source, part in by_source(data.select(lambda sequence: sequence.correct is not None)).items():
         # Wrong steps are known of some rollouts only.
         marked = part.select(lambda sequence: bool(sequence.wrong))
         for pair, on_marked in zip(part.pairs(), marked.pairs(), strict=True):

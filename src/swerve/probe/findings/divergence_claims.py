@@ -104,9 +104,8 @@ def divergence_claims(
     claims += [share(categories == name, of="category", part=name) for name in np.unique(categories).tolist()]
 
     # Tokens that moved the good way, of each noise model by its own moves.
-    if all(sequence.correct is not None for sequence in last.sequences):
-        good, *of_noise = [good_moves(last, model) for model in (pair, *models)]
-        claims.append(share(good, of_noise=of_noise, of="good"))
+    good, *of_noise = [good_moves(last, model) for model in (pair, *models)]
+    claims.append(share(good, of_noise=of_noise, of="good"))
     return tuple(claim for claim in claims if claim is not None)
 
 

@@ -322,11 +322,12 @@ def style_tokens(data: Measurements) -> NDArray[np.bool_]:
 def good_moves(data: Measurements, pair: Pair) -> NDArray[np.bool_] | None:
     """Return `[N]`: did the token's log-probability rise in a right rollout, or fall in a wrong one.
 
-    None where a log-probability is infinite.
+    None where a log-probability is infinite, or a rollout is not known to be right or wrong.
     """
-    moves = pair.moves
-    right = np.repeat([bool(sequence.correct) for sequence in data.sequences], data.lengths)
-    return np.where(right, moves > 0, moves < 0) if np.isfinite(moves).all() else None
+    moves, verdicts = pair.moves, [sequence.correct for sequence in data.sequences]
+    if None in verdicts or not np.isfinite(moves).all():
+        return None
+    return np.where(np.repeat(np.array(verdicts, dtype=np.bool_), data.lengths), moves > 0, moves < 0)
 
 
 def style_shares(data: Measurements, *, divergence: Divergence) -> tuple[StyleShare, ...]:

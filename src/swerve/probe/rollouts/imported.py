@@ -307,13 +307,15 @@ def _with_verdicts(sequences: tuple[Response, ...], texts: Sequence[str], *, reg
         if (regrade or sequence.population == IMPORTED) and has_grader(sequence.problem)
     ]
     rewards = grade_all([(sequence.problem, texts[sequence.sequence_id]) for sequence in left])
+    # What reached a limit, or made the grader fail, is neither right nor wrong.
+    verdicts = [None if reward.status in ("timeout", "error") else reward.is_right for reward in rewards]
     graded = {
         sequence.sequence_id: replace(
             sequence,
-            correct=reward.is_right,
+            correct=verdict,
             extracted=sequence.extracted or reward.extracted,
-            population=_POPULATIONS[None if reward.status in ("timeout", "error") else reward.is_right],
+            population=_POPULATIONS[verdict],
         )
-        for sequence, reward in zip(left, rewards, strict=True)
+        for sequence, reward, verdict in zip(left, rewards, verdicts, strict=True)
     }
     return tuple(graded.get(sequence.sequence_id, sequence) for sequence in sequences)

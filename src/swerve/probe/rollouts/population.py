@@ -66,8 +66,16 @@ def select_rollouts(
 
     Raises:
         MismatchError: the two evaluations are of different problems.
+        ArtifactError: a response has no verdict.
         ConfigError: `split` with fewer than two samples a problem.
     """
+    for label, responses in zip(labels, (reference, final), strict=True):
+        unknown = next((each.problem.id for each in responses if each.correct is None), None)
+        if unknown is not None:
+            raise ArtifactError(
+                f"the evaluation of {label} has a response to problem {unknown!r} without a verdict; run swerve eval "
+                "again"
+            )
     # Of each problem the greedy completion, and the sampled ones.
     before, after = (
         {response.problem.id: response for response in responses if response.temperature == 0}
@@ -140,8 +148,8 @@ def probe_sequences(
 
 
 def as_sequence(response: Response, *, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase) -> Response:
-    """Return a response with the characters of its tokens and its wrong steps; without a verdict it is wrong."""
+    """Return a response with the characters of its tokens, its wrong steps and its verdict, None where it has none."""
     text = response.text or ""
     spans = tuple(token_spans(tokenizer, response.completion_ids, text))
     wrong = marked_positions(family.check(response.problem, text), spans)
-    return replace(response, spans=spans, wrong=wrong, correct=bool(response.verdict))
+    return replace(response, spans=spans, wrong=wrong, correct=response.verdict)

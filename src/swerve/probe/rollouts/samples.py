@@ -32,8 +32,8 @@ def choose_rollouts(
     half are read (see `select`). Else the first sample does both.
 
     Args:
-        reference: graded samples of the reference.
-        final: graded samples of the final checkpoint.
+        reference: graded samples of the reference; those without a verdict decide nothing and are not read.
+        final: graded samples of the final checkpoint, likewise.
         labels: of the two.
         headline: the headline population.
         where: conditions of problems and lengths.
@@ -42,10 +42,13 @@ def choose_rollouts(
 
     Raises:
         MismatchError: the files have no problem in common, or ask different questions under one id.
-        ConfigError: no problem or no rollout is left.
+        ConfigError: no problem or no rollout is left, or a model has no sample with a verdict.
     """
     # Of the problems that both files have, those that the conditions leave.
-    before, after = by_problem(reference), by_problem(final)
+    before, after = (by_problem(each for each in side if each.correct is not None) for side in (reference, final))
+    for label, group in zip(labels, (before, after), strict=True):
+        if not group:
+            raise ConfigError(f"no sample of {label} could be graded; look at its answers with swerve grade")
     shared = _shared((before, after), labels)
     of_problems = [condition for condition in where if condition.field != LENGTH]
     left = [name for name in shared if _all_hold(before[name][0].problem, of_problems, before)]

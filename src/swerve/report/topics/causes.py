@@ -74,7 +74,7 @@ _LEAST_POSITIONS = 15
 
 def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
-    measured = [score for score in entry.selectors if score.spearman is not None]
+    measured = [score for score in entry.selectors if score.spearman is not None and score.p_adjusted is not None]
     if not measured or entry.num_positions < _LEAST_POSITIONS:
         return ""
     where = f"At the {count(entry.num_positions)} swapped positions where the two models' tokens differ"

@@ -77,7 +77,8 @@ def _num_mistakes(kind: str, evaluation: Evaluation) -> int:
 
 def _fraction(outcome: str, evaluation: Evaluation) -> float | None:
     total, counts = evaluation.statuses.total(), {**evaluation.statuses, "unanswered": evaluation.num_unanswered}
-    return counts.get(outcome, 0) / total if total else None
+    num = counts.get(outcome, 0)
+    return num / total if total and num is not None else None
 
 
 TOPIC = Topic(

@@ -36,13 +36,19 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     pairs = [(mean, pair) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
     if len(pairs) > 1:
         most, largest = max(pairs, key=lambda entry: entry[0].mean)
+        others = [pair for _, pair in pairs if pair is not largest]
         near = [
-            pair for _, pair in pairs if pair is not largest and (pair.behind is None or not pair.behind.excludes(0))
+            f"{each.reference} to {each.checkpoint}" for each in others if each.behind and not each.behind.excludes(0)
         ]
-        ties = listed([f"{pair.reference} to {pair.checkpoint}" for pair in near]) if near else ""
+        unknown = [f"{each.reference} to {each.checkpoint}" for each in others if each.behind is None]
+        ties = [f"{SAME} {listed(near)}, paired over problems"] if near else []
+        ties += (
+            [f"not determined, because the difference has no interval, against {listed(unknown)}"] if unknown else []
+        )
+        said = f" ({'; '.join(ties)})" if ties else ""
         yield (
             f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {largest.reference} to "
-            f"{largest.checkpoint}{f' ({SAME} {ties}, paired over problems)' if ties else ''}, by "
+            f"{largest.checkpoint}{said}, by "
             f"{mean_words(most)}."
         )
     entry = summary.at_final(None if summary.entropy is None else summary.entropy.means)

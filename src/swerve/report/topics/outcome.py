@@ -52,7 +52,7 @@ class Accuracies:
 def accuracies(inputs: ReportInputs) -> Accuracies | None:
     """Return the greedy accuracies of the evaluations; without them those of the samples that rollouts are from."""
     first, last, summary = inputs.reference, inputs.final, inputs.summary
-    if first is not None and last is not None:
+    if first is not None and last is not None and last.greedy.accuracy is not None:
         return Accuracies(
             name="greedy accuracy",
             problems=f"{count(last.greedy.num_problems)} held-out problems",
@@ -86,8 +86,10 @@ def _accuracy(inputs: ReportInputs) -> str:
         return f"On {measured.problems}, {measured.name} {said}"
     if inputs.summary is None or not inputs.is_imported:
         return "Accuracy was not measured."
-    graded = [each for each in inputs.summary.populations if each.population != "imported"]
-    num, right = sum(each.num_rollouts for each in graded), sum(each.num_correct for each in graded)
+    known = [
+        (each.num_rollouts, each.num_correct) for each in inputs.summary.populations if each.num_correct is not None
+    ]
+    num, right = sum(own for own, _ in known), sum(own for _, own in known)
     if not num:
         return "The responses were not graded."
     return f"Of {count(num)} graded responses {count(right)} are right ({percent(right / num)})."

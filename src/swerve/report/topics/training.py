@@ -160,7 +160,10 @@ def _biographies(inputs: ReportInputs, biographies: BiographySummary) -> Iterato
     """Yield when tokens left the reference for good, and how."""
     # Of the tokens of each group that moved, the fractions by checkpoint.
     groups = {name: biographies.tokens[key] for key, name in _GROUPS.items() if key in biographies.tokens}
-    shares = [[onset.num_tokens / (group.num_moved or 1) for onset in group.onset_steps] for group in groups.values()]
+    shares = [
+        [onset.num_tokens / group.num_moved if group.num_moved else None for onset in group.onset_steps]
+        for group in groups.values()
+    ]
     counts = [f"{name.lower()} {count(group.num_moved)}" for name, group in groups.items()]
     yield Rows(
         id="onset",

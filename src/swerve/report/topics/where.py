@@ -67,16 +67,21 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     categories = [claim for claim in summary.claims if claim.of == "category"]
     beyond = [
         f"{claim.part.replace('_', ' ')} {percent_interval(claim.estimate)} "
-        f"({'more' if claim.nulls[0].side > 0 else 'less'})"
+        f"({'more' if claim.nulls[0].side == 1 else 'less'})"
         for claim in categories
         if claim.stands
     ]
     if categories:
         against = listed([NULL_NAMES[null.null] for null in categories[0].nulls])
-        yield (
-            f"Of {count(len(categories))} categories of tokens, these have more or less of the divergence than by "
+        told = [claim for claim in categories if not claim.unknown]
+        said = (
+            f"Of {count(len(told))} categories of tokens, these have more or less of the divergence than by "
             f"{against}: {listed(beyond or ['none'])}."
         )
+        if num := len(categories) - len(told):
+            said = said if told else ""
+            said += f" Of {count(num)} categories it is not determined, because a difference has no interval."
+        yield said.lstrip()
     shifts = [shift for shift in summary.rank_shift if shift.shift is not None and shift.writer == "checkpoint"]
     for shift in shifts[:1]:
         ranks = shift.rank if shift.shift == "rank" else shift.rank_ref
@@ -127,8 +132,10 @@ def _place_rows(summary: ProbeSummary) -> Rows:
     for claim in claims:
         nulls = {null.null: _null_cell(null) for null in claim.nulls}
         place = claim.name.removeprefix("Divergence on ").removeprefix("the ").removeprefix("category ")
-        verdict = "more than all" if claim.nulls and claim.nulls[0].side > 0 else "less than all"
-        cells = *map(nulls.get, _NULLS), verdict if claim.stands else "not more or less than all"
+        verdict = "more than all" if claim.nulls and claim.nulls[0].side == 1 else "less than all"
+        if not claim.stands:
+            verdict = "not determined" if claim.unknown else "not more or less than all"
+        cells = *map(nulls.get, _NULLS), verdict
         rows.append((sentence_case(place), claim.estimate, *cells))
     has_noise = any(claim.null("noise") for claim in claims)
     return Rows(
