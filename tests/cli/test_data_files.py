@@ -324,3 +324,36 @@ def test_the_summary_counts_what_was_left_out_and_what_is_beside_texts(
     assert status == 0, err
     verdict = json.loads((tmp_path / "v.jsonl").read_text())
     assert (verdict["response"], verdict["value"], verdict["correct"], verdict["match"]) == ("2", 1.0, True, 1.0)
+
+
+@pytest.mark.parametrize("places", [(0,), (1, 2), (0, 1, 2, 3)])
+def test_a_row_without_an_id_is_of_the_problem_with_its_question(
+    swerve: Swerve, tmp_path: Path, places: tuple[int, ...]
+) -> None:
+    rows = [
+        {"id": "pqpq"[n], "question": "1 + 1?" if n % 2 else " 1 + 2?", "response": str(n), "correct": True}
+        for n in range(4)
+    ]
+    given = [{**row, "id": None} if n in places else row for n, row in enumerate(rows)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in given))
+    run(file, tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    names = table["problem_id"].to_pylist()
+    assert names[0] == names[2] != names[1] == names[3]
+    assert len(places) == 4 or names == list("pqpq")
+    assert table["sample"].to_pylist() == [0, 0, 1, 1]
+    # What is selected counts the same problems.
+    out = tmp_path / "selected.parquet"
+    status, _, err = swerve("data", "select", str(file), "--correct", "--per-problem", "1", "--out", str(out))
+    assert status == 0, err
+    names = pq.read_table(out)["problem_id"].to_pylist()
+    assert len(names) == len(set(names)) == 2
+
+
+def test_a_question_of_two_ids_names_no_problem(tmp_path: Path) -> None:
+    rows = [{"id": name, "question": "1 + 1?", "response": "2", "correct": True} for name in ("p", "q", None)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(file, tmp_path / "out.parquet")
+    assert len(set(pq.read_table(tmp_path / "out.parquet")["problem_id"].to_pylist())) == 3

@@ -21,8 +21,7 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
-from swerve.formats.imported_responses import responses_of
-from swerve.formats.records import iter_records
+from swerve.formats.imported_responses import iter_responses
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -80,7 +79,7 @@ def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
-    for response in responses_of(path, iter_records(path), fields=fields, verdicts_suffice=True):
+    for response in iter_responses(path, fields=fields, verdicts_suffice=True):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         is_one_grader = response.correct is not None or response.status is not None

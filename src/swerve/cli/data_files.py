@@ -105,8 +105,7 @@ def import_responses(
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems, requests_beside
-    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, join_problems, responses_of
-    from swerve.formats.records import iter_records
+    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, iter_responses
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
 
@@ -116,16 +115,21 @@ def import_responses(
     problems = problems or requests_beside(file)
     known = read_problems(problems, fields=named) if problems is not None else {}
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
-    joined, left_out = JoinCounts(), LeftOut()
+    joins, left_out = JoinCounts(), LeftOut()
     needs_prompts = bool(tokenizer or problems)
 
     def tables() -> Iterator[pa.Table]:
         """Yield the responses with what is known of their problems, some at a time."""
-        records = iter_records(file)
-        read = responses_of(
-            file, records, fields=named, dialect=dialect, left_out=left_out, verdicts_suffice=tokenizer is None
+        read = iter_responses(
+            file,
+            left_out=left_out,
+            problems=known,
+            joins=joins,
+            fields=named,
+            dialect=dialect,
+            verdicts_suffice=tokenizer is None,
         )
-        for chunk in response_chunks(join_problems(read, known, joined)):
+        for chunk in response_chunks(read):
             for response in chunk:
                 is_known = response.verdict is not None or "id_is_place" in response.extra
                 prompts.look(response, needs_prompt=needs_prompts or not is_known)
@@ -166,7 +170,7 @@ def import_responses(
             }
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    summary = {**counts.summary(joined, provenance), "left_out": asdict(left_out)}
+    summary = {**counts.summary(joins, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
@@ -229,14 +233,13 @@ def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Pa
     """Yield the responses of some sources, those of a run joined to its problems, and add their files to `files`."""
     from swerve.artifacts.run import find_run
     from swerve.eval.response_behaviours import run_responses
-    from swerve.formats.imported_responses import responses_of
-    from swerve.formats.records import iter_records
+    from swerve.formats.imported_responses import iter_responses
     from swerve.recipes.loader import load_run_config
 
     for source in sources:
         if Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
-            yield from responses_of(files[-1], iter_records(files[-1]), fields=fields)
+            yield from iter_responses(files[-1], fields=fields)
             continue
 
         # A run has the problems of its rollouts in its configuration.
@@ -371,7 +374,7 @@ class _ImportCounts:
             yield table.set_column(column, table.schema.field(column), counted)
             done += len(table)
 
-    def summary(self, joined: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    def summary(self, joins: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was read, and how responses met their problems."""
         import numpy as np
 
@@ -387,7 +390,7 @@ class _ImportCounts:
             "beside": _counts(self._beside),
             "labels": _counts(self._values["label"]),
             "steps": _counts(self._values["step"]),
-            "join": asdict(joined),
+            "join": asdict(joins),
             "boundaries": dict(sorted(self._boundaries.items())) if "tokenizer" in provenance else None,
             "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
             and self._num["with_prompt"] > 0,

@@ -238,7 +238,7 @@ def _line(row: Mapping[str, Any]) -> str:
     verdict = row["status"] if row["value"] is None else f"{row['value']:g}"
     detail = f" ({row['detail']})" if row["detail"] else ""
     return (
-        f"  {row['id']}: recorded {row['recorded']}, graded {verdict}{detail}; "
+        f"  {row['id'] or row['place']}: recorded {row['recorded']}, graded {verdict}{detail}; "
         f"gold {_short(row['gold'])}, read {_short(row['extracted'])}"
     )
 

@@ -70,7 +70,9 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
     if 0 < len(nameless) < num - num_without:
-        left_out.append(f"{len(nameless)} of {num} have no id and are problems of their own ({nameless[0]})")
+        left_out.append(
+            f"{len(nameless)} of {num} have neither id nor question and are problems of their own ({nameless[0]})"
+        )
     if unmet:
         left_out.append(f"{len(unmet)} of {num} have a gold answer that no answer can meet ({unmet[0]})")
     return num - num_without, "; ".join(left_out) or None

@@ -19,7 +19,7 @@ from swerve.behaviours.signs import SIGNS
 from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
-from swerve.eval.pairing import joined, shared
+from swerve.eval.pairing import shared
 from swerve.formats import imported_responses
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
@@ -91,7 +91,7 @@ def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> 
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = joined(imported_responses.read_responses(path, fields=fields))
+    responses = list(imported_responses.iter_responses(path, fields=fields))
     for response in responses:
         if response.text is None:
             raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")

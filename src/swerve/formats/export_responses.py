@@ -18,9 +18,8 @@ from swerve.artifacts.files import atomic_directory, atomic_path
 from swerve.artifacts.responses import Response, response_row, response_schema
 from swerve.formats import program_layouts as layouts
 from swerve.formats.export import MADE_BY, ExportFormat, ExportSummary, check_replaceable, table_files
-from swerve.formats.imported_responses import TABLE_COLUMNS, responses_of
+from swerve.formats.imported_responses import TABLE_COLUMNS, iter_responses
 from swerve.formats.program_layouts import filled
-from swerve.formats.records import iter_records
 
 _ROWS_HELD = 64
 _RENAMED = {"messages": "problem_messages", "prompt": "prompt_text"}
@@ -81,7 +80,7 @@ def export_responses(source: Path, target: Path, *, format: ExportFormat, overwr
 
 def _responses(files: Sequence[Path]) -> Iterator[Response]:
     for file in files:
-        yield from responses_of(file, iter_records(file))
+        yield from iter_responses(file)
 
 
 def _totals(responses: Iterable[Response]) -> dict[str, Any]:

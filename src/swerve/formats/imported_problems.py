@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
@@ -105,7 +105,7 @@ def asked_by(entry: Fields) -> Response:
     if name is None:
         if not asked:
             raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
-        name = f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
+        name = made_id(asked)
     problem = Problem(
         id=name,
         family=entry.word("family") or IMPORTED,
@@ -137,9 +137,27 @@ def _golds(entry: Fields) -> tuple[str, list[str]]:
     return first, rest
 
 
+def made_id(asked: str) -> str:
+    """Return the id of a problem whose record gives none, made from what it asks."""
+    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
+
+
 def has_made_id(problem: Problem) -> bool:
     """Whether the file does not give a problem's id: it is made from the prompt."""
     return re.fullmatch(rf"{IMPORTED}-[0-9a-f]{{{_NUM_HEX}}}", problem.id) is not None
+
+
+def ids_by_text(asked: Iterable[tuple[Problem, str]]) -> dict[str, str | None]:
+    """Return the id of the problem that asks each text; None where problems of several ids do.
+
+    Args:
+        asked: problems, each with what it asks; those whose id is made, or that ask nothing, name none.
+    """
+    ids: dict[str, str | None] = {}
+    for problem, text in asked:
+        if text and not has_made_id(problem):
+            ids[text] = problem.id if ids.get(text, problem.id) == problem.id else None
+    return ids
 
 
 _NUM_HEX = 12

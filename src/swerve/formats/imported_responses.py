@@ -28,7 +28,7 @@ from swerve.artifacts.responses import (
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
-from swerve.formats.imported_problems import asked_by, has_made_id
+from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
@@ -87,7 +87,7 @@ def read_responses(
     """Return the responses of a file, in its order; a record with several responses gives one response for each.
 
     Args:
-        path: JSON (a list, or `{problem_id: {response, correct, ...}}`), JSONL, CSV (each also `.gz`) or Parquet.
+        path: a file or a folder; see `iter_records`.
         fields: names of the file's fields where they differ from those known (`parse_fields`).
         dialect: layout of the records, the name of one of `LAYOUTS`; auto: detected from the first record.
         left_out: counts records without a response, which are an error by default.
@@ -97,6 +97,34 @@ def read_responses(
         ConfigError: there is no such layout.
     """
     return list(responses_of(path, iter_records(path), fields=fields, dialect=dialect, left_out=left_out))
+
+
+def iter_responses(
+    path: Path,
+    *,
+    left_out: LeftOut | None = None,
+    problems: Mapping[str, Response] | None = None,
+    joins: JoinCounts | None = None,
+    **options: Any,
+) -> Iterator[Response]:
+    """Yield the responses of a file, joined to their problems (`join_problems`, `joined`); none is held.
+
+    Args:
+        path: a file or a folder; see `iter_records`.
+        left_out: counts records without a response, which are an error by default.
+        problems: by id.
+        joins: counts how responses meet these problems.
+        options: see `responses_of`.
+
+    Raises:
+        ArtifactError, ConfigError: see `read_responses` and `join_problems`.
+    """
+
+    def read(left_out: LeftOut | None, joins: JoinCounts) -> Iterator[Response]:
+        own = responses_of(path, iter_records(path), left_out=left_out, **options)
+        return join_problems(own, problems, joins) if problems else own
+
+    return joined(read(left_out, joins or JoinCounts()), lambda: read(LeftOut(), JoinCounts()))
 
 
 def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
@@ -113,7 +141,7 @@ def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Reco
     if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
         yield from records
         return
-    for response in responses_of(path, records, left_out=left_out):
+    for response in iter_responses(path, left_out=left_out):
         problem = response.problem
         known = {
             "id": problem.id,
@@ -321,6 +349,28 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
             columns |= {"messages": None, source: response.problem.messages[0][1] or None}
         return _of_table(Record(response.place, columns), {})
     return response
+
+
+def joined(responses: Iterable[Response], anew: Callable[[], Iterable[Response]]) -> Iterator[Response]:
+    """Yield responses in their order; one whose record has no id belongs to the problem with its question.
+
+    Args:
+        responses: of a file, or of several.
+        anew: returns them once more, wherever the first without an id is met; none is held.
+    """
+    ids: dict[str, str | None] | None = None
+    for response in responses:
+        own = response.problem
+        if has_made_id(own):
+            if ids is None:
+                ids = ids_by_text((each.problem, _asked(each)) for each in anew())
+            response = replace(response, problem=replace(own, id=ids.get(_asked(response)) or own.id))
+        yield response
+
+
+def _asked(response: Response) -> str:
+    """Return the question up to white space, else all that is known of what was asked; empty: nothing is."""
+    return plain_text(response.problem.question) or (str(response.asked) if response.has_prompt else "")
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
-from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
+from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, joined, read_responses
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -94,6 +94,7 @@ def import_responses(
     left_out = LeftOut()
     read, num_cut = cut_at_padding(read_responses(path, fields=fields, left_out=left_out), tokenizer)
     records = list(join_problems(read, problems or {}, JoinCounts()))
+    records = list(joined(records, lambda: records))
     check_prompts(path, records)
     unread = Counter[str]()
     tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, unread)
