@@ -19,6 +19,7 @@ from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
+from swerve.formats.table_files import digest_of_table
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
 from swerve.statistics.sample_counts import most_have
@@ -211,7 +212,7 @@ def _content(side: Side) -> str:
     """Return a digest of a model's weights and tokenizer, or of its file of samples."""
     if side.model is None:
         assert side.samples is not None
-        return sha256_file(side.samples)
+        return digest_of_table(side.samples)
     from swerve.models.sources import CheckpointSource
 
     return CheckpointSource(label="", path=side.model, device="cpu", dtype="float32").content

@@ -234,10 +234,11 @@ def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Pa
     from swerve.artifacts.run import find_run
     from swerve.eval.response_behaviours import run_responses
     from swerve.formats.imported_responses import iter_responses
+    from swerve.formats.table_files import is_table
     from swerve.recipes.loader import load_run_config
 
     for source in sources:
-        if Path(source).is_file() or Path(source).suffix:
+        if is_table(Path(source)) or Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
             yield from iter_responses(files[-1], fields=fields)
             continue
@@ -255,7 +256,9 @@ def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
         ConfigError: they hold ids of two tokenizers.
     """
     from swerve.artifacts.responses import read_provenance
+    from swerve.formats.table_files import files_of
 
+    files = [one for path in files for one in files_of(path)]
     recorded = [read_provenance(path).get("tokenizer") for path in files]
     known = {one["sha256"]: path for one, path in zip(recorded, files, strict=True) if one}
     if len(known) > 1:
@@ -285,9 +288,9 @@ def _rejected(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _source(path: Path) -> dict[str, str]:
-    from swerve.artifacts.files import sha256_file
+    from swerve.formats.table_files import digest_of_table
 
-    return {"name": path.name, "sha256": sha256_file(path)}
+    return {"name": path.name or path.resolve().name, "sha256": digest_of_table(path)}
 
 
 class _Encoder:

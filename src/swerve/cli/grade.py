@@ -39,7 +39,7 @@ Answers = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE [KEY=VALUE]...",
-        help="Answers: JSON, JSONL or CSV (also .gz), Parquet, samples. Policies of the grader: extraction=hash.",
+        help="Answers: a file that swerve data import reads, or samples. Policies of the grader: extraction=hash.",
     ),
 ]
 

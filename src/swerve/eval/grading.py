@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import CopiedParts, Parts
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.streams import RowKeys, chunks
@@ -18,6 +17,7 @@ from swerve.eval.answer_files import Answer, AnswerFile
 from swerve.eval.recorded_verdicts import VerdictComparison
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
+from swerve.formats.table_files import digest_of_table
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.grading.text import can_be_met
@@ -91,7 +91,7 @@ def kept_verdicts(
     copied: CopiedParts | None = None,
 ) -> Parts:
     """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits."""
-    digests, task = [sha256_file(path) if path else None for path in (answers.path, problems)], answers.task
+    digests, task = [digest_of_table(path) if path else None for path in (answers.path, problems)], answers.task
     names = {name: list(fields) for name, fields in task.names.items()}
     inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
     return Parts(out.with_name(f"{out.name}.partial"), inputs, copied=copied)

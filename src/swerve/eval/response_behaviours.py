@@ -21,6 +21,7 @@ from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.eval.pairing import shared
 from swerve.formats import imported_responses
+from swerve.formats.table_files import is_table
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
 from swerve.problems.prompt import FORMATS
@@ -231,6 +232,7 @@ def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tup
     """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
     path, named = Path(source), parse_fields(fields)
     files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
+    files = files or [path] * (path.is_dir() and is_table(path))
     if files:
         for file in files:
             yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named)

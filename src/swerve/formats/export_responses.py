@@ -20,6 +20,7 @@ from swerve.formats import program_layouts as layouts
 from swerve.formats.export import MADE_BY, ExportFormat, ExportSummary, check_replaceable, table_files
 from swerve.formats.imported_responses import TABLE_COLUMNS, iter_responses
 from swerve.formats.program_layouts import filled
+from swerve.formats.table_files import is_table
 
 _ROWS_HELD = 64
 _RENAMED = {"messages": "problem_messages", "prompt": "prompt_text"}
@@ -42,7 +43,8 @@ def export_responses(source: Path, target: Path, *, format: ExportFormat, overwr
         DiskFullError: no room; nothing is left behind.
     """
     # What is there is checked before anything is written; what files say of all responses is known first.
-    files = table_files(source)
+    is_in_parts = source.is_dir() and is_table(source) and not any(source.glob("*.parquet"))
+    files = [source] if is_in_parts else table_files(source)
     if target.exists():
         check_replaceable(target, (source, *files), format, overwrite=overwrite)
     about = _totals(_responses(files))

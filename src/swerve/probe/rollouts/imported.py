@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import sha256_file
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
 from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, joined, read_responses
+from swerve.formats.table_files import digest_of_table, files_of
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -118,7 +118,7 @@ def import_responses(
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
         "path": str(path),
-        "sha256": sha256_file(path),
+        "sha256": digest_of_table(path),
         "format": records[0].dialect,
         "fields": dict(fields or {}),
         "template": template,
@@ -199,10 +199,12 @@ def _says(record: Response, encoded: EncodedResponse) -> bool:
 
 
 def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    made_by = read_provenance(path).get("tokenizer")
-    if made_by and made_by["sha256"] != tokenizer_fingerprint(tokenizer):
+    for file in files_of(path):
+        made_by = read_provenance(file).get("tokenizer")
+        if not made_by or made_by["sha256"] == tokenizer_fingerprint(tokenizer):
+            continue
         raise MismatchError(
-            f"{path} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
+            f"{file} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
             "--tokenizer and one of these models, or without --tokenizer"
         )
 
