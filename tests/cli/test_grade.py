@@ -588,3 +588,18 @@ def test_problems_are_found_by_their_question_where_a_record_has_no_id(swerve: S
     status, out, err = swerve("grade", str(file), "--problems", str(problems))
     assert status == 0, err
     assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
+
+
+def test_rows_of_countdown_are_graded_without_a_hint(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [
+        {"target": 65, "nums": [19, 36, 55, 7], "response": "<answer>55 + 36 - 19 - 7</answer>"},
+        {"target": 65, "nums": [19, 36, 55, 7], "response": "<answer>36 + 29</answer>"},
+        {"target": 10, "nums": [2, 3, 4], "response": "<answer>2 * 3 + 4 = 10</answer>"},
+    ]
+    problems = write_rows(tmp_path / "problems.jsonl", [{"target": 65, "nums": [19, 36, 55, 7]}])
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    for options in ((), ("--task", "countdown"), ("--problems", str(problems))):
+        status, out, err = swerve("grade", str(file), *options)
+        assert status == 0, err
+        assert [row["value"] for row in read_rows(out)] == [1.0, 0.0, 1.0]
+        assert "3 records, 2 right (75%" in err  # one of two, and one of one

@@ -13,11 +13,13 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
+from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
-from swerve.formats.imported_problems import has_made_id, ids_by_text, made_id
+from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id
 from swerve.formats.imported_responses import LeftOut, answer_records, plain_text
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
+from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
 from swerve.recipes.layers import parse_override
@@ -67,6 +69,8 @@ class GradingTask:
         """Return the question of a record up to white space, else its prompt or messages; empty: it has none."""
         places = {"asked": (*self.names["question"], "prompt", "messages")}
         said = Fields(record.place, record.values, places).get("asked")
+        if said is None and (found := numbers_and_target(record.values)):
+            said = question(*found, use_all=True)
         return "" if said is None else plain_text(str(said))
 
     def pair(self, record: Record) -> tuple[Problem, str] | None:
@@ -144,6 +148,8 @@ class GradingTask:
         policies = dict(self.policies)
         if is_answer and kind.policies is MathGrading and "extraction" not in self.given:
             policies["extraction"] = _OUTSIDE_ANSWER
+        if self.grader == COUNTDOWN and "numbers" not in metadata and (found := numbers_and_target(entry.values)):
+            metadata = {**metadata, "numbers": found[0], "target": found[1]}
         prefix, begun = entry.get("prefix"), entry.get("begun")
         taken = {field for fields in self.names.values() for field in fields}
         return Problem(
@@ -296,7 +302,7 @@ def chosen_grader(name: str | None, overrides: Sequence[str], of_problems: Itera
 def table_graders(path: Path) -> set[str]:
     """Return the graders that a table of responses, such as `swerve data import --task` writes, has for its problems.
 
-    Any other file has none.
+    Any other file has none, but for rows of Countdown.
 
     Raises:
         ConfigError: it has several.
@@ -305,7 +311,7 @@ def table_graders(path: Path) -> set[str]:
     records = iter_records(path)
     first = next(records)
     if detect(first.values) is not TABLE:
-        return set()
+        return {COUNTDOWN} if is_countdown(first.values) else set()
     graders = set()
     for record in chain([first], records):
         try:
@@ -327,5 +333,10 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     Raises:
         ArtifactError: the file cannot be read, or a record is not a problem.
     """
-    problems = (read_problem(record.values, record.place) for record in iter_records(path))
-    return {problem.id: problem for problem in problems}
+    problems: dict[str, Problem] = {}
+    for record in iter_records(path):
+        is_puzzle = is_countdown(record.values)
+        problem = asked_by(Fields(record.place, record.values, PROBLEM_NAMES)).problem if is_puzzle else None
+        problem = problem or read_problem(record.values, record.place)
+        problems[problem.id] = problem
+    return problems
