@@ -154,6 +154,12 @@ def import_responses(
         prompts = PromptCheck()  # what it held is needed no more
         if encode and encode.none_left and not counts.groups:
             raise encode.none_left
+        if encode and len(encode.too_long) == len(counts.groups):
+            reason = encode.too_long[0]
+            raise ArtifactError(
+                f"{file}: none of its {len(counts.groups)} responses can be read as tokens: {reason}; import them "
+                "without --tokenizer"
+            )
         provenance: dict[str, Any] = {
             "source": _source(file),
             "problems": None if problems is None else _source(problems),
@@ -323,6 +329,13 @@ class _Encoder:
         for number, tokens in encoded.items():
             kept[written[number]] = tokens.put_into(kept[written[number]])
         return kept
+
+    @property
+    def too_long(self) -> list[str]:
+        """Which responses have no token ids because they are too long, and why."""
+        from swerve.probe.rollouts.encoder import TOO_LONG
+
+        return [reason for reason in self.without_ids if reason.startswith(TOO_LONG)]
 
     def identity(self) -> dict[str, str]:
         """Return the name and the digest of the tokenizer."""

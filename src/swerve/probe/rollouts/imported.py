@@ -36,6 +36,7 @@ from swerve.rewards.graders import entry_for
 from swerve.tokens import CUT, as_text, decoded
 from swerve.types import StepMark
 
+_NUM_NAMED = 5
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
 """Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
 _CONDITIONED = ("subject", "level")
@@ -64,6 +65,7 @@ def import_responses(
     family: ProblemFamily | None = None,
     task: Task | None = None,
     regrade: bool = False,
+    most_tokens: int | None = None,
 ) -> ImportedResponses:
     """Read a file of responses and tokenise each with its own problem's prompt.
 
@@ -81,6 +83,7 @@ def import_responses(
         task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
             whatever the file says, unless a problem names a grader of its own.
         regrade: grade every response that has a grader, whatever the file says, also without a task.
+        most_tokens: prompt and response together; longer ones are left out and counted. None: all are taken.
 
     Raises:
         ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
@@ -98,6 +101,12 @@ def import_responses(
     check_prompts(path, records)
     unread = Counter[str]()
     tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, unread)
+    lengths = {number: len(one.prompt_ids) + len(one.completion_ids) for number, one in tokens.items()}
+    if most_tokens is not None and (long := [number for number in tokens if lengths[number] > most_tokens]):
+        named = ", ".join(f"{records[number].problem.id!r} with {lengths[number]:,}" for number in long[:_NUM_NAMED])
+        more = f" and {len(long) - _NUM_NAMED} more" if len(long) > _NUM_NAMED else ""
+        unread[f"longer than the {most_tokens:,} tokens that each of the models can read: {named}{more}"] += len(long)
+        tokens = {number: one for number, one in tokens.items() if number not in long}
     if not tokens:
         raise ArtifactError(f"{path}: none of its {len(records)} responses can be read as tokens: {next(iter(unread))}")
     read, records = ([responses[number] for number in tokens] for responses in (read, records))
