@@ -173,6 +173,20 @@ def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, f
     assert (status, "problem 'p0' has two questions: '0 + 1?' in base, 'Another?' in rl" in err) == (2, True)
 
 
+def test_a_record_without_a_response_is_left_out_and_said(swerve: Swerve, files: Path) -> None:
+    for name, num_right in (("a.jsonl", 4), ("b.jsonl", 8)):
+        rows = [
+            {"id": f"p{n // 8}", "question": f"{n // 8} + 1?", "response": f"text {n}", "correct": n % 8 < num_right}
+            for n in range(320)
+        ]
+        rows[5]["response"] = None
+        (files / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = swerve("claim", "a.jsonl", "b.jsonl", "--parts", "accuracy", "--out", "card-left-out")
+    assert status == 0, err
+    assert "Of base: records without a response, left out: 1 (a.jsonl, line 6 has no response" in err
+    assert "Of rl: records without a response, left out: 1 (b.jsonl, line 6 has no response" in err
+
+
 def test_a_first_row_without_a_verdict_is_told_before_the_others_are_read(swerve: Swerve, files: Path) -> None:
     row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
     (files / "graded.jsonl").write_text(json.dumps({**row, "correct": True}) + "\nnot JSON\n")

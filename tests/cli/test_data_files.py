@@ -357,3 +357,41 @@ def test_a_question_of_two_ids_names_no_problem(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(file, tmp_path / "out.parquet")
     assert len(set(pq.read_table(tmp_path / "out.parquet")["problem_id"].to_pylist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("data", "select", "FILE", "--out", "o.parquet"), "records without a response, left out: 2 (FILE, line 1 "),
+        (
+            ("data", "behaviours", "FILE"),
+            "Note: records without a response, left out: 2 (FILE, line 1 has no custom_id",
+        ),
+        (("data", "export", "FILE", "--format", "messages", "--out", "o.parquet"), "have no text: 2 responses"),
+        (("data", "import", "FILE", "--out", "o.parquet"), "records without a response, left out: 2"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_failed_request_and_an_answer_without_its_request_do_not_refuse_the_file(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = {"model": "m", "choices": [{"message": {"role": "assistant", "content": "It is 2."}}]}
+    lines = [{"id": f"b{n}", "custom_id": f"p{n}", "response": {"body": body}} for n in range(4)]
+    del lines[0]["custom_id"]
+    lines[2] |= {"response": None, "error": {"code": "expired"}}
+    Path("x_output.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    requests = [{"custom_id": f"p{n}", "body": {"messages": [{"role": "user", "content": "1 + 1?"}]}} for n in range(4)]
+    Path("x_input.jsonl").write_text("".join(json.dumps(line) + "\n" for line in requests))
+    status, out, err = swerve(*(word.replace("FILE", "x_output.jsonl") for word in command))
+    assert status == 0, err
+    assert said.replace("FILE", "x_output.jsonl") in " ".join((out + err).split())
+
+
+def test_golds_that_were_cut_off_are_counted_without_a_file_of_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"response": "a", "correct": False, "ground_truth": "\\frac{14", "problem": "q"}
+    (tmp_path / "rlvr_responses.json").write_text(json.dumps({"p": row}))
+    run(tmp_path / "rlvr_responses.json", tmp_path / "out.parquet")
+    assert "gold answers that were cut off and not used: 1" in capsys.readouterr().out

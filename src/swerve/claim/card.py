@@ -19,6 +19,7 @@ from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
+from swerve.formats.imported_responses import LeftOut
 from swerve.formats.table_files import digest_of_table
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
@@ -175,7 +176,7 @@ def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) 
     for side in (base, trained):
         if side.samples is not None:
             next(
-                file_responses(side.samples, side.fields), None
+                file_responses(side.samples, side.fields, LeftOut()), None
             )  # the first row shows most of what is wrong with a file
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")

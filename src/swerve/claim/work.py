@@ -21,7 +21,7 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
-from swerve.formats.imported_responses import iter_responses
+from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -68,10 +68,11 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
+def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict.
 
-    `fields` are names of the file's fields where they differ from those known.
+    `fields` are names of the file's fields where they differ from those known; `left_out` counts records without a
+    response.
 
     Raises:
         ArtifactError: the file is missing or damaged, or has a response without a verdict.
@@ -79,7 +80,7 @@ def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
     if is_samples_file(path):
         yield from StoredSamples(path).samples
         return
-    for response in iter_responses(path, fields=fields, verdicts_suffice=True):
+    for response in iter_responses(path, left_out=left_out, fields=fields, verdicts_suffice=True):
         if response.verdict is None:
             raise ArtifactError(f"{response.place or path} has no verdict; grade {path} with swerve grade")
         is_one_grader = response.correct is not None or response.status is not None
@@ -140,13 +141,18 @@ class Work:
             ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
         """
         files = [side.samples for side in self.sides if side.samples]
-        both = [list(file_responses(side.samples, side.fields)) for side in self.sides if side.samples]
+        without = {side.label: LeftOut() for side in self.sides}
+        both = [
+            list(file_responses(side.samples, side.fields, without[side.label])) for side in self.sides if side.samples
+        ]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
             both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
         labels = [side.label for side in self.sides]
         result = paired(labels, *both, only_common=self.settings.common)
+        left_out = [f"Of {label}: {one.note}." for label, one in without.items() if one.num_failed]
+        result = result._replace(notes=[*left_out, *result.notes])
         for note in result.notes:
             self.progress.note(note)
         return result

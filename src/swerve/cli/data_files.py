@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from swerve.artifacts.responses import Response
-    from swerve.formats.imported_responses import JoinCounts
+    from swerve.formats.imported_responses import JoinCounts, LeftOut
 
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
@@ -208,7 +208,7 @@ def select(
       swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet
     """
     from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
-    from swerve.formats.imported_responses import numbered
+    from swerve.formats.imported_responses import LeftOut, numbered
     from swerve.formats.rejection import Rejection, keep_right
     from swerve.formats.typed_fields import parse_fields
     from swerve.recipes.loader import load_settings
@@ -217,14 +217,19 @@ def select(
     check_output("--out", out, ending=".parquet", read=map(Path, sources))
     rejection = load_settings(Rejection, list(given_settings(context).values()))
     files: list[Path] = []
-    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files), rejection)
+    left_out = LeftOut()
+    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files, left_out), rejection)
     counts = asdict(tallied)
-    lines = _rejected(counts)
+    lines = [*filter(None, [left_out.note]), *_rejected(counts)]
     if not kept:
         raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
 
     # The table says how it was selected, and whose ids it holds.
-    summary = {"counts": counts, "selection": rejection.model_dump(mode="json")}
+    summary = {
+        "counts": counts,
+        "num_without_response": left_out.num_failed,
+        "selection": rejection.model_dump(mode="json"),
+    }
     provenance = {
         **summary,
         "sources": [_source(path) for path in files],
@@ -235,7 +240,9 @@ def select(
     return Result({"out": str(out), **summary}, "\n".join([*lines, f"table: {out}"]))
 
 
-def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Path]) -> Iterator[Response]:
+def _responses(
+    sources: Sequence[str], fields: Mapping[str, str], files: list[Path], left_out: LeftOut
+) -> Iterator[Response]:
     """Yield the responses of some sources, those of a run joined to its problems, and add their files to `files`."""
     from swerve.artifacts.run import find_run
     from swerve.eval.response_behaviours import run_responses
@@ -246,7 +253,7 @@ def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Pa
     for source in sources:
         if is_table(Path(source)) or Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
-            yield from iter_responses(files[-1], fields=fields)
+            yield from iter_responses(files[-1], left_out=left_out, fields=fields)
             continue
 
         # A run has the problems of its rollouts in its configuration.

@@ -76,6 +76,13 @@ class LeftOut:
         if self.num_failed <= _NUM_NAMED:
             self.first.append(error)
 
+    @property
+    def note(self) -> str | None:
+        """How many records gave no response, with the first one; None: every one did."""
+        if not self.num_failed:
+            return None
+        return f"records without a response, left out: {self.num_failed} ({self.first[0]})"
+
 
 def read_responses(
     path: Path,
@@ -122,7 +129,7 @@ def iter_responses(
 
     def read(left_out: LeftOut | None, joins: JoinCounts) -> Iterator[Response]:
         own = responses_of(path, iter_records(path), left_out=left_out, **options)
-        return join_problems(own, problems, joins) if problems else own
+        return join_problems(own, problems or {}, joins)
 
     return joined(read(left_out, joins or JoinCounts()), lambda: read(LeftOut(), JoinCounts()))
 
