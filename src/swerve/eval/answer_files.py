@@ -219,8 +219,9 @@ class AnswerFile:
         for record, pair in self._read(left_out):
             if pair is not None and has_made_id(pair[0]):
                 if ids is None:
-                    read = ((other[0], self.task.asked(each)) for each, other in self._read(LeftOut()) if other)
-                    ids = ids_by_text(read)
+                    others = ((each, other[0]) for each, other in self._read(LeftOut()) if other)
+                    named = ((each, problem) for each, problem in others if not has_made_id(problem))
+                    ids = ids_by_text((problem, self.task.asked(each)) for each, problem in named)
                 problem, text = pair
                 pair = replace(problem, id=ids.get(self.task.asked(record)) or problem.id), text
             yield record, pair

@@ -154,11 +154,11 @@ def ids_by_text(asked: Iterable[tuple[Problem, str]]) -> dict[str, str | None]:
     """Return the id of the problem that asks each text; None where problems of several ids do.
 
     Args:
-        asked: problems, each with what it asks; those whose id is made, or that ask nothing, name none.
+        asked: problems that have an id, each with what it asks; those that ask nothing name none.
     """
     ids: dict[str, str | None] = {}
     for problem, text in asked:
-        if text and not has_made_id(problem):
+        if text:
             ids[text] = problem.id if ids.get(text, problem.id) == problem.id else None
     return ids
 

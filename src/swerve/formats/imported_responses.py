@@ -370,8 +370,10 @@ def joined(responses: Iterable[Response], anew: Callable[[], Iterable[Response]]
         own = response.problem
         if has_made_id(own):
             if ids is None:
-                ids = ids_by_text((each.problem, _asked(each)) for each in anew())
-            response = replace(response, problem=replace(own, id=ids.get(_asked(response)) or own.id))
+                named = (each for each in anew() if not has_made_id(each.problem))
+                ids = ids_by_text((each.problem, _asked(each)) for each in named)
+            if name := ids and ids.get(_asked(response)):
+                response = replace(response, problem=replace(own, id=name))
         yield response
 
 
@@ -414,7 +416,7 @@ def join_problems(
         own = response.problem
         by_id = None if has_made_id(own) else problems.get(own.id)
         user = [text for role, text in own.messages if role == "user"]
-        texts = [plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
+        texts = map(plain_text, filter(None, (own.question, response.prompt, *user[-1:]) if by_question else ()))
         asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
         counts.gold_damaged += bool(response.extra.get("gold_is_damaged"))
         if asked is None:

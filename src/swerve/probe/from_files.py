@@ -15,7 +15,7 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config.recipe import Config
-from swerve.errors import CheckpointError, ConfigError
+from swerve.errors import CheckpointError, ConfigError, SwerveError
 from swerve.formats.conditions import parse_condition
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.typed_fields import parse_fields
@@ -89,7 +89,7 @@ def _most_tokens(sources: Iterable[CheckpointSource]) -> int | None:
     """Return how many tokens every model can read; None: none of them says so. `check_models` names unreadable ones."""
     limits = list[int | None]()
     for source in sources:
-        with suppress(CheckpointError):
+        with suppress(SwerveError):
             limits.append(max_positions(load_config(source.path)))
     return min((limit for limit in limits if limit is not None), default=None)
 
