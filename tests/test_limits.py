@@ -16,7 +16,7 @@ import pytest
 
 from swerve import limits
 from swerve.errors import ArtifactError, system_fault, unreadable
-from swerve.formats import parquet_check
+from swerve.formats import columnar_check
 from swerve.limits import lower_limit
 from tests.cases import each
 
@@ -63,9 +63,9 @@ def test_a_file_is_not_damaged_where_the_shell_gives_no_memory(tmp_path: Path) -
         pa.set_memory_pool(pa.system_memory_pool())  # another may have reserved enough before
         given = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more if hard else given))
-        return parquet_check.check_parquet(path, limit=1 << 40)
+        return columnar_check.check_columnar(path, limit=1 << 40)
 
-    whole = parquet_check.check_parquet(path, limit=1 << 40)
+    whole = columnar_check.check_columnar(path, limit=1 << 40)
     for hard in (True, False):
         assert in_a_copy(lambda hard=hard: read(1 << 30, hard)) == str(whole)
         said = in_a_copy(lambda hard=hard: read(4 << 20, hard))
@@ -89,9 +89,9 @@ def test_a_file_is_not_damaged_where_the_shell_gives_no_memory(tmp_path: Path) -
 def test_what_ended_the_process_that_reads_is_said(
     end: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_check, "_measured", lambda *_: exec(end))
+    monkeypatch.setattr(columnar_check, "_measured", lambda *_: exec(end))
     with pytest.raises(ArtifactError) as raised:
-        parquet_check.check_parquet(tmp_path / "a.parquet", limit=1)
+        columnar_check.check_columnar(tmp_path / "a.parquet", limit=1)
     assert str(raised.value) == f"{tmp_path / 'a.parquet'} {said}" or said in str(raised.value)
 
 

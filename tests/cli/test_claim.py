@@ -175,6 +175,20 @@ def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, f
     assert (status, "problem 'p0' has two questions: '0 + 1?' in base, 'Another?' in rl" in err) == (2, True)
 
 
+def test_a_record_without_a_response_is_left_out_and_said(swerve: Swerve, files: Path) -> None:
+    for name, num_right in (("a.jsonl", 4), ("b.jsonl", 8)):
+        rows = [
+            {"id": f"p{n // 8}", "question": f"{n // 8} + 1?", "response": f"text {n}", "correct": n % 8 < num_right}
+            for n in range(320)
+        ]
+        rows[5]["response"] = None
+        (files / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = swerve("claim", "a.jsonl", "b.jsonl", "--parts", "accuracy", "--out", "card-left-out")
+    assert status == 0, err
+    assert "Of base: records without a response, left out: 1 (a.jsonl, line 6 has no response" in err
+    assert "Of rl: records without a response, left out: 1 (b.jsonl, line 6 has no response" in err
+
+
 def test_a_file_without_a_verdict_is_told_before_the_other_is_read_whole(swerve: Swerve, files: Path) -> None:
     row = {"id": "a", "question": "1 + 1?", "response": "2", "gold": "2"}
     (files / "graded.jsonl").write_text(json.dumps({**row, "correct": True}) + "\nnot JSON\n")
@@ -206,10 +220,8 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
         cards.append(json.loads(out))
     for field in ("base", "trained", "difference", "pass_at_k"):
         assert cards[0]["accuracy"][field] == cards[1]["accuracy"][field]
-    assert cards[1]["accuracy"]["notes"][-2:] == [
-        "12 of 60 samples by base have no verdict and are left out.",
-        "12 of 60 samples by rl have no verdict and are left out.",
-    ]
+    said = [note for note in cards[1]["accuracy"]["notes"] if "no verdict" in note]
+    assert said == [f"12 of 60 samples by {label} have no verdict and are left out." for label in ("base", "rl")]
 
 
 @pytest.mark.parametrize(

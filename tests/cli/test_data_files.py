@@ -324,3 +324,74 @@ def test_the_summary_counts_what_was_left_out_and_what_is_beside_texts(
     assert status == 0, err
     verdict = json.loads((tmp_path / "v.jsonl").read_text())
     assert (verdict["response"], verdict["value"], verdict["correct"], verdict["match"]) == ("2", 1.0, True, 1.0)
+
+
+@pytest.mark.parametrize("places", [(0,), (1, 2), (0, 1, 2, 3)])
+def test_a_row_without_an_id_is_of_the_problem_with_its_question(
+    swerve: Swerve, tmp_path: Path, places: tuple[int, ...]
+) -> None:
+    rows = [
+        {"id": "pqpq"[n], "question": "1 + 1?" if n % 2 else " 1 + 2?", "response": str(n), "correct": True}
+        for n in range(4)
+    ]
+    given = [{**row, "id": None} if n in places else row for n, row in enumerate(rows)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in given))
+    run(file, tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    names = table["problem_id"].to_pylist()
+    assert names[0] == names[2] != names[1] == names[3]
+    assert len(places) == 4 or names == list("pqpq")
+    assert table["sample"].to_pylist() == [0, 0, 1, 1]
+    # What is selected counts the same problems.
+    out = tmp_path / "selected.parquet"
+    status, _, err = swerve("data", "select", str(file), "--correct", "--per-problem", "1", "--out", str(out))
+    assert status == 0, err
+    names = pq.read_table(out)["problem_id"].to_pylist()
+    assert len(names) == len(set(names)) == 2
+
+
+def test_a_question_of_two_ids_names_no_problem(tmp_path: Path) -> None:
+    rows = [{"id": name, "question": "1 + 1?", "response": "2", "correct": True} for name in ("p", "q", None)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(file, tmp_path / "out.parquet")
+    assert len(set(pq.read_table(tmp_path / "out.parquet")["problem_id"].to_pylist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("data", "select", "FILE", "--out", "o.parquet"), "records without a response, left out: 2 (FILE, line 1 "),
+        (
+            ("data", "behaviours", "FILE"),
+            "Note: records without a response, left out: 2 (FILE, line 1 has no custom_id",
+        ),
+        (("data", "export", "FILE", "--format", "messages", "--out", "o.parquet"), "have no text: 2 responses"),
+        (("data", "import", "FILE", "--out", "o.parquet"), "records without a response, left out: 2"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_failed_request_and_an_answer_without_its_request_do_not_refuse_the_file(
+    swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = {"model": "m", "choices": [{"message": {"role": "assistant", "content": "It is 2."}}]}
+    lines = [{"id": f"b{n}", "custom_id": f"p{n}", "response": {"body": body}} for n in range(4)]
+    del lines[0]["custom_id"]
+    lines[2] |= {"response": None, "error": {"code": "expired"}}
+    Path("x_output.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    requests = [{"custom_id": f"p{n}", "body": {"messages": [{"role": "user", "content": "1 + 1?"}]}} for n in range(4)]
+    Path("x_input.jsonl").write_text("".join(json.dumps(line) + "\n" for line in requests))
+    status, out, err = swerve(*(word.replace("FILE", "x_output.jsonl") for word in command))
+    assert status == 0, err
+    assert said.replace("FILE", "x_output.jsonl") in " ".join((out + err).split())
+
+
+def test_golds_that_were_cut_off_are_counted_without_a_file_of_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"response": "a", "correct": False, "ground_truth": "\\frac{14", "problem": "q"}
+    (tmp_path / "rlvr_responses.json").write_text(json.dumps({"p": row}))
+    run(tmp_path / "rlvr_responses.json", tmp_path / "out.parquet")
+    assert "gold answers that were cut off and not used: 1" in capsys.readouterr().out

@@ -555,3 +555,74 @@ def test_what_the_grader_failed_at_is_neither_right_nor_wrong(swerve: Swerve, tm
     assert (summary["right"], summary["num_right"], summary["audits"][0]["agreement"]) == (None, 0, None)
     assert "Not determined, because none of 1 records could be graded: how many are right" in lines
     assert "Against 'was': not determined, because no record that was graded has a verdict in it." in lines
+
+
+REPEATED = [
+    {"id": "a" if n < 6 else "b", "question": "1 + 1?" if n < 6 else "1 + 2?", "gold": "2" if n < 6 else "3",
+     "response": f"so \\boxed{{{(2, 2, 9, 9, 9, 9, 3, 9)[n]}}}"}
+    for n in range(8)
+]  # fmt: skip
+
+
+def without_ids(*places: int) -> list[dict[str, Any]]:
+    return [{**row, "id": None} if n in places else row for n, row in enumerate(REPEATED)]
+
+
+@pytest.mark.parametrize("places", [(0,), (0, 1, 6), (1, 5, 7)])
+def test_a_row_without_an_id_is_of_the_problem_with_its_question(
+    swerve: Swerve, tmp_path: Path, places: tuple[int, ...]
+) -> None:
+    summaries = []
+    for rows in (REPEATED, without_ids(*places)):
+        file = write_rows(tmp_path / "rows.jsonl", rows)
+        status, out, err = swerve("grade", str(file), "--task", "math", "--out", str(tmp_path / "v.jsonl"), "--json")
+        assert status == 0, err
+        summaries.append(json.loads(out))
+    assert summaries[0] == summaries[1]
+    assert summaries[0]["right"]["mean"] == pytest.approx((2 / 6 + 1 / 2) / 2)
+
+
+def test_rows_without_any_id_are_of_the_problem_they_ask(swerve: Swerve, tmp_path: Path) -> None:
+    shares = []
+    for rows in (REPEATED, without_ids(*range(8))):
+        file = write_rows(tmp_path / "rows.jsonl", rows)
+        status, _, err = swerve("grade", str(file), "--task", "math")
+        assert status == 0
+        shares.append(err)
+    assert shares[0] == shares[1]
+
+
+def test_what_has_neither_id_nor_question_is_said(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{**row, "question": None} if n == 3 else row for n, row in enumerate(without_ids(3))]
+    status, _, err = swerve("grade", str(write_rows(tmp_path / "rows.jsonl", rows)), "--task", "math")
+    assert status == 0
+    assert "1 of 8 have neither id nor question and are problems of their own" in err
+    assert "rows.jsonl, line 4)" in err
+
+
+def test_problems_are_found_by_their_question_where_a_record_has_no_id(swerve: Swerve, tmp_path: Path) -> None:
+    known = [
+        {"id": "p", "family": "math", "question": "1 + 1?", "answer": "2"},
+        {"id": "q", "family": "math", "question": "1 + 2?", "answer": "3"},
+    ]
+    rows = [{"question": " 1 +  2?", "response": "\\boxed{3}"}, {"id": "p", "response": "\\boxed{3}"}]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    problems = write_rows(tmp_path / "problems.jsonl", known)
+    status, out, err = swerve("grade", str(file), "--problems", str(problems))
+    assert status == 0, err
+    assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
+
+
+def test_rows_of_countdown_are_graded_without_a_hint(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [
+        {"target": 65, "nums": [19, 36, 55, 7], "response": "<answer>55 + 36 - 19 - 7</answer>"},
+        {"target": 65, "nums": [19, 36, 55, 7], "response": "<answer>36 + 29</answer>"},
+        {"target": 10, "nums": [2, 3, 4], "response": "<answer>2 * 3 + 4 = 10</answer>"},
+    ]
+    problems = write_rows(tmp_path / "problems.jsonl", [{"target": 65, "nums": [19, 36, 55, 7]}])
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    for options in ((), ("--task", "countdown"), ("--problems", str(problems))):
+        status, out, err = swerve("grade", str(file), *options)
+        assert status == 0, err
+        assert [row["value"] for row in read_rows(out)] == [1.0, 0.0, 1.0]
+        assert "3 records, 2 right (75%" in err  # one of two, and one of one

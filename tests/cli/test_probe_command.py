@@ -126,6 +126,19 @@ def test_models_and_sequences_without_a_run(
     assert f"tables: {Path('x') / 'probe'}" in err
 
 
+def test_responses_longer_than_the_models_read_are_left_out_and_named(
+    swerve: Swerve, plans: list[ProbePlan], folder: Path, responses: Path
+) -> None:
+    limit = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    long = {"id": "p3", "problem": "1 + 1 =", "response": " 2" * limit, "correct": True}
+    responses.write_text("\n".join(map(json.dumps, [*RESPONSES, long])))
+    status, _, err = swerve(*arguments(responses, folder))
+    assert status == 0, err
+    assert {one.problem.id for one in plans[0].sequences} == {"p1", "p2"}
+    said = f"1 responses in {responses} are left out: longer than the {limit:,} tokens that each of the models can read"
+    assert any(note.startswith(f"{said}: 'p3' with ") for note in plans[0].notes)
+
+
 def test_json_and_default_place(swerve: Swerve, plans: list[ProbePlan], folder: Path, responses: Path) -> None:
     status, out, _ = swerve(*arguments(responses, folder, "--json", "--ends", "eos", "--template", "raw"))
     assert status == 0

@@ -27,6 +27,7 @@ from swerve.eval.answer_files import AnswerFile, samples_task
 from swerve.eval.grading import GradingSummary
 from swerve.eval.response_behaviours import behaviour_summary, file_responses
 from swerve.eval.sampling import sample
+from swerve.formats.imported_responses import LeftOut
 from swerve.problems.addition import AdditionTask
 from swerve.recipes.loader import load_settings
 from swerve.rollout import openai_client
@@ -305,7 +306,7 @@ def test_all_that_a_server_says_is_kept_and_counted(kind: str, server: OpenAISer
     assert {(row.said, row.written, row.no_answer) for row in rows} == {tuple(known)}
     assert {row.text for row in rows} == {known[0]}
     # Behaviours are of what was written, and say what holds no answer; so does the grader.
-    found, _ = file_responses(tmp_path / "a.parquet", by=None, fields={})
+    found, _ = file_responses(tmp_path / "a.parquet", by=None, fields={}, left_out=LeftOut())
     assert {row["num_characters"] for row in behaviour_rows(found)} == {len(known[1])}
     summary = behaviour_summary(found, behaviour_rows(found), source="a", by=None)
     assert f"14 of 14 responses hold no answer: 14 {known[2]}" in summary["notes"] or known[2] is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.errors import NoResponseError
+from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.imported_responses import LeftOut, read_responses, responses_of
 from swerve.formats.records import iter_records
 
@@ -137,3 +137,68 @@ def test_texts_alone_are_to_one_problem_after_another(tmp_path: Path) -> None:
     assert [(one.problem.id, one.text) for one in found] == [("0", "a"), ("1", "b")]
     with pytest.raises(NoResponseError, match="no response"):  # a failed request has a verdict and no response
         read_responses(written(tmp_path, [{"id": "a", "response": None, "correct": False}]))
+
+
+PREDICTIONS = {
+    "0": {"origin_prompt": [{"role": "SYSTEM", "prompt": "Be brief."}, {"role": "HUMAN", "prompt": "1 + 1?"}],
+          "prediction": "It is 2.", "gold": "2"},
+    "1": {"origin_prompt": "Q: 1 + 2?\nA:", "prediction": "", "gold": ["3", "three"]},
+    "2": {"origin_prompt": [{"role": "user", "content": "1 + 3?"}], "prediction": ["4", "5"], "refr": "4"},
+    "3": {"origin_prompt": [[{"role": "HUMAN", "prompt": "a?"}],
+                            [{"role": "HUMAN", "prompt": "a?"}, {"role": "BOT", "prompt": "x"},
+                             {"role": "HUMAN", "prompt": "b?"}]],
+          "prediction": ["x", "y"], "gold": ["1", "2"]},
+    "4": {"origin_prompt": "Q", "prediction": "ok", "gold": {"kwargs": [1]}},
+    "5": {"origin_prompt": "Q: A or B?", "label: A": {"PPL": 1.0}, "prediction": "A", "gold": "A"},
+    "6": {"origin_prompt": "Q: A or B?", "prediction": [0.5, 0.5], "gold": 1},
+}  # fmt: skip
+
+
+def write_predictions(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(PREDICTIONS))
+    return path
+
+
+def test_predictions_of_opencompass(tmp_path: Path) -> None:
+    left_out = LeftOut()
+    found = read_responses(write_predictions(tmp_path / "predictions" / "rl-7b" / "gsm8k.json"), left_out=left_out)
+    assert [(one.problem.id, one.sample, one.text, one.problem.answer) for one in found] == [
+        ("0", None, "It is 2.", "2"),
+        ("1", None, "", "3"),
+        ("2", 0, "4", "4"),
+        ("2", 1, "5", "4"),
+        ("3/0", None, "x", "1"),
+        ("3/1", None, "y", "2"),
+        ("4", None, "ok", ""),
+    ]
+    assert {(one.dialect, one.label) for one in found} == {("opencompass", "rl-7b")}
+    assert found[0].problem.messages == (("system", "Be brief."), ("user", "1 + 1?"))
+    assert found[1].prompt == "Q: 1 + 2?\nA:"
+    assert found[1].problem.alternatives == ("three",)
+    assert found[5].problem.messages == (("user", "a?"), ("assistant", "x"), ("user", "b?"))
+    assert found[6].extra["ground_truth"] == {"kwargs": [1]}
+    assert left_out.num_failed == 2
+    assert "entry '5' has likelihoods of given texts" in left_out.first[0]
+
+
+def test_parts_of_predictions_count_from_0_each(tmp_path: Path) -> None:
+    for name in ("gsm8k_0.json", "gsm8k_1.json"):
+        write_predictions(tmp_path / name)
+    changed = json.loads((tmp_path / "gsm8k_1.json").read_text())
+    changed["0"]["origin_prompt"] = "another?"
+    (tmp_path / "gsm8k_1.json").write_text(json.dumps(changed))
+    found = read_responses(tmp_path, left_out=LeftOut())
+    assert len(found) == 14
+    ids = [one.problem.id for one in found]
+    assert ids[0] != ids[7]
+    assert ids[1:7] == ids[8:]
+
+
+def test_predictions_of_jsonl_and_rounds_that_do_not_fit(tmp_path: Path) -> None:
+    lines = [{"idx": int(name), **row} for name, row in PREDICTIONS.items()]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [one.problem.id for one in read_responses(tmp_path / "p.jsonl", left_out=LeftOut())][:2] == ["0", "1"]
+    (tmp_path / "p.json").write_text(json.dumps({"0": {"origin_prompt": [["a"], ["b"]], "prediction": ["x"]}}))
+    with pytest.raises(ArtifactError, match="entry '0': 1 predictions for 2 rounds of a chat"):
+        read_responses(tmp_path / "p.json")

@@ -223,3 +223,12 @@ def test_the_files_of_logic_rl_are_graded_as_knights_and_knaves(shared_data: Any
     assert [role for role, _ in problem.messages] == ["system", "user"]
     reward = grade(problem, f" so </think> <answer> {problem.answer} </answer>")
     assert (reward.status, reward.value) == ("graded", 1.0)
+
+
+def test_a_row_of_countdown_is_a_problem_of_its_task() -> None:
+    problem = read({}, target=10, nums=[2, 3, 4])
+    assert (problem.family, problem.answer) == ("countdown", "")
+    assert problem.metadata == {"numbers": [2, 3, 4], "target": 10, "use_all": True}
+    assert grade(problem, "<answer>2 * 3 + 4</answer>").value == 1.0
+    with pytest.raises(ArtifactError, match="no field 'question'"):
+        read({}, target=10, nums=[2])

@@ -65,7 +65,7 @@ class Responses(Record):
     num_cut: int | None = None
     """How many are read only up to an id that the tokenizer has no token for, or left out where that comes first."""
     unread_turns: Mapping[str, int] | None = None
-    """Of several turns: how many cannot be read as one sequence of tokens, by the reason."""
+    """How many are left out, by the reason: several turns that are no one sequence of tokens, or too many tokens."""
     num_several_turns: int | None = None
     num_differing: int | None = None
     """The ids of how many say another text than the file has beside them: they may be another tokenizer's."""

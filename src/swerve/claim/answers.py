@@ -79,7 +79,7 @@ def measure(work: Work) -> AnswersPart:
         for each in samples
     ]
     table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
-    part = answers_part([side.label for side in work.sides], groups, table)
+    part = answers_part([side.label for side in work.sides], groups, table, asked=drawn[groups])
     if drawn.all():
         return part
     num, num_all = int(drawn.sum()) // 2, len(sizes) // 2
@@ -105,7 +105,9 @@ def _number(value: bool | str | None) -> float:
     return np.nan if value is None else float(bool(value))
 
 
-def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersPart:
+def answers_part(
+    labels: Sequence[str], groups: Array, table: Array, *, asked: NDArray[np.bool_] | None = None
+) -> AnswersPart:
     """Return this part from what is known of samples of N problems by both models; NaN where it is unknown.
 
     Args:
@@ -114,11 +116,12 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
             second.
         table: `[9, S]`, whether a sample ended, has an answer that was read, is right; was cut off, has no
             answer that was read, is right under a lenient reading, says that it does not know; its tokens (words where
-            it has no ids); and whether a second grader disagrees. Of a lenient reading and a second grader only what is
-            known counts.
+            it has no ids); and whether a second grader disagrees.
+        asked: `[S]`, the samples that other graders were asked of; None: all.
     """
     num_groups = int(groups[-1]) + 1
     nums = np.bincount(groups, minlength=num_groups).reshape(2, -1)
+    table = np.vstack([table, np.ones_like(groups) if asked is None else asked])
     by_model = [table[:, (groups >= nums.shape[1]) == is_second] for is_second in (False, True)]
 
     # What is unknown of any sample has no part of its own.
@@ -133,11 +136,11 @@ def answers_part(labels: Sequence[str], groups: Array, table: Array) -> AnswersP
 
     # Why answers are wrong, in the order of the row's fields.
     failures = []
-    for label, (ended, read, right, *reasons, tokens, second) in zip(labels, by_model, strict=True):
+    for label, (ended, read, right, *reasons, tokens, second, is_asked) in zip(labels, by_model, strict=True):
         is_cut, unread, lenient, abstains = (reason[right == 0] for reason in reasons)
-        of_wrong = (_mean(is_cut), _mean(unread), _mean(lenient[~np.isnan(lenient)]), _mean(abstains))
+        of_wrong = (_mean(is_cut), _mean(unread), _mean(lenient[is_asked[right == 0] == 1]), _mean(abstains))
         of_read = None if np.isnan(read).any() else _mean(right[(read == 1) & (ended != 0)])
-        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second[~np.isnan(second)]))
+        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second[is_asked == 1]))
         failures.append(FailureRow.model_validate(dict(zip(FailureRow.model_fields, row, strict=True))))
 
     # Accuracy within the quarters of all samples by length.

@@ -19,6 +19,8 @@ from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file
 from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
+from swerve.formats.imported_responses import LeftOut
+from swerve.formats.table_files import digest_of_table
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
 from swerve.statistics.sample_counts import most_have
@@ -174,7 +176,8 @@ def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) 
     for side in (base, trained):
         if side.samples is not None:
             # Up to the first verdict, which shows most of what is wrong with a file.
-            next((each for each in file_responses(side.samples, side.fields) if each.correct is not None), None)
+            responses = file_responses(side.samples, side.fields, LeftOut())
+            next((each for each in responses if each.correct is not None), None)
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")
     if settings.study is not None and find_study(settings.study) is None:
@@ -210,7 +213,7 @@ def _content(side: Side) -> str:
     """Return a digest of a model's weights and tokenizer, or of its file of samples."""
     if side.model is None:
         assert side.samples is not None
-        return sha256_file(side.samples)
+        return digest_of_table(side.samples)
     from swerve.models.sources import CheckpointSource
 
     return CheckpointSource(label="", path=side.model, device="cpu", dtype="float32").content

@@ -10,6 +10,7 @@ from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.claim.work import Side
 from swerve.config.claim import ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.formats.table_files import is_table
 from swerve.models.named_models import check_label, resolve_model, split_name
 from swerve.recipes.layers import Override
 from swerve.recipes.loader import load_settings
@@ -43,9 +44,9 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
 def _side(label: str, text: str) -> Side:
     name, place = split_name(text)
     path = Path(place)
-    if path.suffix not in (".parquet", ".jsonl", ".json", ".csv", ".gz"):
+    if not is_table(path):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
-    if not regular_file(path).is_file():
+    if not path.is_dir() and not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")
     return Side(label=check_label(name or label, text), model=None, samples=path)
 

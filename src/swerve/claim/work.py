@@ -21,8 +21,7 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
-from swerve.formats.imported_responses import responses_of
-from swerve.formats.records import iter_records
+from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.progress import Progress, SilentProgress
 from swerve.types import Problem
 
@@ -69,10 +68,11 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
+def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict, None without one.
 
-    `fields` are names of the file's fields where they differ from those known.
+    `fields` are names of the file's fields where they differ from those known; `left_out` counts records without a
+    response.
 
     Raises:
         ArtifactError: the file is missing or damaged, or has no response with a verdict.
@@ -82,7 +82,7 @@ def file_responses(path: Path, fields: Mapping[str, str]) -> Iterator[Response]:
         return
     last: Problem | None = None
     are_judged = False
-    for response in responses_of(path, iter_records(path), fields=fields, verdicts_suffice=True):
+    for response in iter_responses(path, left_out=left_out, fields=fields, verdicts_suffice=True):
         is_one_grader = response.correct is not None or response.status is not None
         answered, problem = response.answered if is_one_grader else None, response.problem
         if problem == last:  # held once
@@ -148,7 +148,10 @@ class Work:
             ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
         """
         files = [side.samples for side in self.sides if side.samples]
-        both = [list(file_responses(side.samples, side.fields)) for side in self.sides if side.samples]
+        without = {side.label: LeftOut() for side in self.sides}
+        both = [
+            list(file_responses(side.samples, side.fields, without[side.label])) for side in self.sides if side.samples
+        ]
         if not files:
             num = self.settings.num_samples
             wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
@@ -156,11 +159,13 @@ class Work:
         labels = [side.label for side in self.sides]
         judged = [[each for each in side if each.correct is not None] for side in both]
         result = paired(labels, *judged, only_common=self.settings.common)
-        result.notes.extend(
+        left_out = [f"Of {label}: {one.note}." for label, one in without.items() if one.num_failed]
+        left_out += [
             f"{len(side) - len(own):,} of {len(side):,} samples by {label} have no verdict and are left out."
             for label, side, own in zip(labels, both, judged, strict=True)
             if len(own) < len(side)
-        )
+        ]
+        result = result._replace(notes=[*left_out, *result.notes])
         for note in result.notes:
             self.progress.note(note)
         return result

@@ -60,6 +60,7 @@ def behaviours(
     from swerve.behaviours.diversity import load_embedder
     from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
     from swerve.eval.response_behaviours import behaviour_summary, source_responses
+    from swerve.formats.imported_responses import LeftOut
 
     # What is wrong with an option is said before anything is measured.
     phrases = None if lexicon is None else read_lexicon(lexicon)
@@ -67,12 +68,20 @@ def behaviours(
     if out is not None:
         check_output("--out", out, ending=".jsonl", read=[*map(Path, sources), lexicon])
     # One row a response, and what they say together.
-    records, by = source_responses(sources, by, fields or ())
+    left_out = LeftOut()
+    records, by = source_responses(sources, by, fields or (), left_out)
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:
         write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     summary = behaviour_summary(
-        records, rows, source=" ".join(sources), by=by, baseline=baseline, lexicon=phrases, embed=embed
+        records,
+        rows,
+        source=" ".join(sources),
+        by=by,
+        baseline=baseline,
+        lexicon=phrases,
+        embed=embed,
+        left_out=left_out,
     )
     return Result(summary, behaviours_text(summary))
 

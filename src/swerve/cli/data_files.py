@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from swerve.artifacts.responses import Response
-    from swerve.formats.imported_responses import JoinCounts
+    from swerve.formats.imported_responses import JoinCounts, LeftOut
 
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
@@ -105,8 +105,7 @@ def import_responses(
     from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems, requests_beside
-    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, join_problems, responses_of
-    from swerve.formats.records import iter_records
+    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, iter_responses
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
 
@@ -116,16 +115,21 @@ def import_responses(
     problems = problems or requests_beside(file)
     known = read_problems(problems, fields=named) if problems is not None else {}
     encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
-    joined, left_out = JoinCounts(), LeftOut()
+    joins, left_out = JoinCounts(), LeftOut()
     needs_prompts = bool(tokenizer or problems)
 
     def tables() -> Iterator[pa.Table]:
         """Yield the responses with what is known of their problems, some at a time."""
-        records = iter_records(file)
-        read = responses_of(
-            file, records, fields=named, dialect=dialect, left_out=left_out, verdicts_suffice=tokenizer is None
+        read = iter_responses(
+            file,
+            left_out=left_out,
+            problems=known,
+            joins=joins,
+            fields=named,
+            dialect=dialect,
+            verdicts_suffice=tokenizer is None,
         )
-        for chunk in response_chunks(join_problems(read, known, joined)):
+        for chunk in response_chunks(read):
             for response in chunk:
                 is_known = response.verdict is not None or "id_is_place" in response.extra
                 prompts.look(response, needs_prompt=needs_prompts or not is_known)
@@ -150,6 +154,12 @@ def import_responses(
         prompts = PromptCheck()  # what it held is needed no more
         if encode and encode.none_left and not counts.groups:
             raise encode.none_left
+        if encode and len(encode.too_long) == len(counts.groups):
+            reason = encode.too_long[0]
+            raise ArtifactError(
+                f"{file}: none of its {len(counts.groups)} responses can be read as tokens: {reason}; import them "
+                "without --tokenizer"
+            )
         provenance: dict[str, Any] = {
             "source": _source(file),
             "problems": None if problems is None else _source(problems),
@@ -166,7 +176,7 @@ def import_responses(
             }
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    summary = {**counts.summary(joined, provenance), "left_out": asdict(left_out)}
+    summary = {**counts.summary(joins, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
@@ -199,7 +209,7 @@ def select(
     """
     from swerve.artifacts.messages import message_notes
     from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
-    from swerve.formats.imported_responses import numbered
+    from swerve.formats.imported_responses import LeftOut, numbered
     from swerve.formats.rejection import Rejection, keep_right
     from swerve.formats.typed_fields import parse_fields
     from swerve.recipes.loader import load_settings
@@ -208,14 +218,20 @@ def select(
     check_output("--out", out, ending=".parquet", read=map(Path, sources))
     rejection = load_settings(Rejection, list(given_settings(context).values()))
     files: list[Path] = []
-    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files), rejection)
+    left_out = LeftOut()
+    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files, left_out), rejection)
     counts = asdict(tallied)
-    lines = [*_rejected(counts), *message_notes((each.turns, each.finish_reason) for each in kept)]
+    lines = [*filter(None, [left_out.note]), *_rejected(counts)]
+    lines += message_notes((each.turns, each.finish_reason) for each in kept)
     if not kept:
         raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
 
     # The table says how it was selected, and whose ids it holds.
-    summary = {"counts": counts, "selection": rejection.model_dump(mode="json")}
+    summary = {
+        "counts": counts,
+        "num_without_response": left_out.num_failed,
+        "selection": rejection.model_dump(mode="json"),
+    }
     provenance = {
         **summary,
         "sources": [_source(path) for path in files],
@@ -226,18 +242,20 @@ def select(
     return Result({"out": str(out), **summary}, "\n".join([*lines, f"table: {out}"]))
 
 
-def _responses(sources: Sequence[str], fields: Mapping[str, str], files: list[Path]) -> Iterator[Response]:
+def _responses(
+    sources: Sequence[str], fields: Mapping[str, str], files: list[Path], left_out: LeftOut
+) -> Iterator[Response]:
     """Yield the responses of some sources, those of a run joined to its problems, and add their files to `files`."""
     from swerve.artifacts.run import find_run
     from swerve.eval.response_behaviours import run_responses
-    from swerve.formats.imported_responses import responses_of
-    from swerve.formats.records import iter_records
+    from swerve.formats.imported_responses import iter_responses
+    from swerve.formats.table_files import is_table
     from swerve.recipes.loader import load_run_config
 
     for source in sources:
-        if Path(source).is_file() or Path(source).suffix:
+        if is_table(Path(source)) or Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
-            yield from responses_of(files[-1], iter_records(files[-1]), fields=fields)
+            yield from iter_responses(files[-1], left_out=left_out, fields=fields)
             continue
 
         # A run has the problems of its rollouts in its configuration.
@@ -253,7 +271,9 @@ def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
         ConfigError: they hold ids of two tokenizers.
     """
     from swerve.artifacts.responses import read_provenance
+    from swerve.formats.table_files import files_of
 
+    files = [one for path in files for one in files_of(path)]
     recorded = [read_provenance(path).get("tokenizer") for path in files]
     known = {one["sha256"]: path for one, path in zip(recorded, files, strict=True) if one}
     if len(known) > 1:
@@ -283,9 +303,9 @@ def _rejected(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _source(path: Path) -> dict[str, str]:
-    from swerve.artifacts.files import sha256_file
+    from swerve.formats.table_files import digest_of_table
 
-    return {"name": path.name, "sha256": sha256_file(path)}
+    return {"name": path.name or path.resolve().name, "sha256": digest_of_table(path)}
 
 
 class _Encoder:
@@ -318,6 +338,13 @@ class _Encoder:
         for number, tokens in encoded.items():
             kept[written[number]] = tokens.put_into(kept[written[number]])
         return kept
+
+    @property
+    def too_long(self) -> list[str]:
+        """Which responses have no token ids because they are too long, and why."""
+        from swerve.probe.rollouts.encoder import TOO_LONG
+
+        return [reason for reason in self.without_ids if reason.startswith(TOO_LONG)]
 
     def identity(self) -> dict[str, str]:
         """Return the name and the digest of the tokenizer."""
@@ -372,7 +399,7 @@ class _ImportCounts:
             yield table.set_column(column, table.schema.field(column), counted)
             done += len(table)
 
-    def summary(self, joined: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    def summary(self, joins: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was read, and how responses met their problems."""
         import numpy as np
 
@@ -388,7 +415,7 @@ class _ImportCounts:
             "beside": _counts(self._beside),
             "labels": _counts(self._values["label"]),
             "steps": _counts(self._values["step"]),
-            "join": asdict(joined),
+            "join": asdict(joins),
             "boundaries": dict(sorted(self._boundaries.items())) if "tokenizer" in provenance else None,
             "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
             and self._num["with_prompt"] > 0,

@@ -164,7 +164,7 @@ def _row_files(options: Sequence[str]) -> dict[str, Path]:
             name, place = "", option
         path, shipped = Path(place), SHIPPED / f"{option}.csv"
         path = shipped if not path.exists() and shipped.is_file() else path
-        if not path.is_file():
+        if not path.exists():
             raise ArtifactError(
                 f"--rows {option}: {path} does not exist; give a file of responses or accuracies, or a published table "
                 f"({', '.join(sorted(table.stem for table in SHIPPED.iterdir()))})"

@@ -39,7 +39,7 @@ Answers = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE [KEY=VALUE]...",
-        help="Answers: JSON, JSONL or CSV (also .gz), Parquet, samples. Policies of the grader: extraction=hash.",
+        help="Answers: a file that swerve data import reads, or samples. Policies of the grader: extraction=hash.",
     ),
 ]
 
@@ -248,7 +248,7 @@ def _line(row: Mapping[str, Any]) -> str:
     verdict = row["status"] if row["value"] is None else f"{row['value']:g}"
     detail = f" ({row['detail']})" if row["detail"] else ""
     return (
-        f"  {row['id']}: recorded {row['recorded']}, graded {verdict}{detail}; "
+        f"  {row['id'] or row['place']}: recorded {row['recorded']}, graded {verdict}{detail}; "
         f"gold {_short(row['gold'])}, read {_short(row['extracted'])}"
     )
 

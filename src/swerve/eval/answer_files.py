@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,13 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
+from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
-from swerve.formats.imported_responses import LeftOut, answer_records
+from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id
+from swerve.formats.imported_responses import LeftOut, answer_records, plain_text
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import RESPONSE_NAMES, Fields
+from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
 from swerve.recipes.layers import parse_override
@@ -43,7 +47,7 @@ They are not `RESPONSE_NAMES`: what is graded may be an answer alone, which in a
 _OUTSIDE_ANSWER = ["auto", "whole"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GradingTask:
     """A grader, its policies, and where its inputs stand in a record."""
 
@@ -54,7 +58,20 @@ class GradingTask:
     """The policies of the command line: they come before those of a known problem."""
     names: Mapping[str, tuple[str, ...]]
     known: Mapping[str, Problem]
-    """Problems by id, for records that do not say what the answer is."""
+    """Problems by id, for records that do not say what the answer is; where a record has no such id, by its question.
+    """
+
+    @cached_property
+    def _of_question(self) -> dict[str, Problem]:
+        return {text: problem for problem in self.known.values() if (text := plain_text(problem.question))}
+
+    def asked(self, record: Record | Fields) -> str:
+        """Return the question of a record up to white space, else its prompt or messages; empty: it has none."""
+        places = {"asked": (*self.names["question"], "prompt", "messages")}
+        said = Fields(record.place, record.values, places).get("asked")
+        if said is None and (found := numbers_and_target(record.values)):
+            said = question(*found, use_all=True)
+        return "" if said is None else plain_text(str(said))
 
     def pair(self, record: Record) -> tuple[Problem, str] | None:
         """Return the problem and the text of a record; None: the field of its gold answer is null.
@@ -94,8 +111,8 @@ class GradingTask:
 
     def _problem(self, entry: Fields, answer: Any, *, is_answer: bool) -> Problem | None:
         # A problem that is known says what the gold answer is, where the record does not.
-        name, kind = entry.get("id"), GRADERS[self.grader]
-        known, gold = self.known.get(str(name)), entry.get("gold")
+        name, kind, asked = entry.get("id"), GRADERS[self.grader], self.asked(entry)
+        known, gold = self.known.get(str(name)) or self._of_question.get(asked), entry.get("gold")
         if gold is None and known is not None:
             own = known.grader or known.family
             if self.given and own != self.grader:
@@ -131,10 +148,12 @@ class GradingTask:
         policies = dict(self.policies)
         if is_answer and kind.policies is MathGrading and "extraction" not in self.given:
             policies["extraction"] = _OUTSIDE_ANSWER
+        if self.grader == COUNTDOWN and "numbers" not in metadata and (found := numbers_and_target(entry.values)):
+            metadata = {**metadata, "numbers": found[0], "target": found[1]}
         prefix, begun = entry.get("prefix"), entry.get("begun")
         taken = {field for fields in self.names.values() for field in fields}
         return Problem(
-            id=entry.place if name is None else str(name),
+            id=str(name) if name is not None else made_id(asked) if asked else entry.place,
             family=self.grader,
             question=str(entry.get("question") or ""),
             answer=golds[0] if golds else "",
@@ -189,11 +208,27 @@ class AnswerFile:
         Conversations of other programs are read as `swerve data import` reads them; `left_out` counts what has none.
         """
         if not self.is_samples:
-            for record in answer_records(self.path, self.task.names, left_out or LeftOut()):
-                yield record, self.task.pair(record)
+            yield from self._joined(left_out or LeftOut())
             return
         for record, sample in zip(iter_records(self.path), iter_samples(self.path), strict=True):
             yield record, (self._sample_problem(sample.problem), sample.text or "")
+
+    def _joined(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+        """Yield records; one without an id is of the problem that others with its question have."""
+        ids: dict[str, str | None] | None = None
+        for record, pair in self._read(left_out):
+            if pair is not None and has_made_id(pair[0]):
+                if ids is None:
+                    others = ((each, other[0]) for each, other in self._read(LeftOut()) if other)
+                    named = ((each, problem) for each, problem in others if not has_made_id(problem))
+                    ids = ids_by_text((problem, self.task.asked(each)) for each, problem in named)
+                problem, text = pair
+                pair = replace(problem, id=ids.get(self.task.asked(record)) or problem.id), text
+            yield record, pair
+
+    def _read(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+        for record in answer_records(self.path, self.task.names, left_out):
+            yield record, self.task.pair(record)
 
     def _sample_problem(self, problem: Problem) -> Problem:
         if (problem.grader or problem.family) == self.task.grader:
@@ -268,7 +303,7 @@ def chosen_grader(name: str | None, overrides: Sequence[str], of_problems: Itera
 def table_graders(path: Path) -> set[str]:
     """Return the graders that a table of responses, such as `swerve data import --task` writes, has for its problems.
 
-    Any other file has none.
+    Any other file has none, but for rows of Countdown.
 
     Raises:
         ConfigError: it has several.
@@ -277,7 +312,7 @@ def table_graders(path: Path) -> set[str]:
     records = iter_records(path)
     first = next(records)
     if detect(first.values) is not TABLE:
-        return set()
+        return {COUNTDOWN} if is_countdown(first.values) else set()
     graders = set()
     for record in chain([first], records):
         try:
@@ -299,5 +334,10 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     Raises:
         ArtifactError: the file cannot be read, or a record is not a problem.
     """
-    problems = (read_problem(record.values, record.place) for record in iter_records(path))
-    return {problem.id: problem for problem in problems}
+    problems: dict[str, Problem] = {}
+    for record in iter_records(path):
+        is_puzzle = is_countdown(record.values)
+        problem = asked_by(Fields(record.place, record.values, PROBLEM_NAMES)).problem if is_puzzle else None
+        problem = problem or read_problem(record.values, record.place)
+        problems[problem.id] = problem
+    return problems

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.files import sha256_file
 from swerve.artifacts.messages import no_answer
 from swerve.artifacts.parts import CopiedParts, Parts
 from swerve.artifacts.responses import from_json
@@ -21,6 +20,7 @@ from swerve.eval.answer_files import Answer, AnswerFile
 from swerve.eval.recorded_verdicts import FAILED, VerdictComparison
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.records import Record
+from swerve.formats.table_files import digest_of_table
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.grading.text import can_be_met
@@ -73,7 +73,9 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
     if 0 < len(nameless) < num - num_without:
-        left_out.append(f"{len(nameless)} of {num} have no id and are problems of their own ({nameless[0]})")
+        left_out.append(
+            f"{len(nameless)} of {num} have neither id nor question and are problems of their own ({nameless[0]})"
+        )
     if unmet:
         left_out.append(f"{len(unmet)} of {num} have a gold answer that no answer can meet ({unmet[0]})")
     return num - num_without, "; ".join(left_out) or None
@@ -92,7 +94,7 @@ def kept_verdicts(
     copied: CopiedParts | None = None,
 ) -> Parts:
     """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits."""
-    digests, task = [sha256_file(path) if path else None for path in (answers.path, problems)], answers.task
+    digests, task = [digest_of_table(path) if path else None for path in (answers.path, problems)], answers.task
     names = {name: list(fields) for name, fields in task.names.items()}
     inputs = [*digests, task.grader, dict(task.policies), names, list(limits), __version__]
     return Parts(out.with_name(f"{out.name}.partial"), inputs, copied=copied)

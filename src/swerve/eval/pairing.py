@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response, by_problem
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_problems import has_made_id
+from swerve.formats.imported_responses import joined
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
 from swerve.text import sentence_case
@@ -46,7 +45,8 @@ def paired(
         ConfigError: too few problems are in both, or one id has two questions or gold answers.
         ArtifactError: a sample is there twice.
     """
-    both = joined([*first, *second])
+    given = [*first, *second]
+    both = list(joined(given, lambda: given))
     notes: list[str] = []
     parts = (both[: len(first)], both[len(first) :])
     sides = [_groups(label, side, notes) for label, side in zip(labels, parts, strict=True)]
@@ -63,16 +63,6 @@ def paired(
         )
     sentences = [f"{sentence_case(note)}." for note in notes]
     return Paired({name: sides[0][name] for name in names}, {name: sides[1][name] for name in names}, sentences)
-
-
-def joined(responses: Sequence[Response]) -> list[Response]:
-    """Return responses in their order; those whose record has no id belong to the problem with their question."""
-    ids = {_key(each.problem): each.problem.id for each in responses if not has_made_id(each.problem)}
-    own = []
-    for response in responses:
-        known = ids.get(_key(response.problem)) if has_made_id(response.problem) else None
-        own.append(replace(response, problem=replace(response.problem, id=known)) if known else response)
-    return own
 
 
 def shared(labels: Sequence[str], sides: Sequence[Mapping[str, Sequence[Response]]], notes: list[str]) -> list[str]:
@@ -96,10 +86,6 @@ def shared(labels: Sequence[str], sides: Sequence[Mapping[str, Sequence[Response
     for name in names:
         _check_same(name, labels, [side[name][0].problem for side in sides])
     return names
-
-
-def _key(problem: Problem) -> str:
-    return " ".join(problem.question.split()) or problem.id
 
 
 def _groups(label: str, responses: Sequence[Response], notes: list[str]) -> dict[str, list[Response]]:

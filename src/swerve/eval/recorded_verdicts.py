@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.imported_problems import has_made_id
 from swerve.formats.records import Record
 from swerve.statistics.intervals import share
 from swerve.types import Problem, Reward
@@ -76,7 +77,8 @@ class VerdictComparison:
         self._num_agreeing += agrees
         if not agrees and (self._most is None or len(self._disagreements) < self._most):
             said = {name: getattr(reward, name) for name in ("value", "status", "detail")}
-            named = {"place": record.place, "id": problem.id, "gold": problem.answer, "extracted": reward.extracted}
+            name = None if has_made_id(problem) else problem.id
+            named = {"place": record.place, "id": name, "gold": problem.answer, "extracted": reward.extracted}
             self._disagreements.append({**named, "recorded": record.values[self._field], **said})
 
     def summary(self) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from swerve.behaviours.signs import SIGNS
 from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, ConfigError, SwerveError, nearest
 from swerve.eval.comparison import adjusted, check_baseline, measure_differences
-from swerve.eval.pairing import joined, shared
+from swerve.eval.pairing import shared
 from swerve.formats import imported_responses
+from swerve.formats.imported_responses import LeftOut
+from swerve.formats.table_files import is_table
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
 from swerve.problems.prompt import FORMATS
@@ -42,6 +44,7 @@ def behaviour_summary(
     baseline: str | None = None,
     lexicon: Lexicon | None = None,
     embed: Embedder | None = None,
+    left_out: LeftOut | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of each label with their intervals, pass@k, differences from the baseline, and notes.
 
@@ -55,6 +58,7 @@ def behaviour_summary(
         baseline: the label that the others are compared with; by default the first.
         lexicon: the phrases to count; by default those that ship.
         embed: texts to vectors, for the similarity of embeddings.
+        left_out: records of the source without a response, which are noted.
     """
     # Differences from the baseline, with p-values adjusted for all of them.
     labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed)
@@ -72,7 +76,7 @@ def behaviour_summary(
     for label, of_label in zip(labels, differences, strict=True):
         label["sampling"] = _sampling(own[label["label"]])
         label["differences"] = {name: difference.model_dump() for name, difference in of_label.items()}
-    notes = _notes(responses)
+    notes = [*filter(None, [left_out.note if left_out else None]), *_notes(responses)]
     groups = {name: by_problem(own[name]) for name in names}
     for name in names:
         shared((base, name), (groups[base], groups[name]), notes)
@@ -80,19 +84,22 @@ def behaviour_summary(
     return {**known, "notes": notes, "labels": labels}
 
 
-def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[Response], str | None]:
+def file_responses(
+    path: Path, *, by: str | None, fields: Mapping[str, str], left_out: LeftOut
+) -> tuple[list[Response], str | None]:
     """Return the responses of a file in the order in which labels are shown, and the field they are compared by.
 
     Args:
         path: see `read_responses`.
         by: field to compare by; by default the first of label, step and set that the file has.
         fields: names of the file's fields where they differ from those known.
+        left_out: counts records without a response.
 
     Raises:
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = joined(imported_responses.read_responses(path, fields=fields))
+    responses = list(imported_responses.iter_responses(path, left_out=left_out, fields=fields))
     for response in responses:
         if response.text is None:
             raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")
@@ -208,7 +215,7 @@ assert set(_NEED_QUESTION) <= set(SIGNS)
 
 
 def source_responses(
-    sources: Sequence[str], by: str | None, fields: Sequence[str]
+    sources: Sequence[str], by: str | None, fields: Sequence[str], left_out: LeftOut
 ) -> tuple[list[Response], str | None]:
     """Return the responses of all sources and what they are compared by: of several sources, them and their labels.
 
@@ -218,12 +225,13 @@ def source_responses(
         sources: runs, tables of rollouts, files of responses, folders of samples.
         by: field to compare by; None: see `file_responses`.
         fields: `NAME=FIELD` of files whose fields are called otherwise.
+        left_out: counts records without a response.
 
     Raises:
         ArtifactError: a source does not exist or is damaged.
         ConfigError: `by` or `fields` does not fit a source.
     """
-    read = [each for source in sources for each in _records(source, by, fields)]
+    read = [each for source in sources for each in _records(source, by, fields, left_out)]
     if len(read) == 1:
         return read[0][1:]
     labels = Counter(label for _, records, _ in read for label in {record.label for record in records})
@@ -237,13 +245,16 @@ def source_responses(
     return responses, "source"
 
 
-def _records(source: str, by: str | None, fields: Sequence[str]) -> Iterator[tuple[str, list[Response], str | None]]:
+def _records(
+    source: str, by: str | None, fields: Sequence[str], left_out: LeftOut
+) -> Iterator[tuple[str, list[Response], str | None]]:
     """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
     path, named = Path(source), parse_fields(fields)
     files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
+    files = files or [path] * (path.is_dir() and is_table(path))
     if files:
         for file in files:
-            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named)
+            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named, left_out=left_out)
         return
     if path.suffix and not path.exists():
         raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")

@@ -414,6 +414,12 @@ LAYOUTS: tuple[Dialect, ...] = (
         convert=lambda record, path: _convert_chat(other_layouts.review_as_chat(record), path),
     ),
     Dialect(
+        name="opencompass",
+        marks=_marks("origin_prompt prediction"),
+        names=_conversation(id="id", gold="gold refr? reference?", correct="correct? is_correct?"),
+        convert=other_layouts.convert_opencompass,
+    ),
+    Dialect(
         name="nemo_gym",
         marks=_marks("responses_create_params response.output"),
         names=_conversation(id="id? _task_index?", gold="expected_answer?"),

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, regular_file, verify_manifest
 from swerve.errors import ArtifactError, ConfigError, nearest, unreadable
-from swerve.formats.parquet_check import check_parquet
+from swerve.formats.columnar_check import check_columnar
 from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
 from swerve.version import __version__
 
@@ -148,7 +148,7 @@ def _common_schema(source: Path, files: Sequence[Path]) -> pa.Schema:
     """Return the columns of all tables without dictionaries; of a folder's tables `file` is the first."""
     first: list[tuple[str, pa.DataType]] | None = None
     for file in files:
-        check_parquet(file, limit=max(MAX_BYTES, UNPACKED * regular_file(file).stat().st_size))
+        check_columnar(file, limit=max(MAX_BYTES, UNPACKED * regular_file(file).stat().st_size))
         schema = pq.read_schema(file)
         kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
         columns = list(zip(schema.names, kinds, strict=True))

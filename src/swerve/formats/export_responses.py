@@ -18,9 +18,9 @@ from swerve.artifacts.files import atomic_directory, atomic_path
 from swerve.artifacts.responses import Response, response_row, response_schema
 from swerve.formats import program_layouts as layouts
 from swerve.formats.export import MADE_BY, ExportFormat, ExportSummary, check_replaceable, table_files
-from swerve.formats.imported_responses import TABLE_COLUMNS, responses_of
+from swerve.formats.imported_responses import TABLE_COLUMNS, LeftOut, iter_responses
 from swerve.formats.program_layouts import filled
-from swerve.formats.records import iter_records
+from swerve.formats.table_files import is_table
 
 _ROWS_HELD = 64
 _RENAMED = {"messages": "problem_messages", "prompt": "prompt_text"}
@@ -43,10 +43,11 @@ def export_responses(source: Path, target: Path, *, format: ExportFormat, overwr
         DiskFullError: no room; nothing is left behind.
     """
     # What is there is checked before anything is written; what files say of all responses is known first.
-    files = table_files(source)
+    is_in_parts = source.is_dir() and is_table(source) and not any(source.glob("*.parquet"))
+    files = [source] if is_in_parts else table_files(source)
     if target.exists():
         check_replaceable(target, (source, *files), format, overwrite=overwrite)
-    about = _totals(_responses(files))
+    about = _totals(_responses(files, LeftOut()))
     about["name"] = source.stem
     about["created"] = datetime.fromtimestamp(files[0].stat().st_mtime, UTC).isoformat(timespec="seconds")
     notes: Counter[str] = Counter()
@@ -79,9 +80,9 @@ def export_responses(source: Path, target: Path, *, format: ExportFormat, overwr
     return ExportSummary(num_rows=about["num_responses"], columns=TABLE_COLUMNS, format=format, notes=dict(notes))
 
 
-def _responses(files: Sequence[Path]) -> Iterator[Response]:
+def _responses(files: Sequence[Path], left_out: LeftOut) -> Iterator[Response]:
     for file in files:
-        yield from responses_of(file, iter_records(file))
+        yield from iter_responses(file, left_out=left_out)
 
 
 def _totals(responses: Iterable[Response]) -> dict[str, Any]:
@@ -116,7 +117,8 @@ def _facts(files: Sequence[Path], format: ExportFormat, notes: Counter[str]) -> 
     """Yield what is known of each response, and count what the layout has no place for."""
     indices: dict[str, int] = {}
     repeats: Counter[str] = Counter()
-    for response in _responses(files):
+    left_out = LeftOut()
+    for response in _responses(files, left_out):
         row = response_row(response)
         row = {name: row[name] for name in TABLE_COLUMNS if name != "place"}  # a path of this machine
         notes.update(name for name, value in row.items() if value and not layouts.has_place(name, value, format))
@@ -129,6 +131,8 @@ def _facts(files: Sequence[Path], format: ExportFormat, notes: Counter[str]) -> 
         repeats[problem.id] += 1
         index = indices.setdefault(problem.id, len(indices))
         yield layouts.facts(response, row, format, index=index, repeat=repeats[problem.id])
+    if left_out.num_failed:
+        notes["left out, as their records have no text"] += left_out.num_failed
 
 
 def _verl_row(group: Sequence[Mapping[str, Any]], notes: Counter[str]) -> dict[str, Any]:

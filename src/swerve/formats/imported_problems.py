@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
@@ -13,6 +13,7 @@ from typing import Any
 from swerve.artifacts.files import parse_json
 from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError, NoResponseError
+from swerve.formats.countdown_rows import countdown_fields
 from swerve.formats.dialects import VERL_PROBLEM, verl_values
 from swerve.formats.records import Record, iter_records, read_records
 from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place, shown
@@ -50,7 +51,7 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
             entry = Fields(record.place, values, {**VERL_PROBLEM, "metadata": ("metadata",)})
         asked = asked_by(entry)
         name = asked.problem.id
-        if entry.get("id") is None:
+        if entry.get("id") is None and not countdown_fields(values):
             raise ArtifactError(f"{entry.place} has no id; problems are found by it (name its field with --field id=)")
         if not asked.has_prompt:
             raise ArtifactError(f"{entry.place} has no problem, question, prompt, messages or prompt_ids")
@@ -97,30 +98,32 @@ def asked_by(entry: Fields) -> Response:
     begun = entry.get("begun")
     if (prompt or (messages[-1][1] if messages else "")).rstrip().endswith("<think>"):
         begun = "<think>"
-    prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem") or ""
+    prompt_ids, question, puzzle = entry.ids("prompt_ids"), entry.text("problem") or "", countdown_fields(entry.values)
     asked = prompt or question or "\n\n".join(text for _, text in messages) or " ".join(map(str, prompt_ids))
     name = entry.label("id")
+    if puzzle and not asked:
+        question = asked = puzzle["question"]
     if name is None and not asked:  # a number of the row, which names a problem only where nothing else does
         name = next((str(number) for key in ("idx", "i") if type(number := entry.values.get(key)) is int), None)
     if name is None:
         if not asked:
             raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
-        name = f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
+        name = made_id(asked)
     problem = Problem(
         id=name,
-        family=entry.word("family") or IMPORTED,
+        family=entry.word("family") or puzzle.get("family") or IMPORTED,
         question=question,
         answer=gold,
         alternatives=tuple(alternatives),
         solution=entry.word("solution"),
-        kind=entry.label("kind") or "all",
+        kind=entry.label("kind") or puzzle.get("kind") or "all",
         difficulty=entry.number("difficulty"),
         messages=messages,
         prefix=entry.word("prefix") or "",
         begun=begun if isinstance(begun, str) else None,
         grader=entry.word("grader") or "",
         grading=entry.mapping("grading"),
-        metadata=entry.mapping("metadata"),
+        metadata={**puzzle.get("metadata", {}), **entry.mapping("metadata")},
     )
     return Response(problem=problem, prompt=prompt, prompt_ids=prompt_ids)
 
@@ -137,9 +140,27 @@ def _golds(entry: Fields) -> tuple[str, list[str]]:
     return first, rest
 
 
+def made_id(asked: str) -> str:
+    """Return the id of a problem whose record gives none, made from what it asks."""
+    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
+
+
 def has_made_id(problem: Problem) -> bool:
     """Whether the file does not give a problem's id: it is made from the prompt."""
     return re.fullmatch(rf"{IMPORTED}-[0-9a-f]{{{_NUM_HEX}}}", problem.id) is not None
+
+
+def ids_by_text(asked: Iterable[tuple[Problem, str]]) -> dict[str, str | None]:
+    """Return the id of the problem that asks each text; None where problems of several ids do.
+
+    Args:
+        asked: problems that have an id, each with what it asks; those that ask nothing name none.
+    """
+    ids: dict[str, str | None] = {}
+    for problem, text in asked:
+        if text:
+            ids[text] = problem.id if ids.get(text, problem.id) == problem.id else None
+    return ids
 
 
 _NUM_HEX = 12

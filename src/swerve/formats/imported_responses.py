@@ -29,7 +29,7 @@ from swerve.artifacts.responses import (
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
-from swerve.formats.imported_problems import asked_by, has_made_id
+from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
@@ -77,6 +77,13 @@ class LeftOut:
         if self.num_failed <= _NUM_NAMED:
             self.first.append(error)
 
+    @property
+    def note(self) -> str | None:
+        """How many records gave no response, with the first one; None: every one did."""
+        if not self.num_failed:
+            return None
+        return f"records without a response, left out: {self.num_failed} ({self.first[0]})"
+
 
 def read_responses(
     path: Path,
@@ -88,7 +95,7 @@ def read_responses(
     """Return the responses of a file, in its order; a record with several responses gives one response for each.
 
     Args:
-        path: JSON (a list, or `{problem_id: {response, correct, ...}}`), JSONL, CSV (each also `.gz`) or Parquet.
+        path: a file or a folder; see `iter_records`.
         fields: names of the file's fields where they differ from those known (`parse_fields`).
         dialect: layout of the records, the name of one of `LAYOUTS`; auto: detected from the first record.
         left_out: counts records without a response, which are an error by default.
@@ -98,6 +105,34 @@ def read_responses(
         ConfigError: there is no such layout.
     """
     return list(responses_of(path, iter_records(path), fields=fields, dialect=dialect, left_out=left_out))
+
+
+def iter_responses(
+    path: Path,
+    *,
+    left_out: LeftOut | None = None,
+    problems: Mapping[str, Response] | None = None,
+    joins: JoinCounts | None = None,
+    **options: Any,
+) -> Iterator[Response]:
+    """Yield the responses of a file, joined to their problems (`join_problems`, `joined`); none is held.
+
+    Args:
+        path: a file or a folder; see `iter_records`.
+        left_out: counts records without a response, which are an error by default.
+        problems: by id.
+        joins: counts how responses meet these problems.
+        options: see `responses_of`.
+
+    Raises:
+        ArtifactError, ConfigError: see `read_responses` and `join_problems`.
+    """
+
+    def read(left_out: LeftOut | None, joins: JoinCounts) -> Iterator[Response]:
+        own = responses_of(path, iter_records(path), left_out=left_out, **options)
+        return join_problems(own, problems or {}, joins)
+
+    return joined(read(left_out, joins or JoinCounts()), lambda: read(LeftOut(), JoinCounts()))
 
 
 def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
@@ -114,7 +149,7 @@ def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Reco
     if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
         yield from records
         return
-    for response in responses_of(path, records, left_out=left_out):
+    for response in iter_responses(path, left_out=left_out):
         problem = response.problem
         known = {
             "id": problem.id,
@@ -340,6 +375,30 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
     return response
 
 
+def joined(responses: Iterable[Response], anew: Callable[[], Iterable[Response]]) -> Iterator[Response]:
+    """Yield responses in their order; one whose record has no id belongs to the problem with its question.
+
+    Args:
+        responses: of a file, or of several.
+        anew: returns them once more, wherever the first without an id is met; none is held.
+    """
+    ids: dict[str, str | None] | None = None
+    for response in responses:
+        own = response.problem
+        if has_made_id(own):
+            if ids is None:
+                named = (each for each in anew() if not has_made_id(each.problem))
+                ids = ids_by_text((each.problem, _asked(each)) for each in named)
+            if name := ids and ids.get(_asked(response)):
+                response = replace(response, problem=replace(own, id=name))
+        yield response
+
+
+def _asked(response: Response) -> str:
+    """Return the question up to white space, else all that is known of what was asked; empty: nothing is."""
+    return plain_text(response.problem.question) or (str(response.asked) if response.has_prompt else "")
+
+
 @dataclass(slots=True)
 class JoinCounts:
     """How responses met their problems; each counts responses."""
@@ -374,7 +433,7 @@ def join_problems(
         own = response.problem
         by_id = None if has_made_id(own) else problems.get(own.id)
         user = [text for role, text in own.messages if role == "user"]
-        texts = [plain_text(text) for text in (own.question, response.prompt, *user[-1:]) if text]
+        texts = map(plain_text, filter(None, (own.question, response.prompt, *user[-1:]) if by_question else ()))
         asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
         counts.gold_damaged += bool(response.extra.get("gold_is_damaged"))
         if asked is None:

@@ -1,4 +1,4 @@
-"""Layouts of one program each that a table of names cannot say: evalscope, NeMo, SkyRL, ShareGPT, `/v1/responses`."""
+"""Layouts of one program each that names cannot say: evalscope, OpenCompass, NeMo, SkyRL, ShareGPT, `/v1/responses`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
-from swerve.formats.conversations import Turn, conversation_fields, masked_fields, read_turn, read_turns
+from swerve.formats.conversations import (
+    Turn,
+    conversation_fields,
+    masked_fields,
+    prompt_and_completion,
+    read_turn,
+    read_turns,
+)
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import at_place
 
@@ -56,6 +63,55 @@ def convert_prediction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
             "sample": number if len(choices) > 1 else None,
             "finish_reason": choice.get("stop_reason"),
         }
+
+
+_OPENCOMPASS = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
+
+
+def convert_opencompass(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each prediction of OpenCompass: one or more to a prompt, or one to each round of a chat.
+
+    The number of a prediction is its problem's id, but for a folder of predictions, where several files count from 0.
+    """
+    values, place = dict(record.values), record.place
+    asked, said, gold = values.pop("origin_prompt"), values.pop("prediction"), at_place(values, "gold")
+    name = None if path.is_dir() else values.pop("id", values.pop("idx", None))
+    values.pop("id", None)
+    is_chat = isinstance(asked, list) and bool(asked) and all(isinstance(one, list) for one in asked)
+    texts = said if isinstance(said, list) else [said]
+    if any(key.startswith("label: ") for key in values) or not texts or not all(isinstance(one, str) for one in texts):
+        raise NoResponseError(f"{place} has likelihoods of given texts, or nothing; no response that was written")
+    if is_chat and len(asked) != len(texts):
+        raise ArtifactError(f"{place}: {len(texts)} predictions for {len(asked)} rounds of a chat")
+    golds = gold if is_chat and isinstance(gold, list) and len(gold) == len(texts) else [gold] * len(texts)
+    folder = path.parent
+    for number, (text, own) in enumerate(zip(texts, golds, strict=True)):
+        prompt = asked[number] if is_chat else asked
+        yield {
+            **values,
+            **prompt_and_completion(_messages(prompt) if isinstance(prompt, list) else prompt, text, place),
+            "id": None if name is None else f"{name}/{number}" if is_chat else str(name),
+            "gold": own if _is_answer(own) else None,
+            "ground_truth": None if _is_answer(own) else own,
+            "sample": number if len(texts) > 1 and not is_chat else None,
+            "label": folder.name if folder.parent.name == "predictions" and not path.is_dir() else None,
+        }
+
+
+def _is_answer(gold: Any) -> bool:
+    """Whether a gold answer is a text, a number, or a list of them."""
+    each = gold if isinstance(gold, list) else [gold]
+    return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in each)
+
+
+def _messages(prompt: list[Any]) -> list[Any]:
+    """Return messages `{role: HUMAN, prompt}` as those of a chat."""
+    return [
+        {"role": _OPENCOMPASS.get(one["role"], one["role"]), "content": one.get("prompt", one.get("content"))}
+        if isinstance(one, dict)
+        else one
+        for one in prompt
+    ]
 
 
 def output_turns(output: Any, place: str) -> list[Turn]:

@@ -1,4 +1,4 @@
-"""Read the records of JSON, JSONL, CSV and Parquet files of other programs, each with its place in the file.
+"""Read the records of JSON, JSONL, CSV, Parquet and Arrow files of other programs, each with its place in the file.
 
 What is read is plain Python and can be written again as strict JSON: a number that is not finite is read as null
 (programs write NaN for a number they do not have), half of a surrogate pair as U+FFFD, binary values as null.
@@ -16,23 +16,23 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError, unreadable
 from swerve.formats.inspect_archive import read_archive
+from swerve.formats.table_files import FORMATS, files_of, format_of
 from swerve.formats.typed_fields import at_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = ".json, .jsonl, .csv (each also with .gz), .parquet or .eval"
-"""The endings that are read."""
 MAX_BYTES = 2**31
 """Most bytes of content that are held at once: a whole JSON file, after decompression."""
 MAX_LINE = 2**28
@@ -40,6 +40,7 @@ MAX_LINE = 2**28
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects in a record."""
 
+_PACKED = (".gz", ".zst")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BYTES_AT_ONCE, _BUFFER_BYTES = 2**24, 2**20
@@ -80,19 +81,19 @@ def read_records(path: Path) -> list[Record]:
 
 
 def iter_records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, in its order; the ending says the format (`FORMATS`).
+    """Yield the records of a file, or of the files of a folder by name, in their order; endings say the format.
 
-    Of JSONL and CSV one line is held at a time, of an archive one sample, of Parquet some rows; a JSON file is held
-    whole. A few megabytes can hold any number of values, so a record's may take 1 GiB of memory. Where the records that
-    the caller keeps take more than 2 GiB and many times the file's size, it is refused.
+    Of JSONL and CSV one line is held at a time, of an archive one sample, of Parquet and Arrow some rows; a JSON file
+    is held whole. A few megabytes can hold any number of values, so a record's may take 1 GiB of memory. Where the
+    records that the caller keeps take more than 2 GiB and many times the files' size, they are refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
     field `id`; or a log of Inspect, whose samples are the records, as those of `.eval` are. A bare list of messages is
     read as a record with the field `messages`.
 
     Raises:
-        ArtifactError: the file is missing, damaged, too large or empty, or a record is not an object with named fields;
-            the message names file and line.
+        ArtifactError: a file is missing, damaged, too large or of another format, there is no record, or one is not an
+            object with named fields; the message names file and line.
     """
     readers = {
         ".json": _read_json,
@@ -100,22 +101,28 @@ def iter_records(path: Path) -> Iterator[Record]:
         ".jsonl": _read_lines,
         ".csv": _read_csv,
         ".parquet": _read_parquet,
+        ".arrow": _read_arrow,
     }
-    ending = Path(path.name.removesuffix(".gz")).suffix
-    read = readers.get(ending)
-    if read is None or (ending in (".parquet", ".eval") and path.suffix == ".gz"):
-        what = "is a directory" if path.is_dir() else "unknown file ending"
-        raise ArtifactError(f"{path}: {what}; give a file that ends in {FORMATS}")
+    files = files_of(path)
+    read = readers.get(format_of(files[0]) or "")
+    if read is None:
+        raise ArtifactError(
+            f"{path}: unknown file ending; give a file that ends in {FORMATS}, or a folder of such files"
+        )
     # What the records take is looked at after some megabytes of them.
     started, unseen, number = _memory(), 0, 0
-    for number, (place, values, size) in enumerate(read(path), start=1):
+    for number, (place, values, size) in enumerate(itertools.chain.from_iterable(map(read, files)), start=1):
         unseen += size + _RECORD_OVERHEAD
         if unseen > _BYTES_AT_ONCE:
-            _check_memory(path, started, number)
+            _check_memory(path, files, started, number)
             unseen = 0
         values = {"messages": values} if _is_chat(values) else values
         if not isinstance(values, dict):
             raise ArtifactError(f"{place} is not an object with named fields")
+        if len(files) > 1 and "id_is_place" in values:
+            raise ArtifactError(
+                f"{place}: a text whose problem its place alone says is read of one file; give {files[0]}"
+            )
         yield Record(place, values, is_cells=read is _read_csv)
     if not number:
         raise ArtifactError(f"{path} has no records")
@@ -134,9 +141,9 @@ def _memory() -> int:
         return 0
 
 
-def _check_memory(path: Path, started: int, number: int) -> None:
-    """Raise ArtifactError if this process holds far more than it did when it began to read a file."""
-    most = max(MAX_BYTES, _EXPANSION * path.stat().st_size)
+def _check_memory(path: Path, files: Sequence[Path], started: int, number: int) -> None:
+    """Raise ArtifactError if this process holds far more than it did when it began to read some files."""
+    most = max(MAX_BYTES, _EXPANSION * sum(file.stat().st_size for file in files))
     if _memory() - started > most:
         raise ArtifactError(
             f"{path}: its first {number:,} records take more than {most / 2**30:.3g} GiB of memory; give it in parts"
@@ -145,7 +152,7 @@ def _check_memory(path: Path, started: int, number: int) -> None:
 
 def _read_json(path: Path) -> Iterator[_Read]:
     _check_exists(path)
-    most = MAX_BYTES if path.suffix != ".gz" else min(MAX_BYTES, unpacked(path.stat().st_size))
+    most = min(MAX_BYTES, unpacked(path.stat().st_size)) if path.suffix in _PACKED else MAX_BYTES
     text = "".join(text for _, text in _lines(path, most=most))
     value = _parse(text, str(path), most=max(MAX_BYTES, _EXPANSION * path.stat().st_size))
     del text
@@ -282,29 +289,52 @@ def _header(cells: list[str], place: str) -> list[str]:
 
 
 def _read_parquet(path: Path) -> Iterator[_Read]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from swerve.formats.parquet_check import check_parquet
+    rows = _rows_at_once(path)
+    options: Any = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": _BUFFER_BYTES}
+    with _read_errors(path), pq.ParquetFile(path, **options) as file:
+        yield from _rows_of(path, file.iter_batches(batch_size=rows))
+
+
+def _read_arrow(path: Path) -> Iterator[_Read]:
+    from swerve.formats.columnar_check import arrow_batches
+
+    rows = _rows_at_once(path)
+    with _read_errors(path):
+        yield from _rows_of(path, arrow_batches(path, rows))
+
+
+def _rows_at_once(path: Path) -> int:
+    """Return how many rows of a file in columns are read together, once a process of its own has read it."""
+    from swerve.formats.columnar_check import check_columnar
 
     _check_exists(path)
     limit = max(MAX_BYTES, UNPACKED * path.stat().st_size)
-    rows = check_parquet(path, limit=limit, per_value=_PYTHON_BYTES, at_once=_BYTES_AT_ONCE)
+    return check_columnar(path, limit=limit, per_value=_PYTHON_BYTES, at_once=_BYTES_AT_ONCE)
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
-            are_plain = [is_plain(field.type) for field in file.schema_arrow]
-            number = 0
-            for batch in file.iter_batches(batch_size=rows):
-                columns = [
-                    column.to_pylist() if known else [plain(value) for value in _widened(column).to_pylist()]
-                    for column, known in zip(batch.columns, are_plain, strict=True)
-                ]
-                row_bytes = batch.nbytes // max(1, batch.num_rows)
-                for row in zip(*columns, strict=True):
-                    number += 1
-                    yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True)), row_bytes
+        yield
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ArtifactError(unreadable(path, error)) from None
+
+
+def _rows_of(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[_Read]:
+    number = 0
+    for batch in batches:
+        columns = [
+            column.to_pylist() if is_plain(column.type) else [plain(value) for value in _widened(column).to_pylist()]
+            for column in batch.columns
+        ]
+        row_bytes = batch.nbytes // max(1, batch.num_rows)
+        for row in zip(*columns, strict=True):
+            number += 1
+            yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True)), row_bytes
 
 
 def _widened(column: pa.Array) -> pa.Array:
@@ -366,12 +396,12 @@ def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
             many times its size, and of any other whatever there is.
     """
     _check_exists(path)
-    is_packed = path.suffix == ".gz"
+    is_packed = path.suffix in _PACKED
     longest = most or (min(MAX_LINE, unpacked(path.stat().st_size)) if is_packed else MAX_LINE)
     allowed = most or (max(MAX_BYTES, UNPACKED * path.stat().st_size) if is_packed else sys.maxsize)
     size = 0
     try:
-        with gzip.open(path) if is_packed else path.open("rb") as stream:
+        with _opened(path) as stream:
             for number in itertools.count(1):
                 line = stream.readline(min(longest, allowed - size) + 1)  # a small file may hold very much
                 if not line:
@@ -397,14 +427,23 @@ def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:
         raise ArtifactError(f"{path} cannot be read: {error}") from None
 
 
+def _opened(path: Path) -> BinaryIO:
+    """Return the content of a file, decompressed as its ending says."""
+    if path.suffix == ".gz":
+        return gzip.open(path)  # type: ignore[return-value]
+    if path.suffix != ".zst":
+        return path.open("rb")
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
+
+
 def unpacked(packed: int) -> int:
     """Return the most bytes that so many compressed ones may hold as one record: real text packs 50 times at best."""
     return max(_SMALL_RECORD, UNPACKED * packed)
 
 
 def _check_exists(path: Path) -> None:
-    if path.is_dir():
-        raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
     if not regular_file(path).exists():
         raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
 

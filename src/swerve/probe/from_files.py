@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,13 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config.recipe import Config
-from swerve.errors import CheckpointError, ConfigError
+from swerve.errors import CheckpointError, ConfigError, SwerveError
 from swerve.formats.conditions import parse_condition
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.typed_fields import parse_fields
-from swerve.models.model_folder import load_tokenizer
+from swerve.models.model_folder import load_config, load_tokenizer
 from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_source
+from swerve.positions import max_positions
 from swerve.probe.model_checks import check_readable
 from swerve.probe.plan import ProbePlan, compare, compare_selected
 from swerve.probe.recipe import ProbeRecipe
@@ -75,12 +76,22 @@ def plan_files(
         check_readable(list(sources.values()))  # what is wrong with the others is said as well
         raise
     files = recipe.sample_files or (Path(str(recipe.responses)),)
-    read = [import_file(recipe, tokenizer, trained, file) for file in files]
+    most_tokens = _most_tokens(sources.values())
+    read = [import_file(recipe, tokenizer, trained, file, most_tokens=most_tokens) for file in files]
     if recipe.sample_files is None:
         plan = plan_responses(recipe, sources, read[0])
     else:
         plan = _plan_samples(recipe, sources, *read)
     return replace(plan, keep_statistics=keep_statistics)
+
+
+def _most_tokens(sources: Iterable[CheckpointSource]) -> int | None:
+    """Return how many tokens every model can read; None: none of them says so. `check_models` names unreadable ones."""
+    limits = list[int | None]()
+    for source in sources:
+        with suppress(SwerveError):
+            limits.append(max_positions(load_config(source.path)))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def plan_responses(recipe: ProbeRecipe, sources: Mapping[str, ModelSource], imported: ImportedResponses) -> ProbePlan:
@@ -272,7 +283,7 @@ def _reading_notes(file: Responses) -> Iterator[str]:
             "output head, or of another tokenizer): they are read up to the first of these"
         )
     for reason, num in (file.unread_turns or {}).items():
-        yield f"{num} responses in {file.path} of several turns are left out: {reason}"
+        yield f"{num} responses in {file.path} are left out: {reason}"
     if file.num_special_texts:
         num, total = file.num_special_texts, file.num_responses
         yield f"{num} of {total} responses in {file.path} hold the text of special tokens; it is encoded as text"
@@ -288,6 +299,8 @@ def import_file(
     tokenizer: PreTrainedTokenizerBase,
     trained: tuple[Config, RunDirectory] | None,
     path: Path,
+    *,
+    most_tokens: int | None = None,
 ) -> ImportedResponses:
     """Read a file with the problems that the recipe names, or else those that the run was evaluated on."""
     fields = parse_fields([f"{name}={field}" for name, field in recipe.fields.items()])
@@ -314,4 +327,5 @@ def import_file(
         family=family,
         task=recipe.task if trained is None else None,
         regrade=recipe.sample_files is not None,
+        most_tokens=most_tokens,
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from swerve.formats.countdown_rows import question
 from swerve.grading.answers import STATED, find_answer
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.grading.grader import GraderEntry, graded
@@ -49,10 +50,6 @@ class CountdownTask(Task):
         return self
 
 
-_QUESTION = (
-    "Using {which} of the numbers {numbers}, {times}, write an arithmetic expression with the value {target}. You may "
-    "use +, -, *, / and parentheses. Answer with the expression alone, such as (1 + 2) * 3."
-)
 _SIGNS = ("+", "-", "*", "/", "(", ")", "=")
 
 
@@ -147,12 +144,7 @@ class Countdown(GeneratedFamily[CountdownTask]):
     def _question(self, numbers: Sequence[int], target: int) -> str:
         if self._task.spaced:
             return f"{' '.join(map(str, numbers))} = {target}"
-        return _QUESTION.format(
-            which="all" if self._task.use_all else "some or all",
-            times="each exactly once" if self._task.use_all else "each at most once",
-            numbers=", ".join(map(str, numbers)),
-            target=target,
-        )
+        return question(numbers, target, use_all=self._task.use_all)
 
 
 def _key(numbers: Sequence[int], target: int) -> str:

@@ -18,7 +18,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, keep_secret, nearest, redacted
-from swerve.formats.records import FORMATS, Record, iter_records
+from swerve.formats.records import Record, iter_records
+from swerve.formats.table_files import ENDING, FORMATS
 from swerve.settings import Words
 
 Specs = Words
@@ -29,7 +30,6 @@ Sources = Annotated[Specs, Field(min_length=1)]
 _MESSAGE_CHARS = 300
 _SPLIT = re.compile(r"[\w.-]+")
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
-_ENDING = re.compile(r"\.(?:(?:json|jsonl|csv)(?:\.gz)?|parquet)$")
 _SHARD = re.compile(r"(?P<split>.+?)-(?P<number>\d+)(?:-of-(?P<count>\d+))?(?:-[0-9a-f]{16})?")
 """`train-00000-of-00002`, also with the fingerprint that older exports add."""
 
@@ -54,7 +54,7 @@ class DataSpec:
     @property
     def is_on_hub(self) -> bool:
         """Whether it is the name of a data set on the hub."""
-        is_name = _HUB_NAME.fullmatch(self.source) and not _ENDING.search(self.source)
+        is_name = _HUB_NAME.fullmatch(self.source) and not ENDING.search(self.source)
         return bool(is_name) and not os.path.exists(self.path)
 
     def __str__(self) -> str:
@@ -208,12 +208,12 @@ def _splits(root: Path) -> dict[str, list[Path]]:
 
 def _data_files(folder: Path) -> list[Path]:
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if path.is_file() and _ENDING.search(path.name) and path.name[0] != "."]
+    return [path for path in paths if path.is_file() and ENDING.search(path.name) and path.name[0] != "."]
 
 
 def _split_and_shard(path: Path) -> tuple[str, re.Match[str] | None]:
     """Return the split that a file's name says, and the number of its part, where it is one of several."""
-    stem = _ENDING.sub("", path.name)
+    stem = ENDING.sub("", path.name)
     shard = _SHARD.fullmatch(stem)
     return shard["split"] if shard else stem, shard
 
@@ -228,7 +228,7 @@ def _in_order(paths: Sequence[Path]) -> Sequence[Path]:
     named = [_split_and_shard(path) for path in paths]
     shards = {int(shard["number"]): path for (_, shard), path in zip(named, paths, strict=True) if shard}
     is_split = len({split for split, _ in named}) == 1
-    stems = {_ENDING.sub("", path.name) for path in paths}
+    stems = {ENDING.sub("", path.name) for path in paths}
     if len(stems) < len(paths) or (is_split and len(paths) > 1 and len(shards) < len(paths)):
         names = ", ".join(path.name for path in paths)
         raise ConfigError(

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.countdown_rows import countdown_fields
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
 from swerve.problems.knights.rows import row_problem
@@ -96,7 +97,7 @@ class Table(ReadFamily[TableTask]):
         Raises:
             ArtifactError: a field is missing or wrong; the message names the record's fields.
         """
-        # Problems that swerve wrote, and rows of Logic-RL, say themselves how they are read.
+        # Problems that swerve wrote, and rows of Logic-RL and of Countdown, say themselves how they are read.
         if is_problem_record(record.values):
             problem = read_problem(record.values, record.place)
             if _PYTHON in (problem.grader or problem.family, self._task.grader):  # a record names no code to run
@@ -109,6 +110,10 @@ class Table(ReadFamily[TableTask]):
             return replace(problem, grader=self._task.grader or problem.grader)
         if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
             return row_problem(record)
+
+        puzzle = countdown_fields(record.values) if self._task.grader is None and not self._task.fields else {}
+        if puzzle:
+            return Problem(id=problem_id(puzzle["family"], puzzle["question"]), answer="", **puzzle)
 
         # Question and gold answer; a reward file can do without a gold.
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")

@@ -21,12 +21,14 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import parse_fields
+from swerve.limits import End
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.imported import import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.problems.family import problem_id
+from swerve.sandbox.bounded import BoundedCallError
 from swerve.types import Problem, Reward
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
 
@@ -640,3 +642,57 @@ def test_ids_of_turns_end_before_an_unknown_one_and_say_where_the_text_is_anothe
     (sequence,) = read.sequences
     assert (sequence.text, sequence.sampled) == ("abtoolcd", tuple(sampled[:-1]))
     assert (read.provenance["num_cut"], read.provenance["num_differing"]) == (1, 1)
+
+
+def long_among(folder: Path, *numbers: int) -> Path:
+    """Write three responses, those of some numbers longer than a tokenizer may be asked for."""
+    rows = [
+        {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 101_000 if n in numbers else "abc", "correct": True}
+        for n in range(3)
+    ]
+    path = folder / "r.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def failing_on_long(function: Any, items: Any, limits: Any, *, num_chars: int) -> list[Any]:
+    """Do what `call_each` does where the tokenizer reaches its limit on long texts."""
+    for number, (record, *_) in enumerate(items):
+        if len(record.text) > 200_000:
+            raise BoundedCallError(End("limit", "CPU time limit 2 s"), number=number)
+    return [function(item) for item in items]
+
+
+def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swerve.probe.rollouts.encoder.call_each", failing_on_long)
+    tokenizer = byte_level(CALLS)
+    tokenizer.save_pretrained(tmp_path / "words")
+    for numbers in ((0,), (1,), (0, 2)):
+        path = long_among(tmp_path, *numbers)
+        read = import_responses(path, tokenizer=tokenizer)
+        assert [one.problem.id for one in read.sequences] == [f"p{n}" for n in range(3) if n not in numbers]
+        assert read.provenance["unread_turns"] == {
+            f"too long for the tokenizer, CPU time limit 2 s: 'p{n}' ({path}, line {n + 1})": 1 for n in numbers
+        }
+        result = import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+        assert f"too long for the tokenizer, CPU time limit 2 s: 'p{numbers[0]}'" in result.text
+        rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+        assert [row["completion_ids"] is None for row in rows] == [n in numbers for n in range(3)]
+    path = long_among(tmp_path, 0, 1, 2)
+    with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
+        import_responses(path, tokenizer=tokenizer)
+    with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
+        import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+
+
+def test_a_response_with_more_tokens_than_the_models_read_is_left_out(tmp_path: Path) -> None:
+    path, tokenizer = long_among(tmp_path, 1), byte_level(CALLS)
+    read = import_responses(path, tokenizer=tokenizer, most_tokens=100)
+    assert [one.problem.id for one in read.sequences] == ["p0", "p2"]
+    ((reason, num),) = read.provenance["unread_turns"].items()
+    assert num == 1
+    assert reason.startswith("longer than the 100 tokens that each of the models can read: 'p1' with ")
+    with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: longer than the 2 tokens"):
+        import_responses(path, tokenizer=tokenizer, most_tokens=2)

@@ -9,7 +9,7 @@ from typing import Any
 from swerve.artifacts.responses import Response
 from swerve.errors import ConfigError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
+from swerve.formats.imported_responses import LeftOut, check_prompts, iter_responses
 from swerve.formats.typed_fields import parse_fields
 from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import Task
@@ -31,9 +31,7 @@ def check_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
     problems = read_problems(Path(recipe.problems), fields=fields) if recipe.problems is not None else {}
     for path in recipe.sample_files or (Path(str(recipe.responses)),):
         if recipe.sample is None or path.is_file():
-            records = list(
-                join_problems(read_responses(path, fields=fields, left_out=LeftOut()), problems, JoinCounts())
-            )
+            records = list(iter_responses(path, fields=fields, left_out=LeftOut(), problems=problems))
             if has_run:
                 continue
             check_prompts(path, records)

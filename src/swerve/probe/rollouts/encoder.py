@@ -38,6 +38,12 @@ from swerve.types import Problem, Prompt
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
 
+TOO_LONG = "too long for the tokenizer"
+"""How the reason begins for which a response of many characters is left out."""
+_Asked = tuple[Response, tuple[Prompt, str] | None, list[str] | None]
+"""A response, its prompt through the chat template, and the pieces of its turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseEncoder:
     """Turns responses into tokens; see `import_responses`."""
@@ -53,8 +59,8 @@ class ResponseEncoder:
 
         Args:
             records: the responses.
-            unread: counts, by reason, responses of several turns that no one sequence of tokens holds; None: such a
-                response is an error.
+            unread: counts, by reason, responses that are left out: of several turns that no one sequence of tokens
+                holds, or too long for the tokenizer's limits; None: such a response is an error.
 
         Raises:
             ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it, or fails on it.
@@ -71,18 +77,40 @@ class ResponseEncoder:
         templated = dict(zip(through, prompts, strict=True))
         kept = [number for number in range(len(records)) if isinstance(pieces.get(number, []), list)]
         asked = [(records[number], templated.get(number), pieces.get(number)) for number in kept]
-        try:  # first where it may fail, then here: the tokens are too many to be sent
-            if not looks_words_up(self.tokenizer):
-                num_chars = sum(len(record.text or "") + len(record.prompt or "") for record in records)
-                num_chars += sum(len(text) for _, _, texts in asked for text in texts or ())
-                count = lambda record: len(self._encode_record(*record).completion_ids)  # noqa: E731
-                call_each(count, asked, shared_limits(), num_chars=num_chars)
-        except BoundedCallError as error:
-            raise ArtifactError(
-                f"{asked[error.number][0].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) "
-                f"fails on the response: {error}; leave the record out, or give another model"
-            ) from None
-        return {number: self._encode_record(*parts) for number, parts in zip(kept, asked, strict=True)}
+        # First where it may fail, then here: the tokens are too many to be sent.
+        fails = set[int]() if looks_words_up(self.tokenizer) else self._failing(asked, unread)
+        return {
+            number: self._encode_record(*parts)
+            for place, (number, parts) in enumerate(zip(kept, asked, strict=True))
+            if place not in fails
+        }
+
+    def _failing(self, asked: Sequence[_Asked], unread: Counter[str] | None) -> set[int]:
+        """Return the places of responses that the tokenizer reaches a limit on, because they are long.
+
+        Raises:
+            ArtifactError: it fails on another one, or `unread` is None.
+        """
+        fails, limits, start = set[int](), shared_limits(), 0
+        count = lambda record: len(self._encode_record(*record).completion_ids)  # noqa: E731
+        while start < len(asked):
+            left = asked[start:]
+            num_chars = sum(len(record.text or "") + len(record.prompt or "") for record, _, _ in left)
+            num_chars += sum(len(text) for _, _, texts in left for text in texts or ())
+            try:
+                call_each(count, left, limits, num_chars=num_chars)
+                break
+            except BoundedCallError as error:
+                start += error.number + 1
+                record = left[error.number][0]
+                if unread is None or len(record.text or "") <= limits.max_chars:
+                    raise ArtifactError(
+                        f"{record.place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) "
+                        f"fails on the response: {error}; leave the record out, or give another model"
+                    ) from None
+                fails.add(start - 1)
+                unread[f"{TOO_LONG}, {error}: {record.problem.id!r} ({record.place})"] += 1
+        return fails
 
     def _pieces(self, records: Sequence[Response], unread: Counter[str] | None) -> dict[int, list[str] | None]:
         """Return the pieces of texts of several turns by the numbers of their responses; None: left out."""

@@ -16,7 +16,7 @@ from swerve.prompts import as_response
 from swerve.tokens import tokenize
 from swerve.types import Problem
 
-_SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".gz")
+_SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".arrow", ".gz", ".zst")
 
 
 def given_sequences(

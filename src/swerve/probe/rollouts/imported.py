@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import sha256_file
 from swerve.artifacts.messages import is_written
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
-from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, read_responses
+from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, joined, read_responses
+from swerve.formats.table_files import digest_of_table, files_of
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -37,6 +37,7 @@ from swerve.rewards.graders import entry_for
 from swerve.tokens import CUT, as_text, decoded
 from swerve.types import StepMark
 
+_NUM_NAMED = 5
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
 """Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
 _CONDITIONED = ("subject", "level")
@@ -65,6 +66,7 @@ def import_responses(
     family: ProblemFamily | None = None,
     task: Task | None = None,
     regrade: bool = False,
+    most_tokens: int | None = None,
 ) -> ImportedResponses:
     """Read a file of responses and tokenise each with its own problem's prompt.
 
@@ -82,6 +84,7 @@ def import_responses(
         task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
             whatever the file says, unless a problem names a grader of its own.
         regrade: grade every response that has a grader, whatever the file says, also without a task.
+        most_tokens: prompt and response together; longer ones are left out and counted. None: all are taken.
 
     Raises:
         ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
@@ -95,9 +98,16 @@ def import_responses(
     left_out = LeftOut()
     read, num_cut = cut_at_padding(read_responses(path, fields=fields, left_out=left_out), tokenizer)
     records = list(join_problems(read, problems or {}, JoinCounts()))
+    records = list(joined(records, lambda: records))
     check_prompts(path, records)
     unread = Counter[str]()
     tokens = ResponseEncoder(tokenizer, template=template, ends=ends).encode_all(records, unread)
+    lengths = {number: len(one.prompt_ids) + len(one.completion_ids) for number, one in tokens.items()}
+    if most_tokens is not None and (long := [number for number in tokens if lengths[number] > most_tokens]):
+        named = ", ".join(f"{records[number].problem.id!r} with {lengths[number]:,}" for number in long[:_NUM_NAMED])
+        more = f" and {len(long) - _NUM_NAMED} more" if len(long) > _NUM_NAMED else ""
+        unread[f"longer than the {most_tokens:,} tokens that each of the models can read: {named}{more}"] += len(long)
+        tokens = {number: one for number, one in tokens.items() if number not in long}
     if not tokens:
         raise ArtifactError(f"{path}: none of its {len(records)} responses can be read as tokens: {next(iter(unread))}")
     read, records = ([responses[number] for number in tokens] for responses in (read, records))
@@ -118,7 +128,7 @@ def import_responses(
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
         "path": str(path),
-        "sha256": sha256_file(path),
+        "sha256": digest_of_table(path),
         "format": records[0].dialect,
         "fields": dict(fields or {}),
         "template": template,
@@ -199,10 +209,12 @@ def _says(record: Response, encoded: EncodedResponse) -> bool:
 
 
 def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    made_by = read_provenance(path).get("tokenizer")
-    if made_by and made_by["sha256"] != tokenizer_fingerprint(tokenizer):
+    for file in files_of(path):
+        made_by = read_provenance(file).get("tokenizer")
+        if not made_by or made_by["sha256"] == tokenizer_fingerprint(tokenizer):
+            continue
         raise MismatchError(
-            f"{path} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
+            f"{file} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
             "--tokenizer and one of these models, or without --tokenizer"
         )
 

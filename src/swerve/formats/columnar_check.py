@@ -1,4 +1,4 @@
-"""Foreign Parquet files, tried in a process of their own before they are read.
+"""Foreign Parquet and Arrow files, tried in a process of their own before they are read.
 
 A few kilobytes can describe billions of values, and pyarrow ends the process that it reads some damaged footers in. So
 another process, whose memory is limited, decodes the whole file first, a few rows at a time.
@@ -12,6 +12,7 @@ import multiprocessing
 import resource
 import signal
 import warnings
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -25,12 +26,14 @@ from swerve.limits import cause_of_end, given_limit, held_limit, lower_limit
 _ROWS_AT_ONCE, _BYTES_AT_ONCE, _BUFFER_BYTES = 4096, 2**26, 2**20
 _BATCH_BYTES = 2**28
 """Most bytes of rows that are decoded together, and of a single row."""
+_MAGIC, _END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
+"""How an Arrow file begins, and how a stream ends."""
 _HELD_BYTES = 2**30 + 2**28
 """Most memory that the process takes: for one batch of values and what reading it takes beside them."""
 
 
-def check_parquet(path: Path, *, limit: int, per_value: int = 0, at_once: int = _BYTES_AT_ONCE) -> int:
-    """Return how many rows of a Parquet file are to be read together; at least one, and all its values are few enough.
+def check_columnar(path: Path, *, limit: int, per_value: int = 0, at_once: int = _BYTES_AT_ONCE) -> int:
+    """Return how many rows of a Parquet or Arrow file are to be read together; at least one, and its values are few.
 
     Args:
         path: the file.
@@ -56,8 +59,9 @@ def check_parquet(path: Path, *, limit: int, per_value: int = 0, at_once: int = 
     if "refused" in answer:
         raise ArtifactError(answer["refused"])
     if answer["rows"] == 0:
+        what = "a batch of rows" if path.suffix == ".arrow" else "a row"
         raise ArtifactError(
-            f"{path} has a row of more than {_BATCH_BYTES / 2**20:.0f} MiB, or one that takes more than "
+            f"{path} has {what} of more than {_BATCH_BYTES / 2**20:.0f} MiB, or one that takes more than "
             f"{_HELD_BYTES / 2**30:.3g} GiB to read; give it in parts"
         )
     size: int = answer["size"]
@@ -111,6 +115,8 @@ def _measured(path: Path, most_rows: int, limit: int, per_value: int) -> dict[st
     Raises:
         MemoryError: some rows that are read at once are too large.
     """
+    if path.suffix == ".arrow":
+        return _arrow_measured(path, most_rows, limit, per_value)
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
         described = file.metadata
         groups = [described.row_group(index) for index in range(described.num_row_groups)]
@@ -128,3 +134,54 @@ def _measured(path: Path, most_rows: int, limit: int, per_value: int) -> dict[st
                 if size > limit:
                     break
     return {"size": size, "rows": rows, "num_rows": described.num_rows}
+
+
+def _arrow_measured(path: Path, most_rows: int, limit: int, per_value: int) -> dict[str, int | str]:
+    """Return the same of an Arrow file, whose batches hold as many rows as their writer chose."""
+    size = num_rows = 0
+    for batch in arrow_batches(path, most_rows):
+        if batch.nbytes > _BATCH_BYTES:
+            raise MemoryError
+        batch.validate(full=True)
+        num_rows += batch.num_rows
+        size += batch.nbytes + per_value * sum(map(_num_values, batch.columns))
+        if size > limit:
+            break
+    return {"size": size, "rows": most_rows, "num_rows": num_rows}
+
+
+def _num_values(column: pa.Array) -> int:
+    """Return how many values a column has, those within lists and structs too."""
+    num = len(column)
+    kinds = pa.types
+    while any(is_list(column.type) for is_list in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)):
+        column = column.flatten()
+        num += len(column)
+    return num + sum(map(_num_values, column.flatten())) if pa.types.is_struct(column.type) else num
+
+
+def arrow_batches(path: Path, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an Arrow file or stream, at most so many at once.
+
+    Raises:
+        pa.ArrowException, OSError: it is damaged, or was cut off.
+    """
+    with pa.OSFile(str(path)) as source:
+        if source.read(len(_MAGIC)) == _MAGIC:
+            source.seek(0)
+            with pa.ipc.open_file(source) as file:
+                for number in range(file.num_record_batches):
+                    yield from _sliced(file.get_batch(number), most_rows)
+            return
+        # A stream that was cut between two batches reads as a shorter one.
+        source.seek(max(0, source.size() - len(_END)))
+        if source.read() != _END:
+            raise pa.ArrowInvalid("the file was cut off, or is no Arrow file")
+        source.seek(0)
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                yield from _sliced(batch, most_rows)
+
+
+def _sliced(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
+    yield from (batch.slice(start, most_rows) for start in range(0, batch.num_rows, most_rows))
