@@ -16,7 +16,7 @@ from swerve.report.names import SELECTIONS, SELECTORS
 from swerve.statistics.intervals import mean_interval
 
 _KEPT = ("num_problems", "num_rollouts", "num_reference_wrong", "num_reference_wrong_final_right", "divergences",
-         "recovery", "claims", "prediction", "pivots", "cross_sampling")  # fmt: skip
+         "recovery", "claims", "prediction", "cross_sampling")  # fmt: skip
 
 
 def keep(folder: Path) -> Iterator[Record]:
@@ -28,6 +28,7 @@ def keep(folder: Path) -> Iterator[Record]:
             "seed": seed,
             "evaluations": kept_evaluations(run),
             **{name: summary[name] for name in _KEPT},
+            "pivots": first(summary["pivots"], policy="reference"),
             "swaps": first(summary["causal"]["policies"], policy="reference")["selections"],
             "effects": _effects(run / "probe"),
         }

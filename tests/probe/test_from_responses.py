@@ -124,7 +124,7 @@ def test_every_causal_test_runs_without_a_run(models: Mapping[str, Path], tmp_pa
     assert (by_task.population, by_task.num_rollouts) == ("imported_wrong", 4)
     assert by_task.causal is not None
     assert by_task.causal.num_rollouts == 2
-    assert by_task.pivots is not None
+    assert [one.policy for one in by_task.pivots] == ["reference", "checkpoint"]
     assert by_task.cross_sampling is not None
     assert by_task.prediction
     swaps, values, samples = tables(tmp_path / "task")

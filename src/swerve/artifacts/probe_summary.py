@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import field_validator
 
 from swerve.artifacts.files import verify_file
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps, SwapSelection
@@ -179,9 +181,18 @@ class Tested(Record):
 
     causal: Swaps | None = None
     prediction: tuple[Prediction, ...] = ()
-    pivots: Pivots | None = None
+    pivots: tuple[Pivots, ...] = ()
+    """One for each model that continued."""
     cross_sampling: CrossSampling | None = None
     attribution: tuple[Attribution, ...] | None = None
+
+    @field_validator("pivots", mode="before")
+    @classmethod
+    def _of_one_policy(cls, pivots: Any) -> Any:
+        """Return the pivots of a summary from before there were two policies, or none, as those of a list."""
+        if pivots is None:
+            return ()
+        return (pivots,) if isinstance(pivots, Mapping) else pivots
 
 
 class ProbeSummary(Tested, Measured, Compared):

@@ -149,6 +149,7 @@ CROSS_SAMPLES_SCHEMA = schema_of(CROSS_SAMPLE_COLUMNS)
 PREFIX_VALUE_COLUMNS: Columns = {
     "sequence_id": (_INT, "rollout"),
     "position": (_INT, "length of the prefix: the completion before this position"),
+    "policy": (_LABEL, "who continued: `reference` or `checkpoint`"),
     "sample_set": (_LABEL, "`search`: decided the bisection; `estimate`: fresh continuations"),
     "num_continuations": (_INT, "continuations sampled"),
     "num_successes": (_INT, "of these right"),

@@ -370,8 +370,9 @@ TERMS = (
     ),
     (
         "Pivotal token",
-        "A token across which the chance of a right answer changes by at least the gap, found by bisection and then "
-        "measured again on fresh continuations; the first size is too large by the search, the second is not.",
+        "A token across which the chance of a right answer of the model that continues changes by at least the gap, "
+        "found by bisection and then measured again on fresh continuations; the first size is too large by the search, "
+        "the second is not. A model that is never right has none.",
     ),
     (
         "Several samples",
