@@ -165,7 +165,7 @@ def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp
         ),
         ({}, CAUSAL[:5], "probe.pivots.max_rollouts: 4 of 4 responses in .*; name the grader with --task KIND"),
         (
-            {"gold": None},
+            {"gold": None, "correct": None},
             ["task=addition"],
             "6 of 6 responses have no gold answer, so addition cannot grade them; give",
         ),

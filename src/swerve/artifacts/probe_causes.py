@@ -224,6 +224,8 @@ class Pivots(Record):
     on_spike: PivotOverlap | None
     on_wrong: PivotOverlap | None
     on_first_wrong: PivotOverlap | None
+    in_wrong_sentence: PivotOverlap | None = None
+    """In the first wrong sentence, or step, of rollouts whose label says no more; by chance any of its sentences."""
     breaks: Breaks
 
 

@@ -22,6 +22,7 @@ from swerve.artifacts.probe_findings import (
     RankShift,
     Recovery,
     RegionShare,
+    SentenceRecovery,
     SpikeDensity,
     SpikeHits,
     SpikeRate,
@@ -164,6 +165,9 @@ class Measured(Record):
     entropy: EntropySummary | None = None
     rank_shift: tuple[RankShift, ...] = ()
     recovery: Recovery | None = None
+    """By token."""
+    sentence_recovery: SentenceRecovery | None = None
+    """By sentence, or step: of rollouts whose label says no more."""
     noise_models: NoiseModels | None = None
     """What the claims are set against besides chance and the reference's entropy."""
     claims: tuple[DivergenceClaim, ...] = ()
@@ -238,7 +242,7 @@ class ProbeSummary(Tested, Measured, Compared):
     @property
     def knows_no_wrong_step(self) -> bool:
         """Whether no step is known to be wrong, as where the task does not check steps."""
-        return bool(self.spikes) and all(one.num_rollouts == 0 for one in self.spikes)
+        return bool(self.spikes) and all(one.num_rollouts + one.num_sentence_rollouts == 0 for one in self.spikes)
 
     @property
     def consecutive_pairs(self) -> tuple[DivergenceMeans, ...]:

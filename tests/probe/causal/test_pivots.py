@@ -182,6 +182,20 @@ def test_summary_by_hand(toys) -> None:
     assert (summary.breaks.top_entropy.share.mean, summary.breaks.above_entropy.mean) == (0.0, 0.5)
 
 
+def test_pivots_of_a_rollout_whose_wrong_sentence_is_known_are_set_against_its_sentences(toys) -> None:
+    toy = toys.fair(decided_at(1), length=4)
+    rollouts = [
+        replace(toys.rollout(0, "b b a a"), sentence_starts=(0, 1, 3), wrong_sentence=1),
+        replace(toys.rollout(1, "a b a a"), sentence_starts=(0, 3), wrong_sentence=1),
+        toys.rollout(2, "b b a a", wrong={1: "x"}),
+    ]
+    search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
+    assert [one.position for one in search.pivots] == [1, 1, 1]
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
+    assert (summary.on_first_wrong.num, summary.in_wrong_sentence.num) == (1, 2)
+    assert (summary.in_wrong_sentence.share.mean, summary.in_wrong_sentence.chance) == (0.5, (1 / 3 + 1 / 2) / 2)
+
+
 def test_sentences_are_searched_and_only_a_fall_without_a_later_rise_is_for_good(toys) -> None:
     """V at the ends of sentences is .6 .6 .1 .7 .2 0: it falls at the second, and comes back, and at the fourth."""
     text = "one two. " * 4 + "one two."

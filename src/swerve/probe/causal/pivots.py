@@ -17,7 +17,7 @@ from swerve.artifacts.responses import Response
 from swerve.config.probe import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix, RecordedSampler
 from swerve.probe.intervals import Intervals
-from swerve.probe.rollouts.tokenise import sentence_spans
+from swerve.probe.rollouts.tokenise import sentence_spans, starting_tokens
 from swerve.statistics import difference_interval
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
 
@@ -131,9 +131,7 @@ def piece_ends(sequence: Response, unit: Literal["token", "sentence"]) -> list[i
     if unit == "token":
         return list(range(length + 1))
     begins = [begin for begin, _ in sentence_spans(sequence.text or "")]
-    token_begins = [begin for begin, _ in sequence.spans]
-    cuts = np.searchsorted(token_begins, begins[1:], side="left").tolist()
-    return sorted({0, *cuts, length})
+    return sorted({*starting_tokens(begins, sequence.spans), length})
 
 
 def prefix_values(
@@ -306,7 +304,7 @@ def summarise_pivots(
     """
     if not search.sequences:
         return None
-    # Only of marked rollouts is it known where the wrong steps are.
+    # Only of marked rollouts is it known where the wrong tokens are.
     pivots, problems = search.pivots, _problems(search.pivots)
     marked = [pivot for pivot in pivots if pivot.sequence.wrong]
     # The values that the search saw, and of them those of the prompt alone, which it did not choose.
@@ -336,6 +334,7 @@ def summarise_pivots(
         on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], intervals),
         on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], intervals),
         on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], intervals),
+        in_wrong_sentence=_in_wrong_sentence(pivots, intervals),
         breaks=_breaks(search, tops, intervals),
     )
 
@@ -378,6 +377,19 @@ def _overlap(pivots: Sequence[Pivot], places: Sequence[Collection[int]], how: In
         # By chance a piece of its length is anywhere in the rollout.
         anywhere = np.convolve(is_marked, np.ones(pivot.stop - pivot.position), mode="valid") > 0.5
         chances.append(float(anywhere.mean()))
+    return _against(pivots, hits, chances, how)
+
+
+def _in_wrong_sentence(pivots: Sequence[Pivot], how: Intervals) -> PivotOverlap | None:
+    """Return how often pivots begin in the sentence that is labelled as the first wrong one; None without labels."""
+    labelled = [pivot for pivot in pivots if pivot.sequence.wrong_sentence is not None]
+    if not labelled:
+        return None
+    hits = [float(one.sequence.sentence_at(one.position) == one.sequence.wrong_sentence) for one in labelled]
+    return _against(labelled, hits, [1 / len(one.sequence.sentence_starts) for one in labelled], how)
+
+
+def _against(pivots: Sequence[Pivot], hits: Sequence[float], chances: Sequence[float], how: Intervals) -> PivotOverlap:
     above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
     return PivotOverlap(
         num=len(pivots),

@@ -177,6 +177,7 @@ def _pivot_rows(pivots: Pivots, summary: ProbeSummary) -> Rows:
         "On a spike": pivots.on_spike,
         "On a wrong step": pivots.on_wrong,
         "On the first wrong step": pivots.on_first_wrong,
+        "In the first wrong sentence": pivots.in_wrong_sentence,
         "Falls for good at the highest divergence": pivots.breaks.top_divergence,
         "Falls for good at the reference's highest entropy": pivots.breaks.top_entropy,
     }

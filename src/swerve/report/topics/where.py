@@ -101,7 +101,7 @@ def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:
         first="Model or null",
         columns={of: unit, f"{summary.final} ahead by": ahead},
         rows=((summary.final, claim.estimate, None), *nulls),
-        note=_nulls_note(summary),
+        note=_nulls_note(summary, "sentences" if claim.of == "first_wrong_sentence" else "tokens"),
         plots=(Dots(column=of, at=0.5 if claim.figure == "auc" else None, greys=tuple(_NULLS.values())),),
     )
 
@@ -113,9 +113,9 @@ def _null_cell(null: NullFigure) -> Cell:
     return Estimate(mean=null.value, low=null.low, high=null.high)
 
 
-def _nulls_note(summary: ProbeSummary) -> str:
+def _nulls_note(summary: ProbeSummary, pieces: str = "tokens") -> str:
     return (
-        f"By {divergence_name(summary)}; chance: of the tokens; the reference's entropy in the place of the "
+        f"By {divergence_name(summary)}; chance: of the {pieces}; the reference's entropy in the place of the "
         f"divergence; noise: models as far from {summary.reference} in random directions, their mean, least and most."
     )
 
