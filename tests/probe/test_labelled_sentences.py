@@ -78,14 +78,14 @@ def probe(models: Mapping[str, str], folder: Path, rows: list[dict[str, Any]], *
     path = folder / "r.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     data = {"models": models, "reference": "base", "responses": str(path), "out": str(folder / "out")}
-    small = ["runtime.device=cpu", "probe.top_k=2", "probe.noise_models=3", *overrides]
+    small = ["runtime.device=cpu", "probe.top_k=2", "probe.noise_models=0", *overrides]
     summary = probe_in_steps(plan_files(load_settings(ProbeRecipe, small, data=data)), progress=SilentProgress())
     assert summary is not None
     return summary
 
 
 def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, str], tmp_path: Path) -> None:
-    summary = probe(models, tmp_path, records())
+    summary = probe(models, tmp_path, records(), "probe.noise_models=3")
     # No token is known to be wrong, so nothing is said of one.
     assert summary.recovery is None
     assert (summary.claim("auc", "first_wrong"), summary.claim("top", "first_wrong")) == (None, None)
@@ -136,9 +136,10 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     assert {one.sentence_starts for one in rows} == {tuple(range(0, 8 * NUM_STEPS, 8))}
 
 
+@pytest.mark.slow
 def test_a_label_of_any_step_is_found_as_often_as_by_chance(models: dict[str, str], tmp_path: Path) -> None:
     found = []
-    for seed in range(4):
+    for seed in range(3):
         summary = probe(models, tmp_path / str(seed), records(seed, shuffled=True))
         area, top = (summary.claim(figure, "first_wrong_sentence") for figure in ("auc", "top"))
         assert area is not None
@@ -146,8 +147,8 @@ def test_a_label_of_any_step_is_found_as_often_as_by_chance(models: dict[str, st
         assert not area.stands
         assert not top.stands
         found.append((top.estimate.mean, area.estimate.mean))
-    # By chance 24 of 120; three standard deviations are 13.
-    assert np.mean(found, axis=0) == pytest.approx([1 / 5, 1 / 2], abs=0.11)
+    # By chance 18 of 90; three standard deviations are 11.
+    assert np.mean(found, axis=0) == pytest.approx([1 / 5, 1 / 2], abs=0.12)
 
 
 def test_a_label_of_a_token_is_judged_by_token(models: dict[str, str], tmp_path: Path) -> None:
@@ -166,6 +167,7 @@ def test_a_label_of_a_token_is_judged_by_token(models: dict[str, str], tmp_path:
     assert summary.claim("top", "first_wrong_sentence") is None
 
 
+@pytest.mark.slow
 def test_a_task_without_gold_answers_leaves_what_the_file_says(models: dict[str, str], tmp_path: Path) -> None:
     alone = probe(models, tmp_path / "alone", records())
     with_task = probe(models, tmp_path / "task", records(), "task=math")

@@ -421,6 +421,12 @@ def test_labels_of_processbench(tmp_path: Path) -> None:
     assert found.provenance["format"] == "processbench"
     assert {(one.text, one.correct, one.label) for one in found.sequences} == {("It is 3.\n\nSo 3.", False, "imported")}
     assert [sentence_of(one) for one in found.sequences] == ["It is 3.", "\n\nSo 3.", ""]
+    # Steps without a text are no places of their own, and cannot be what is wrong.
+    empty = [{**rows[0], "steps": ["It is 3.", "", "So 3.", ""], "label": label} for label in (0, 2, 1)]
+    found = import_responses(write(tmp_path / "e.json", empty[:2]), tokenizer=byte_tokenizer())
+    assert [sentence_of(one).strip() for one in found.sequences] == ["It is 3.", "So 3."]
+    with pytest.raises(ArtifactError, match="first_wrong_sentence is 1, but the response has steps 0 to 3; name one"):
+        import_responses(write(tmp_path / "f.json", empty[2:]), tokenizer=byte_tokenizer())
     assert not any(one.wrong for one in found.sequences)  # which token of a step is wrong is not known
 
 
@@ -465,8 +471,8 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
         ),
         (
             "r.jsonl",
-            GOOD[:-1] + ', "first_wrong_sentence": 1, "step_starts": [0, 1]}',
-            "begin, ascending, the first 0 and all below 1, got [0, 1]",
+            GOOD[:-1] + ', "first_wrong_sentence": 1, "step_starts": [0, 2]}',
+            "begin, ascending, the first 0 and none beyond 1, got [0, 2]",
         ),
         (
             "r.jsonl",

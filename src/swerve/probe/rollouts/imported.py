@@ -329,10 +329,10 @@ def _pieces(response: Response, text: str) -> list[tuple[int, int]]:
         return sentence_spans(text)
     starts = [as_number(number) for number in given] if isinstance(given, list) else []
     steps = [int(start) for start in starts if start is not None and start.is_integer()]
-    if len(steps) < len(starts) or steps[:1] != [0] or any(map(operator.ge, steps, [*steps[1:], len(text)])):
+    if len(steps) < len(starts) or steps[:1] != [0] or any(map(operator.ge, steps, [*steps[1:], len(text) + 1])):
         raise ArtifactError(
             f"{response.place}: step_starts must list the characters at which steps of the response begin, ascending, "
-            f"the first 0 and all below {len(text)}, got {given!r:.80}"
+            f"the first 0 and none beyond {len(text)}, got {given!r:.80}"
         )
     # As with sentences, white space belongs to the step after it.
     begins = [0, *(len(text[:start].rstrip()) for start in steps[1:])]
