@@ -11,7 +11,7 @@ from typing import Any
 
 from studies.pages import Record, change, first, number, of_kind, percent, points, table, table_of
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
+from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceClaim
 from swerve.report.names import SELECTIONS, SELECTORS
 from swerve.statistics.intervals import mean_interval
 
@@ -79,7 +79,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
         name = score["selector"]
         texts[f"selectors: auc_first of {name}"] = number(_over_seeds(_areas(seeds, name), (0.0, 1.0)))
     for figure, of in _CLAIMS:
-        for null in NULL_NAMES:
+        for null in TOKEN_NULLS:
             texts[f"selectors: {figure} of {of} over {null}"] = _over_null(_claims_of(seeds, figure, of), null)
     return texts
 
@@ -212,8 +212,10 @@ def _claims(seeds: Sequence[Record]) -> str:
         if claims:
             show = number if figure == "auc" else percent
             means = _over_seeds([claim.estimate.mean for claim in claims], (0.0, 1.0))
-            rows.append([claims[0].name, show(means), *(_over_null(claims, name) for name in NULL_NAMES)])
-    return table(["figure", "mean over seeds", *(f"less {name}" for name in NULL_NAMES.values())], rows)
+            rows.append([claims[0].name, show(means), *(_over_null(claims, name) for name in TOKEN_NULLS)])
+    return table(
+        ["figure", "mean over seeds", *(f"less {name}" for name in map(NULL_NAMES.__getitem__, TOKEN_NULLS))], rows
+    )
 
 
 def _pivots(seeds: Sequence[Record]) -> str:

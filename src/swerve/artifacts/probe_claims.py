@@ -9,7 +9,7 @@ from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 from swerve.text import listed
 
-NullName = Literal["chance", "entropy", "noise"]
+NullName = Literal["chance", "entropy", "noise", "length"]
 
 
 class NoiseModels(Record):
@@ -32,7 +32,8 @@ class NullFigure(Record):
 
     null: NullName
     """`chance`: every position, or sentence, alike; `entropy`: the reference's entropy in the place of the divergence;
-    `noise`: the divergence of the noise models."""
+    `noise`: the divergence of the noise models; `length`, of sentences: their number of tokens, as a long one has more
+    chances of a high value."""
     value: float
     """Of noise models their mean."""
     low: float | None = None
@@ -111,5 +112,8 @@ NULL_NAMES: Mapping[NullName, str] = {
     "chance": "chance",
     "entropy": "the reference's entropy",
     "noise": "matched noise",
+    "length": "the length of the sentence",
 }
 """What they are called wherever a person reads them."""
+TOKEN_NULLS: tuple[NullName, ...] = ("chance", "entropy", "noise")
+"""Those of figures about tokens."""

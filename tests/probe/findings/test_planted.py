@@ -254,3 +254,23 @@ def test_labels_of_tokens_and_of_sentences_are_judged_apart() -> None:
     assert hits.top_in_wrong_sentence is not None
     assert hits.top_in_wrong_sentence.mean == 0.5
     assert sentence_recovery(data.select(lambda one: one.wrong_sentence is None)) is None
+
+
+def test_what_a_long_sentence_has_by_its_length_alone_does_not_stand() -> None:
+    """Wrong sentences are three times as long as others, and divergence and entropy are noise."""
+    found = []
+    for seed in range(12):
+        rng, sequences = np.random.default_rng(seed), []
+        for index in range(60):
+            wrong = int(rng.integers(5))
+            lengths = [12 if number == wrong else 4 for number in range(5)]
+            starts = tuple(np.cumsum([0, *lengths[:-1]]).tolist())
+            sequences.append(response(index, sum(lengths), sentence_starts=starts, wrong_sentence=wrong))
+        noise = {name: rng.exponential(size=28 * 60) for name in ("js", "entropy_ref")}
+        for claim in divergence_claims(measurements(sequences, **noise), None, divergence="js"):
+            if claim.of == "first_wrong_sentence":
+                sides = {null.null: null.side for null in claim.nulls}
+                found.append((sides["chance"] == 1, sides["length"] == -1, claim.stands))
+    above_chance, below_length, stands = np.sum(found, axis=0)
+    assert above_chance >= 22
+    assert (len(found), below_length, stands) == (24, 24, 0)

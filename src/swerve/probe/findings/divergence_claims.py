@@ -102,6 +102,7 @@ def divergence_claims(
     if sentences.data.sequences:
         coarse = replace(tokens, problems=sentences.problems)
         highest = {name: list(map(sentences.highest, columns)) for name, columns in nulls.items()}
+        highest["length"] = [sentences.lengths]
         claim = partial(_claim, coarse, sentences.highest(own), highest, of="first_wrong_sentence")
         num, positive = len(sentences.is_wrong), sentences.is_wrong
         claims.append(claim(_area(coarse, positive, np.ones(num, dtype=np.bool_)), num, figure="auc"))

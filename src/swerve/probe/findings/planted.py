@@ -124,6 +124,11 @@ class Sentences:
             _counts=counts,
         )
 
+    @property
+    def lengths(self) -> Array:
+        """`[S]`: tokens of each."""
+        return np.diff(self._starts, append=len(self.data.categories)).astype(np.float64)
+
     def highest(self, values: NDArray[Any]) -> Array:
         """Return `[S]`, the highest value of each, from one value a token of the measurements they were taken from."""
         return np.maximum.reduceat(values[self._in_marked].astype(np.float64), self._starts)
@@ -137,8 +142,9 @@ def sentence_recovery(data: Measurements) -> SentenceRecovery | None:
     """Return how well each score ranks the sentence that is the first wrong one above the others; None without any.
 
     A sentence's score is the highest of its tokens, so that a long one has more chances than a short one; that holds of
-    every score alike, of entropy as of divergence. `auc` and `average_precision` are over sentences: by chance 0.5 and
-    `base_rate`. What stands after the first wrong sentence may be wrong as well, and counts among the others.
+    every score alike, and `divergence_claims` has length itself as a null. `auc` and `average_precision` are over
+    sentences: by chance 0.5 and `base_rate`. What stands after the first wrong sentence may be wrong as well, and
+    counts among the others.
     """
     sentences = Sentences.of(data)
     if not sentences.data.sequences:

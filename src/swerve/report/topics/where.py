@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import get_args
 
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
+from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
@@ -128,14 +128,18 @@ def _place_rows(summary: ProbeSummary) -> Rows:
         nulls = {null.null: _null_cell(null) for null in claim.nulls}
         place = claim.name.removeprefix("Divergence on ").removeprefix("the ").removeprefix("category ")
         verdict = "more than all" if claim.nulls and claim.nulls[0].side > 0 else "less than all"
-        cells = *map(nulls.get, _NULLS), verdict if claim.stands else "not more or less than all"
+        cells = *map(nulls.get, TOKEN_NULLS), verdict if claim.stands else "not more or less than all"
         rows.append((sentence_case(place), claim.estimate, *cells))
     has_noise = any(claim.null("noise") for claim in claims)
     return Rows(
         id="places",
         title="Where the divergence falls, and where it would without training",
         first="Tokens",
-        columns={summary.final: SHARE, **dict.fromkeys(_NULLS.values(), SHARE), "Paired over problems": TEXT},
+        columns={
+            summary.final: SHARE,
+            **dict.fromkeys([_NULLS[name] for name in TOKEN_NULLS], SHARE),
+            "Paired over problems": TEXT,
+        },
         rows=tuple(rows),
         note=f"{_nulls_note(summary)} A share says something of training where it is more than all of them, or less.",
         plots=(Dots(column=summary.final, null=_NULLS["noise" if has_noise else "chance"]),),
