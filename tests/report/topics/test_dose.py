@@ -84,6 +84,7 @@ def test_a_search_that_found_nothing_says_where_it_could_have(entries: dict[str,
         "found 0 sentences across which its success changes by 20.0% or more. Such a fall could be found in 0 of the "
         "rollouts: in the others dpo-8 is nowhere right so often."
     )
+    assert len(told({**entries, "pivots": None})["Dose"]) == 2  # as it was written where nothing was searched
     # Of a summary from before there were two policies it is the reference's, and nothing else is known.
     old = {name: value for name, value in none.items() if name not in ("policy", "start", "num_could_fall")}
     assert told({**entries, "pivots": old})["Dose"][-1] == (
