@@ -14,7 +14,7 @@ from typing import Any
 from studies.pages import ROOT, Record, change, entries, first, number, percent, points, shown, size, table, table_of
 from studies.runs import kept_summary
 from swerve import text
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
+from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study, read_study
@@ -263,8 +263,8 @@ def _claims(summary: Record) -> str:
         if claim.of != "category" or claim.stands:
             nulls = {null.null: null_words(claim, null) for null in claim.nulls}
             here = (number if claim.figure == "auc" else percent)(record["estimate"])
-            rows.append([claim.name, here, *(nulls.get(name, "-") for name in NULL_NAMES), claim.verdict])
-    return table(["figure", "here", *NULL_NAMES.values(), "here is"], rows)
+            rows.append([claim.name, here, *(nulls.get(name, "-") for name in TOKEN_NULLS), claim.verdict])
+    return table(["figure", "here", *(NULL_NAMES[name] for name in TOKEN_NULLS), "here is"], rows)
 
 
 def _densities(summary: Record) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.record import Record
+from swerve.config.probe import CausalConfig, PivotConfig, ProbeConfig
 from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResult
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine
@@ -151,6 +152,41 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
         lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["draw"] for line in lines] == [0, 1, 2]
     assert measure.summarised("a", measure.read_draws(tmp_path, "a"))["false"] == {"a": [0, 3]}
+
+
+def _breaking(*, costs):
+    """A reference that is right in 2% and always writes a word; a checkpoint right in 90%, unless the word `costs`."""
+    worlds = part("worlds")
+    start, good, bad, place = 0, 1, 2, 4
+    common = worlds._writings(np.random.default_rng(0), 3)
+
+    def model(share_bad, right):
+        moves, answers = worlds._staying(3), np.full((3, worlds.NUM_LEVELS), 0.02)
+        answers[:, [good, bad]] = right
+        moves[:, place, start] = 0
+        moves[:, place, start, :, good], moves[:, place, start, :, bad] = 1 - share_bad, share_bad
+        return worlds._probs(moves, common, answers, start)
+
+    values = np.zeros((3, worlds.NUM_LEVELS))
+    values[:, [start, good, bad]] = (0.7, 0.9, 0.1)  # by these the word is marked as wrong, whatever it costs
+    probs = {worlds.REFERENCE: model(1.0, (0.02, 0.02)), "rl-1": model(0.2, (0.9, 0.05 if costs else 0.9))}
+    return worlds.World(name="breaking", shares=(0.4, 0.3, 0.3), probs=probs, answers=values)
+
+
+@pytest.mark.parametrize("costs", [True, False])
+def test_a_break_that_the_reference_cannot_see_is_found_by_the_checkpoint(monkeypatch, costs):
+    """On problems that were selected because the reference is wrong there, its own success has nowhere to fall from."""
+    draw = part("draw")
+    settings = {name: getattr(draw.SETTINGS, name) for name in ("selection", "max_rollouts", "noise_models")}
+    settings |= {"causal": CausalConfig(max_rollouts=0), "pivots": PivotConfig(max_rollouts=12)}
+    monkeypatch.setattr(draw, "SETTINGS", ProbeConfig(**settings))
+    by_reference, by_checkpoint = draw.probe_world(_breaking(costs=costs), 3).summary.pivots
+    assert (by_reference.policy, by_reference.num_pivots, by_reference.num_could_fall) == ("reference", 0, 0)
+    assert by_reference.start.mean < 0.06
+    assert (by_checkpoint.policy, by_checkpoint.num_could_fall, by_checkpoint.num_confirmed) == ("checkpoint", 12, 12)
+    # Without a cost the checkpoint loses only by the wrong answer itself, at the end.
+    assert by_checkpoint.on_first_wrong.num == 12
+    assert by_checkpoint.on_first_wrong.share.mean == (1.0 if costs else 0.0)
 
 
 NUM_DRAWS = 20

@@ -16,7 +16,7 @@ from swerve.estimates import Estimate
 
 _PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
            "num_rollouts", "causal")  # fmt: skip
-_PROBED_WIDER = (*_PROBED, "reselected", "noise_floor", "recovery", "prediction", "pivots", "cross_sampling", "notes")
+_PROBED_WIDER = (*_PROBED, "reselected", "noise_floor", "recovery", "prediction", "cross_sampling", "notes")
 
 
 PROGRESS = {
@@ -96,6 +96,7 @@ def _wider(seed: int, run: Path) -> Record:
     pair = (probe["final"], probe["reference"])
     signal = [row for row in probe["training_signal"] or () if (row["checkpoint"], row["reference"]) == pair]
     kept = {name: probe[name] for name in _PROBED_WIDER}
+    kept["pivots"] = first(probe["pivots"], policy="reference")
     return {"kind": "wider", "name": f"wider addition {seed}", "seed": seed, **kept, "training_signal": signal}
 
 

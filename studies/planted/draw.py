@@ -43,7 +43,7 @@ SETTINGS = ProbeConfig(
     max_rollouts=NUM_PROBLEMS,
     noise_models=0,
     causal=CausalConfig(max_rollouts=30, num_continuations=16, max_continuations=32),
-    pivots=PivotConfig(max_rollouts=12),
+    pivots=PivotConfig(max_rollouts=12, policies=("reference",)),
     cross_sampling=CrossSamplingConfig(max_problems=40, selectors=("js", "random"), shares=(0.1,)),
 )
 

@@ -68,7 +68,7 @@ def _units(draw: Draw, world: World, seed: int) -> dict[str, bool]:
             if num and world.is_null:
                 path = f"causal.policies[{policy.policy}].selections[{one.selection}].decisions.outside: verdict"
                 found[path] = by_lot(one.decisions["outside"] / num, rng)
-    pivots = summary.pivots
+    pivots = next(iter(summary.pivots), None)
     if world.name == "four_tokens" and pivots and pivots.num_pivots:
         found["pivots.num_confirmed: verdict"] = by_lot(pivots.num_confirmed / pivots.num_pivots, rng)
         most = pivots.max_confirmed_below_gap
@@ -83,7 +83,7 @@ def _discoveries(claims: Sequence[Claim], draw: Draw) -> dict[str, bool]:
         for one in claims
         if one.interval is not None and one.path in LOOKED_FOR
     }
-    pivots = draw.summary.pivots
+    pivots = next(iter(draw.summary.pivots), None)
     return found | ({} if pivots is None else {"pivots.num_confirmed": pivots.num_confirmed > 0})
 
 

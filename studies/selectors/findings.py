@@ -11,12 +11,12 @@ from typing import Any
 
 from studies.pages import Record, change, first, number, of_kind, percent, points, table, table_of
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim
+from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceClaim
 from swerve.report.names import SELECTIONS, SELECTORS
 from swerve.statistics.intervals import mean_interval
 
 _KEPT = ("num_problems", "num_rollouts", "num_reference_wrong", "num_reference_wrong_final_right", "divergences",
-         "recovery", "claims", "prediction", "pivots", "cross_sampling")  # fmt: skip
+         "recovery", "claims", "prediction", "cross_sampling")  # fmt: skip
 
 
 def keep(folder: Path) -> Iterator[Record]:
@@ -28,6 +28,7 @@ def keep(folder: Path) -> Iterator[Record]:
             "seed": seed,
             "evaluations": kept_evaluations(run),
             **{name: summary[name] for name in _KEPT},
+            "pivots": first(summary["pivots"], policy="reference"),
             "swaps": first(summary["causal"]["policies"], policy="reference")["selections"],
             "effects": _effects(run / "probe"),
         }
@@ -78,7 +79,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
         name = score["selector"]
         texts[f"selectors: auc_first of {name}"] = number(_over_seeds(_areas(seeds, name), (0.0, 1.0)))
     for figure, of in _CLAIMS:
-        for null in NULL_NAMES:
+        for null in TOKEN_NULLS:
             texts[f"selectors: {figure} of {of} over {null}"] = _over_null(_claims_of(seeds, figure, of), null)
     return texts
 
@@ -211,8 +212,10 @@ def _claims(seeds: Sequence[Record]) -> str:
         if claims:
             show = number if figure == "auc" else percent
             means = _over_seeds([claim.estimate.mean for claim in claims], (0.0, 1.0))
-            rows.append([claims[0].name, show(means), *(_over_null(claims, name) for name in NULL_NAMES)])
-    return table(["figure", "mean over seeds", *(f"less {name}" for name in NULL_NAMES.values())], rows)
+            rows.append([claims[0].name, show(means), *(_over_null(claims, name) for name in TOKEN_NULLS)])
+    return table(
+        ["figure", "mean over seeds", *(f"less {name}" for name in map(NULL_NAMES.__getitem__, TOKEN_NULLS))], rows
+    )
 
 
 def _pivots(seeds: Sequence[Record]) -> str:

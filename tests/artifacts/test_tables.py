@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA, read_responses
 from swerve.artifacts.tables import read_table, write_table
 from swerve.errors import ArtifactError
 
@@ -30,3 +30,14 @@ def test_a_column_of_another_type_is_refused(table):
     pq.write_table(read.set_column(place, "group", pa.array(["three"])), table)
     with pytest.raises(ArtifactError, match="has a column of another type"):
         read_table(table, ROLLOUTS_SCHEMA)
+
+
+def test_a_table_from_before_a_column_has_nothing_there(tmp_path):
+    path = tmp_path / "sequences.parquet"
+    row = {**dict.fromkeys(SEQUENCES_SCHEMA.names), "text": "a", "sentence_starts": [0, 3], "wrong_sentence": 1}
+    write_table(path, [row], SEQUENCES_SCHEMA)
+    assert read_responses(path, SEQUENCES_SCHEMA)[0].wrong_sentence == 1
+    pq.write_table(pq.read_table(path).drop_columns(["sentence_starts", "wrong_sentence"]), path)
+    (found,) = read_responses(path, SEQUENCES_SCHEMA)
+    assert (found.text, found.sentence_starts, found.wrong_sentence) == ("a", (), None)
+    assert read_table(path, SEQUENCES_SCHEMA).schema.names == SEQUENCES_SCHEMA.names

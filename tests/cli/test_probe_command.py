@@ -258,7 +258,7 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, run: RunDirectory, monkey
         (["--use-responses", "R", "OK", "levels=[3]"], 2, "unknown key 'levels'"),
         (["--use-responses", "R", "OK", "--task", "maths"], 2, "'maths'; did you mean 'math'?"),
         (["--use-responses", "R", "OK", "--task", "math", "level=[3]"], 2, "'task.level'; did you mean 'levels'?"),
-        (["--use-responses", "R", "OK", "--task", "gsm8k"], 2, "2 of 2 responses have no gold answer, so gsm8k cannot"),
+        (["--use-responses", "N", "OK", "--task", "gsm8k"], 2, "2 of 2 responses have no gold answer, so gsm8k cannot"),
         (["mine", "--task", "math"], 2, "--task needs --use-responses FILE"),
         (["--select", "all", "OK"], 2, "--select needs --reference-samples FILE and --final-samples FILE"),
         (["--where", "level=3", "--final-samples", "R"], 2, "--select needs --reference-samples FILE"),
@@ -291,7 +291,9 @@ def test_wrong_input(
 ) -> None:
     (tmp_path / "bad.jsonl").write_text(json.dumps(RESPONSES[0]) + "\n{oops")
     (tmp_path / "bare.jsonl").write_text('{"id": "p", "response": "2"}')
-    texts = {"R": str(responses), "M": str(folder), "b c=M": f"b c={folder}"}
+    unjudged = [{key: value for key, value in row.items() if key != "correct"} for row in RESPONSES]
+    (tmp_path / "unjudged.jsonl").write_text("\n".join(map(json.dumps, unjudged)))
+    texts = {"R": str(responses), "N": str(tmp_path / "unjudged.jsonl"), "M": str(folder), "b c=M": f"b c={folder}"}
     models = ["--reference", str(folder), "--checkpoint", f"late={folder}"]
     filled = [part for text in given for part in (models if text == "OK" else [texts.get(text, text)])]
     found, out, err = swerve("probe", *filled)

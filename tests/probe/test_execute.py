@@ -306,7 +306,11 @@ def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypat
         "reference": SOURCES["dpo-1"].loaded.model,
         "checkpoint": SOURCES["rl-2"].loaded.model,
     }
-    assert pivots.calls[0][0][1].engine._model is SOURCES["dpo-1"].loaded.model
+    # Each is searched with a sampler, then read again from what that returned.
+    continued = {given["policy"]: known for (_, known), given in pivots.calls if "policy" in given}
+    assert list(continued) == ["reference", "checkpoint"]
+    drawn = [sampler.engine._model for (_, sampler), given in pivots.calls if "policy" not in given]
+    assert drawn == [SOURCES["dpo-1"].loaded.model, SOURCES["rl-2"].loaded.model]
     effects, scores = predicted.calls[0][0]
     assert {item.sequence.sequence_id for item in effects} >= {0, 1, 2}
     expected = [rows[item.sequence.sequence_id][item.position] for item in effects]

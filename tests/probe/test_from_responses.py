@@ -124,7 +124,7 @@ def test_every_causal_test_runs_without_a_run(models: Mapping[str, Path], tmp_pa
     assert (by_task.population, by_task.num_rollouts) == ("imported_wrong", 4)
     assert by_task.causal is not None
     assert by_task.causal.num_rollouts == 2
-    assert by_task.pivots is not None
+    assert [one.policy for one in by_task.pivots] == ["reference", "checkpoint"]
     assert by_task.cross_sampling is not None
     assert by_task.prediction
     swaps, values, samples = tables(tmp_path / "task")
@@ -165,7 +165,7 @@ def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp
         ),
         ({}, CAUSAL[:5], "probe.pivots.max_rollouts: 4 of 4 responses in .*; name the grader with --task KIND"),
         (
-            {"gold": None},
+            {"gold": None, "correct": None},
             ["task=addition"],
             "6 of 6 responses have no gold answer, so addition cannot grade them; give",
         ),

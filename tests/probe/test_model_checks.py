@@ -13,10 +13,11 @@ import torch
 
 from swerve.artifacts.responses import Response
 from swerve.cli.app import describe_failure
+from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.models import TinyModel
-from swerve.config.probe import ProbeConfig
+from swerve.config.probe import CausalConfig, PivotConfig, ProbeConfig
 from swerve.config.runtime import RuntimeConfig
-from swerve.errors import CheckpointError, MismatchError, ProblemsError, SwerveError
+from swerve.errors import CheckpointError, ConfigError, MismatchError, ProblemsError, SwerveError
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import model_checks
@@ -113,6 +114,25 @@ def test_every_problem_of_every_model_is_one_line(
     shown, status = describe_failure(caught.value)
     assert (shown.count("\n"), status) == (4, 1)
     assert shown.startswith("swerve: error: 4 problems with the 5 models of this probe; nothing was computed\n  ")
+
+
+def test_a_server_of_one_model_is_not_asked_to_continue_for_two(folders: dict[str, Path], tmp_path: Path) -> None:
+    def check(policies: tuple[str, ...], **tests: Any) -> None:
+        pivots = PivotConfig(max_rollouts=2, policies=policies)
+        asked = recipe(folders, tmp_path / "out", pivots=pivots, **tests)
+        asked = asked.model_copy(update={"rollout": RolloutConfig(engine=OpenAIEngineConfig())})
+        rollouts = tuple(map(sequence, range(2), (4, 8)))
+        graded = tuple(replace(one, problem=replace(one.problem, grader="math")) for one in rollouts)
+        imported = ImportedResponses(sequences=graded, provenance={})
+        check_models(plan_responses(asked, model_sources(asked), imported), progress=SilentProgress())
+
+    check(("reference",))
+    check(("checkpoint",), causal=CausalConfig(max_rollouts=0))
+    message = r"kind=openai continues with the one model .*; name the one .* probe.pivots.policies=\[reference\]"
+    with pytest.raises(ConfigError, match=message):
+        check(("reference", "checkpoint"))
+    with pytest.raises(ConfigError, match=message):  # swaps are continued by the reference
+        check(("checkpoint",))
 
 
 def test_how_tokenizers_differ_is_said_of_the_responses_first(folders: dict[str, Path], tmp_path: Path) -> None:

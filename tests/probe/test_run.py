@@ -372,7 +372,7 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
         "checkpoint_into_reference",
         "reference_into_checkpoint",
     ]
-    assert summary.pivots.num_rollouts == 2
+    assert [(one.policy, one.num_rollouts) for one in summary.pivots] == [("reference", 2), ("checkpoint", 2)]
     assert {one.model for one in summary.attribution} == {"rl-2", "dpo-1"}
     samples = read_table(run.probe_path / "cross_samples.parquet", CROSS_SAMPLES_SCHEMA).to_pylist()
     assert len({row["problem_id"] for row in samples}) == 5

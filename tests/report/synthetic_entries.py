@@ -114,7 +114,7 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
             "num_samples": 1,
             "directions": [dose("checkpoint_into_reference", 0.51, 0.9), dose("reference_into_checkpoint", 0.9, 0.51)],
         },
-        "pivots": pivots(),
+        "pivots": [pivots(), {**pivots(), "policy": "checkpoint", "start": estimate(0.9, 0.05), "num_could_fall": 20}],
         "attribution": [attribution(final, 0.285), attribution(reference, 0.351)],
     }
 
@@ -378,8 +378,11 @@ def dose(direction: str, base: float, other: float) -> dict[str, Any]:
 def pivots() -> dict[str, Any]:
     hit = {"num": 9, "share": rate(0.889, 0.2), "chance": 0.019}
     return {
+        "policy": "reference",
         "unit": "token",
         "num_rollouts": 20,
+        "start": estimate(0.04, 0.02),
+        "num_could_fall": 12,
         "num_rollouts_with_pivot": 9,
         "gap": 0.2,
         "num_continuations": 51,

@@ -211,6 +211,8 @@ def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
         "first_wrong": wrong[0],
         "wrong_positions": wrong,
         "wrong_expected": [trace.wrong[position] for position in wrong],
+        "sentence_starts": None,
+        "wrong_sentence": None,
     }
 
 

@@ -61,6 +61,9 @@ SwapPositions = Literal[
 
 Decision = Literal["same_token", "inside", "outside", "undecided"]
 
+Policy = Literal["reference", "checkpoint"]
+"""Which of the two models wrote the continuations."""
+
 
 class SwapSelection(SwapEffects):
     """Swaps at one kind of position."""
@@ -110,7 +113,7 @@ class SwapDifference(Record):
 class SwapPolicy(Record):
     """Swaps continued by one of the two models."""
 
-    policy: Literal["reference", "checkpoint"]
+    policy: Policy
     selections: tuple[SwapSelection, ...]
     differences: tuple[SwapDifference, ...]
 
@@ -156,7 +159,7 @@ class PredictionSelector(Record):
 class Prediction(Record):
     """Whether scores rank positions by the size of their effect, under one policy, where the models' tokens differ."""
 
-    policy: Literal["reference", "checkpoint"]
+    policy: Policy
     num_positions: int
     """Positions at which the checkpoint chooses another token than the rollout's own: elsewhere the effect is 0."""
     mean_square_effect: Estimate | None
@@ -188,10 +191,16 @@ class Breaks(Record):
 
 
 class Pivots(Record):
-    """Tokens, or sentences, at which the probability of success jumps."""
+    """Tokens, or sentences, at which one model's probability of success jumps."""
 
+    policy: Policy = "reference"
+    """Whose continuations these are; before there were two, the reference's."""
     unit: Literal["token", "sentence"]
     num_rollouts: int
+    start: Estimate | None = None
+    """Mean success from the prompt on."""
+    num_could_fall: int | None = None
+    """Rollouts with a measured value of the gap or more: in the others no fall can be found."""
     num_rollouts_with_pivot: int
     gap: float
     """Smallest jump that is searched."""
@@ -215,6 +224,8 @@ class Pivots(Record):
     on_spike: PivotOverlap | None
     on_wrong: PivotOverlap | None
     on_first_wrong: PivotOverlap | None
+    in_wrong_sentence: PivotOverlap | None = None
+    """In the first wrong sentence, or step, of rollouts whose label says no more; by chance any of its sentences."""
     breaks: Breaks
 
 

@@ -9,7 +9,7 @@ from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 from swerve.text import listed
 
-NullName = Literal["chance", "entropy", "noise"]
+NullName = Literal["chance", "entropy", "noise", "length"]
 
 
 class NoiseModels(Record):
@@ -31,8 +31,9 @@ class NullFigure(Record):
     """What a figure would be without training, and how far the checkpoint's is from it."""
 
     null: NullName
-    """`chance`: every position alike; `entropy`: the reference's entropy in the place of the divergence; `noise`: the
-    divergence of the noise models."""
+    """`chance`: every position, or sentence, alike; `entropy`: the reference's entropy in the place of the divergence;
+    `noise`: the divergence of the noise models; `length`, of sentences: their number of tokens, as a long one has more
+    chances of a high value."""
     value: float
     """Of noise models their mean."""
     low: float | None = None
@@ -61,9 +62,11 @@ class DivergenceClaim(Record):
     figure: Literal["auc", "top", "share"]
     """`auc`: of the divergence as a score of the tokens; `top`: fraction of rollouts whose highest divergence is there;
     `share`: of the summed divergence."""
-    of: Literal["first_wrong", "wrong", "uncertain", "style", "good", "third", "category"]
+    of: Literal["first_wrong", "wrong", "first_wrong_sentence", "uncertain", "style", "good", "third", "category"]
     """The tokens: the first wrong one of each rollout, all wrong ones, the fifth at which the reference is least
-    certain, style, those that moved the good way, a third of the completions, a category."""
+    certain, style, those that moved the good way, a third of the completions, a category. `first_wrong_sentence` is of
+    sentences, or steps: those that are the first wrong one of their rollout, each with the highest value of its
+    tokens."""
     part: str = ""
     """Which third or category."""
     estimate: Estimate
@@ -109,6 +112,7 @@ _THIRDS = {"early": "first", "mid": "middle", "late": "last"}
 _PLACES = {
     "first_wrong": "the first wrong token",
     "wrong": "wrong tokens",
+    "first_wrong_sentence": "the first wrong sentence",
     "uncertain": "the most uncertain fifth",
     "style": "style tokens",
     "good": "tokens moved the good way",
@@ -124,5 +128,8 @@ NULL_NAMES: Mapping[NullName, str] = {
     "chance": "chance",
     "entropy": "the reference's entropy",
     "noise": "matched noise",
+    "length": "the length of the sentence",
 }
 """What they are called wherever a person reads them."""
+TOKEN_NULLS: tuple[NullName, ...] = ("chance", "entropy", "noise")
+"""Those of figures about tokens."""

@@ -87,12 +87,12 @@ class Population(Record):
 
 
 class SpikeHits(Record):
-    """How often the highest divergence of a rollout lies on a wrong step, against chance."""
+    """How often the highest divergence of a rollout lies on a wrong step, against chance: by token, and by sentence."""
 
     checkpoint: str
     divergence: Divergence
     num_rollouts: int
-    """Rollouts with a known wrong step."""
+    """Rollouts with a known wrong token."""
     num_spikes: int
     """By the headline method, in all rollouts."""
     top_on_wrong: Estimate | None
@@ -102,10 +102,16 @@ class SpikeHits(Record):
     chance_wrong: float | None
     """Expected fraction if the position were drawn uniformly from the rollout's own."""
     chance_first_wrong: float | None
+    num_sentence_rollouts: int = 0
+    """Rollouts of which it is known which sentence, or step, is the first wrong one, and not which of its tokens."""
+    top_in_wrong_sentence: Estimate | None = None
+    """Fraction of these whose highest value is in that sentence."""
+    chance_wrong_sentence: float | None = None
+    """Expected fraction if the sentence were drawn uniformly from the rollout's own."""
 
 
 class SelectorRecovery(Record):
-    """How well a score ranks the tokens of wrong steps above the others."""
+    """How well a score ranks wrong tokens, or wrong sentences, above the others."""
 
     checkpoint: str
     selector: str
@@ -115,6 +121,19 @@ class SelectorRecovery(Record):
     """Of the first wrong token of each rollout, above all that are not wrong."""
     average_precision: Estimate | None
     """`base_rate` by chance."""
+
+
+class SentenceRecovery(Record):
+    """How well scores find the first wrong sentence where no token is known to be wrong, at the final checkpoint."""
+
+    num_rollouts: int
+    """Rollouts with such a sentence."""
+    num_sentences: int
+    """Their sentences, or steps."""
+    base_rate: float
+    """`num_rollouts / num_sentences`."""
+    selectors: tuple[SelectorRecovery, ...]
+    """A sentence has the highest score of its tokens."""
 
 
 class SpikeRecovery(Record):

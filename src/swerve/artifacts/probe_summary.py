@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import field_validator
 
 from swerve.artifacts.files import verify_file
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps, SwapSelection
@@ -20,6 +22,7 @@ from swerve.artifacts.probe_findings import (
     RankShift,
     Recovery,
     RegionShare,
+    SentenceRecovery,
     SpikeDensity,
     SpikeHits,
     SpikeRate,
@@ -162,6 +165,9 @@ class Measured(Record):
     entropy: EntropySummary | None = None
     rank_shift: tuple[RankShift, ...] = ()
     recovery: Recovery | None = None
+    """By token."""
+    sentence_recovery: SentenceRecovery | None = None
+    """By sentence, or step: of rollouts whose label says no more."""
     noise_models: NoiseModels | None = None
     """What the claims are set against besides chance and the reference's entropy."""
     claims: tuple[DivergenceClaim, ...] = ()
@@ -179,9 +185,18 @@ class Tested(Record):
 
     causal: Swaps | None = None
     prediction: tuple[Prediction, ...] = ()
-    pivots: Pivots | None = None
+    pivots: tuple[Pivots, ...] = ()
+    """One for each model that continued."""
     cross_sampling: CrossSampling | None = None
     attribution: tuple[Attribution, ...] | None = None
+
+    @field_validator("pivots", mode="before")
+    @classmethod
+    def _of_one_policy(cls, pivots: Any) -> Any:
+        """Return the pivots of a summary from before there were two policies, or none, as those of a list."""
+        if pivots is None:
+            return ()
+        return (pivots,) if isinstance(pivots, Mapping) else pivots
 
 
 class ProbeSummary(Tested, Measured, Compared):
@@ -227,7 +242,7 @@ class ProbeSummary(Tested, Measured, Compared):
     @property
     def knows_no_wrong_step(self) -> bool:
         """Whether no step is known to be wrong, as where the task does not check steps."""
-        return bool(self.spikes) and all(one.num_rollouts == 0 for one in self.spikes)
+        return bool(self.spikes) and all(one.num_rollouts + one.num_sentence_rollouts == 0 for one in self.spikes)
 
     @property
     def consecutive_pairs(self) -> tuple[DivergenceMeans, ...]:

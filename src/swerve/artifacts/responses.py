@@ -15,6 +15,7 @@ What the one schema settles:
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate, compress
@@ -85,6 +86,8 @@ COLUMNS: Columns = {
     "wrong_positions": (_IDS, "positions of all wrong tokens"),
     "wrong_expected": (_TEXTS, "what a right step has there, per wrong position"),
     "first_wrong": (_INT, "position of the first wrong token; null: none known"),
+    "sentence_starts": (_IDS, "first token of each sentence or step; null: no label names one"),
+    "wrong_sentence": (_INT, "number of the first wrong one of these, from 0; null: no label names one"),
     "trace_right": (_BOOL, "right, and no step marked by the checker; null: steps are not checked"),
     "entropy": (_FLOAT, "mean over the completion's positions, nats"),
     "place": (_TEXT, "file and line"),
@@ -125,7 +128,7 @@ RESPONSES_SCHEMA = response_schema(
 """Of what `swerve data import` and `select` write."""
 SEQUENCES_SCHEMA = response_schema(
     *("sequence_id", "problem_id", "kind", "population", "label", "question", "gold", *_TOKENS),
-    *("extracted", "correct", "first_wrong", "wrong_positions", "wrong_expected"),
+    *("extracted", "correct", "first_wrong", "wrong_positions", "wrong_expected", "sentence_starts", "wrong_sentence"),
 )
 """Of the probe's `sequences.parquet`."""
 
@@ -186,6 +189,11 @@ class Response:
     """Its number among the sequences that a probe reads."""
     wrong: Mapping[int, str] = field(default_factory=dict)
     """Positions of wrong steps, ascending, each with what a right step has there."""
+    sentence_starts: tuple[int, ...] = ()
+    """Where it is known which sentence, or step, is the first wrong one, and not which of its tokens: position of the
+    first token of each sentence, from 0 on."""
+    wrong_sentence: int | None = None
+    """Number of that sentence, from 0."""
     trace_right: bool | None = None
     """Whether its answer and its steps are right; None: steps are not checked."""
     entropy: float | None = None
@@ -308,6 +316,10 @@ class Response:
         """Position of the first wrong token; None: none known."""
         return next(iter(self.wrong), None)
 
+    def sentence_at(self, position: int) -> int:
+        """Return the number of the sentence that a token belongs to, of those in `sentence_starts`."""
+        return bisect_right(self.sentence_starts, position) - 1
+
     @property
     def has_prompt(self) -> bool:
         """Whether it is known what the model read."""
@@ -382,7 +394,7 @@ def response_from_row(row: Mapping[str, Any], **known: Any) -> Response:
     """
     # What is null has the default of its field.
     values = {name: row[name] for name in _PLAIN if row.get(name) is not None}
-    for name in values.keys() & {"prompt_ids", "completion_ids", "sampled", "logprobs", *_SIGNAL}:
+    for name in values.keys() & {"prompt_ids", "completion_ids", "sampled", "logprobs", "sentence_starts", *_SIGNAL}:
         values[name] = tuple(values[name])
     for name in ("parts", "extra"):
         values[name] = from_json(row, name, dict) or {}

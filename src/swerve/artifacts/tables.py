@@ -149,6 +149,7 @@ CROSS_SAMPLES_SCHEMA = schema_of(CROSS_SAMPLE_COLUMNS)
 PREFIX_VALUE_COLUMNS: Columns = {
     "sequence_id": (_INT, "rollout"),
     "position": (_INT, "length of the prefix: the completion before this position"),
+    "policy": (_LABEL, "who continued: `reference` or `checkpoint`"),
     "sample_set": (_LABEL, "`search`: decided the bisection; `estimate`: fresh continuations"),
     "num_continuations": (_INT, "continuations sampled"),
     "num_successes": (_INT, "of these right"),
@@ -188,6 +189,10 @@ ATTRIBUTION_COLUMNS: Columns = {
     "completion_scores": (_FLOATS, "per completion token before the spike"),
 }
 ATTRIBUTIONS_SCHEMA = schema_of(ATTRIBUTION_COLUMNS)
+
+
+LATER_COLUMNS = frozenset(("sentence_starts", "wrong_sentence"))
+"""Columns that tables written before them lack: they are read as null."""
 
 
 def write_table(
@@ -307,6 +312,8 @@ def _typed(path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
     version = (table.schema.metadata or {}).get(b"swerve_table_version", b"none").decode()
     if version != TABLE_VERSION:
         raise ArtifactError(f"{path} has table version {version}, this swerve reads {TABLE_VERSION}; make it again")
+    for name in LATER_COLUMNS & set(schema.names) - set(table.schema.names):
+        table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise ArtifactError(f"{path} lacks the columns {missing}; make it again with this version of swerve")

@@ -121,6 +121,9 @@ class PivotConfig(Model):
     """Most rollouts searched; 0 leaves the test out."""
     unit: Literal["token", "sentence"] = "token"
     """Search for single tokens by bisection, or measure the value after every sentence."""
+    policies: tuple[Literal["reference", "checkpoint"], ...] = ("reference", "checkpoint")
+    """Which model writes the continuations; each of the two searches on its own and costs as many. The reference is
+    seldom right on problems that were selected because it is wrong there, and what is never right cannot fall."""
     gap: Share = 0.2
     """Smallest jump of the success rate that counts."""
     false_positive_rate: Share = 0.05
@@ -129,6 +132,11 @@ class PivotConfig(Model):
     """Continuations per prefix; null: the fewest with that false-positive rate."""
     temperature: Positive = 1.0
     """Sampling temperature."""
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> PivotConfig:
+        _check_distinct(self, "policies", empty=False)
+        return self
 
 
 class AttributionConfig(Model):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +274,7 @@ def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _convert_processbench(record: Record, path: Path) -> Iterator[dict[str, Any]]:
-    """Join the steps by empty lines, and turn the number of the first wrong one into its characters."""
+    """Join the steps by empty lines, and say where each begins: the label is the number of one of them."""
     steps, label = record.values["steps"], record.values["label"]
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
         raise ArtifactError(f"{record.place}: steps must be a list of texts")
@@ -282,10 +283,10 @@ def _convert_processbench(record: Record, path: Path) -> Iterator[dict[str, Any]
             f"{record.place}: label is {label!r}, but must be the number of the first wrong step, from 0 to "
             f"{len(steps) - 1}, or -1 where all are right"
         )
-    start = len(_STEP_END) * label + sum(map(len, steps[:label])) if label > 0 else 0
-    mistake = [start, start + len(steps[label])] if label >= 0 else None
+    lengths = [len(step) + len(_STEP_END) for step in steps]
     more = {key: value for key, value in record.values.items() if key not in ("steps", "label")}
-    yield {**more, "response": _STEP_END.join(steps), "first_wrong": mistake}
+    known = {"first_wrong_sentence": label, "step_starts": [0, *accumulate(lengths[:-1])]}
+    yield {**more, "response": _STEP_END.join(steps), **known}
 
 
 _STEP_END = "\n\n"
@@ -504,7 +505,8 @@ LAYOUTS: tuple[Dialect, ...] = (
             response="response",
             correct="final_answer_correct?",
             label="generator?",
-            first_wrong="first_wrong",
+            first_wrong_sentence="first_wrong_sentence",
+            step_starts="step_starts",
         ),
         convert=_convert_processbench,
     ),

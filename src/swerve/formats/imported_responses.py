@@ -43,9 +43,11 @@ _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     "correct": Fields.truth,
     "extracted": Fields.label,
 }
-_STEP_LABELS = ("first_wrong", "first_wrong_sentence")
-"""Where a response goes wrong; kept in `extra` until it is tokenised, when they are read."""
 """Fields of a response that a record may have -> how they are read."""
+STEP_LABELS = ("first_wrong", "first_wrong_sentence")
+"""Where a response goes wrong."""
+_LABELS = (*STEP_LABELS, "step_starts")
+"""Kept in `extra` until it is tokenised, when they are read."""
 _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
 _WRITTEN = ("response", "completion_ids", "turns", "sampled", "logprobs", "parts", "set")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
@@ -327,7 +329,7 @@ def _response(entry: Fields, dialect: str, *, is_cells: bool) -> Response:
         raise ArtifactError(f"{entry.place} has prompt_ids but no completion_ids; give both or the texts")
     # What is not read, or holds something else, is kept beside it.
     read = {name: convert(entry, name) for name, convert in _READ.items()}
-    labels = {name: value for name in _STEP_LABELS if (value := entry.get(name)) is not None}
+    labels = {name: value for name in _LABELS if (value := entry.get(name)) is not None}
     taken = [*labels, *(name for name, value in read.items() if value is not None)]
     more = {**entry.others((*taken, *_ASKED, *_WRITTEN)), **labels}
     # A thought may stand in a field of its own.

@@ -36,6 +36,7 @@ RESPONSE_NAMES: Names = {
     "status": ("status",),
     "first_wrong": ("first_wrong",),
     "first_wrong_sentence": ("first_wrong_sentence",),
+    "step_starts": ("step_starts",),
 }
 # In a file of problems "answer" is the gold answer; in a file of responses it may be the model's.
 PROBLEM_NAMES: Names = {

@@ -257,11 +257,14 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
     if not plan.has_verifier:
         lacking = sum(not has_grader(sequence.problem) for sequence in plan.headline)
         why = f"{lacking} of {len(plan.headline)} responses in {path} have no gold answer or no grader"
+        fix, known = "name the grader with --task KIND", " (swerve data list)"
+        if plan.recipe.task is not None:
+            fix, known = "give the gold answers with --problems FILE, or --field gold=FIELD", ""
         if settings.pivots.max_rollouts or num_problems:
             key = "cross_sampling.max_problems" if num_problems else "pivots.max_rollouts"
-            raise ConfigError(f"probe.{key}: {why}; name the grader with --task KIND (swerve data list)")
+            raise ConfigError(f"probe.{key}: {why}; {fix}{known}")
         if settings.causal.max_rollouts:
-            notes.append(f"{why}, so there are no swaps: name the grader with --task KIND")
+            notes.append(f"{why}, so there are no swaps: {fix}")
     elif num_problems and len(plan.prompts) < 2:
         raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {path} has one")
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from swerve.errors import ProblemsError, SwerveError
+from swerve.errors import ConfigError, ProblemsError, SwerveError
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.jobs import check_pair, check_sequences, turn_order
@@ -20,7 +20,7 @@ _NARROW_BYTES = 2
 
 
 def check_models(plan: ProbePlan, *, progress: Progress) -> None:
-    """Check every model of a plan, and the room for what is kept on disk; no weight is read.
+    """Check every model of a plan, the engine for those that continue, and the room on disk; no weight is read.
 
     Each model must be readable and not quantised, have the reference's tokenizer, every token id of the rollouts and
     positions for the longest. What is merely noteworthy is said by `progress.note`, the room on disk always.
@@ -47,6 +47,18 @@ def check_models(plan: ProbePlan, *, progress: Progress) -> None:
             notes.append(
                 f"{label} is stored in {stored} and read in {model.dtype}: its weights are rounded (runtime.dtype)"
             )
+
+    # A server that takes no weights has those of one model.
+    tests = [test for test in (plan.recipe.probe.causal, plan.recipe.probe.pivots) if test.max_rollouts]
+    policies = {policy for test in tests for policy in test.policies}
+    if plan.has_verifier and len(policies) > 1 and plan.recipe.rollout.engine.kind == "openai":
+        errors.append(
+            ConfigError(
+                "rollout.engine.kind=openai continues with the one model that its server has, but the causal tests "
+                "ask for the reference and the checkpoint; name the one that it has, as in "
+                "probe.pivots.policies=[reference] probe.causal.policies=[reference]"
+            )
+        )
 
     # What is kept on disk must fit where the results go, or where their folder will be made.
     place = next(folder for folder in (plan.path.absolute(), *plan.path.absolute().parents) if folder.exists())

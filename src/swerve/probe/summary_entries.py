@@ -36,7 +36,7 @@ from swerve.probe.findings.parts import (
     style_shares,
     turn_shares,
 )
-from swerve.probe.findings.planted import planted_recovery
+from swerve.probe.findings.planted import planted_recovery, sentence_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
@@ -112,6 +112,7 @@ def findings(
         ),
         rank_shift=rank_shifts(last_of_all),
         recovery=recovery,
+        sentence_recovery=sentence_recovery(last),
         noise_models=measured.noise_models,
         claims=divergence_claims(last, measured.noise, divergence=divergence),
         biographies=summarise_biographies(headline, histories),
@@ -242,7 +243,7 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
             f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
             "probe.min_rollouts: the metrics are not reliable"
         )
-    num_marked = summary.spikes[0].num_rollouts if summary.spikes else 0
+    num_marked = summary.spikes[0].num_rollouts + summary.spikes[0].num_sentence_rollouts if summary.spikes else 0
     if num_marked < num_rollouts:
         notes.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
     noisy = _within_noise(summary)

@@ -108,5 +108,5 @@ def direction_title(direction: str, summary: ProbeSummary) -> str:
 
 
 def continuing_model(policy: Literal["reference", "checkpoint"], summary: ProbeSummary) -> str:
-    """Return the label of the model that continues after a forced token."""
+    """Return the label of the model that continues."""
     return summary.final if policy == "checkpoint" else summary.reference

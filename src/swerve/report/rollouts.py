@@ -226,7 +226,10 @@ class Rollouts:
             "gaps": row["gaps"],
             "given": not_sampled(row),
             "finalText": row["final"] and row["final"].text,
-            "wrong": list(zip(row["wrong_positions"], row["wrong_expected"], strict=True)),
+            "wrong": [
+                *zip(row["wrong_positions"], row["wrong_expected"], strict=True),
+                *((position, None) for position in wrong_sentence(row)),
+            ],
             "spikes": {
                 name: [self.spikes[number, name, label] for label in layout.models[1:]] for name in DIVERGENCE_NAMES
             },
@@ -252,6 +255,15 @@ class Rollouts:
             planes(np.rint(65535 * words.probs[lists]).T, 2),
         )
         return gzip.compress(b"".join(parts), mtime=0)
+
+
+def wrong_sentence(row: Mapping[str, Any]) -> range:
+    """Return the positions of the sentence of a rollout that a label calls the first wrong one."""
+    number = row["wrong_sentence"]
+    if number is None:
+        return range(0)
+    ends = [*row["sentence_starts"], len(row["completion_ids"])]
+    return range(ends[number], ends[number + 1])
 
 
 def not_sampled(row: Mapping[str, Any]) -> list[int]:

@@ -140,13 +140,17 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
 
 def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     """Say where the divergence falls, against all nulls."""
-    claim = summary.claim("top", "first_wrong") or summary.claim("share", "uncertain")
+    wanted = (("top", "first_wrong"), ("top", "first_wrong_sentence"), ("share", "uncertain"))
+    claim = next((claim for claim in (summary.claim(*key) for key in wanted) if claim is not None), None)
     if claim is None:
         return
     value, name = percent(claim.estimate.mean), divergence_name(summary)
-    hits = summary.spike_hits(summary.final, summary.divergence)
-    num = "the rollouts" if hits is None else counted(hits.num_rollouts, "rollout")
-    where = f"In {value} of {num} `{summary.final}` changed the first wrong token most"
+    hits, is_coarse = summary.spike_hits(summary.final, summary.divergence), claim.of == "first_wrong_sentence"
+    num = "the rollouts"
+    if hits is not None:
+        num = counted(hits.num_sentence_rollouts if is_coarse else hits.num_rollouts, "rollout")
+    where = f"In {value} of {num} `{summary.final}` changed "
+    where += "a token of the first wrong sentence most" if is_coarse else "the first wrong token most"
     if claim.figure == "share":
         where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
     verdict = f"{'more' if claim.nulls and claim.nulls[0].side == 1 else 'less'} than every null"
@@ -357,7 +361,9 @@ TERMS = (
     (
         "Wrong step",
         "A program checks every step of a trace, given the steps before it; a mistake that is carried on consistently "
-        "is marked once. A right answer can follow from a wrong trace.",
+        "is marked once. A right answer can follow from a wrong trace. A file may label a sentence, or a step, as the "
+        "first wrong one; then no token is known to be wrong. It is asked whether the highest divergence is in that "
+        "sentence, and sentences are ranked, each by the highest value of its tokens.",
     ),
     (
         "Swap",
@@ -374,8 +380,9 @@ TERMS = (
     ),
     (
         "Pivotal token",
-        "A token across which the chance of a right answer changes by at least the gap, found by bisection and then "
-        "measured again on fresh continuations; the first size is too large by the search, the second is not.",
+        "A token across which the chance of a right answer of the model that continues changes by at least the gap, "
+        "found by bisection and then measured again on fresh continuations; the first size is too large by the search, "
+        "the second is not. A model that is never right has none.",
     ),
     (
         "Several samples",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.probe_causes import Pivots, Policy
 from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
 from swerve.config.probe import PivotConfig
 from swerve.probe.causal.continuations import Outcome
@@ -110,6 +111,7 @@ def test_values_at_given_positions(toys) -> None:
     assert prefix_value_rows(values)[0] == {
         "sequence_id": 0,
         "position": 1,
+        "policy": "reference",
         "sample_set": "estimate",
         "num_continuations": 8,
         "num_successes": 8,
@@ -180,6 +182,20 @@ def test_summary_by_hand(toys) -> None:
     assert (summary.breaks.top_entropy.share.mean, summary.breaks.above_entropy.mean) == (0.0, 0.5)
 
 
+def test_pivots_of_a_rollout_whose_wrong_sentence_is_known_are_set_against_its_sentences(toys) -> None:
+    toy = toys.fair(decided_at(1), length=4)
+    rollouts = [
+        replace(toys.rollout(0, "b b a a"), sentence_starts=(0, 1, 3), wrong_sentence=1),
+        replace(toys.rollout(1, "a b a a"), sentence_starts=(0, 3), wrong_sentence=1),
+        toys.rollout(2, "b b a a", wrong={1: "x"}),
+    ]
+    search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
+    assert [one.position for one in search.pivots] == [1, 1, 1]
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
+    assert (summary.on_first_wrong.num, summary.in_wrong_sentence.num) == (1, 2)
+    assert (summary.in_wrong_sentence.share.mean, summary.in_wrong_sentence.chance) == (0.5, (1 / 3 + 1 / 2) / 2)
+
+
 def test_sentences_are_searched_and_only_a_fall_without_a_later_rise_is_for_good(toys) -> None:
     """V at the ends of sentences is .6 .6 .1 .7 .2 0: it falls at the second, and comes back, and at the fourth."""
     text = "one two. " * 4 + "one two."
@@ -198,6 +214,55 @@ def test_sentences_are_searched_and_only_a_fall_without_a_later_rise_is_for_good
     # Of the nine places for a piece of two tokens, 4-5, 5-6, 6-7 and 7-8 have one of the spikes; two have the top.
     assert (summary.on_spike.chance, summary.breaks.top_divergence.chance) == pytest.approx((4 / 9, 2 / 9))
     assert (summary.breaks.num_rollouts, summary.breaks.above_entropy.mean) == (1, 1.0)
+
+
+SENTENCES = "one two. " * 5 + "one two."
+ENDS = range(0, 13, 2)
+
+
+def by_sentences(toys, values: Sequence[Sequence[float]], policy: Policy, *, seed: int = 0) -> Pivots:
+    """Search rollouts of six sentences with a policy whose value at each of their seven ends is known."""
+    edges = [0, *(at for start in range(0, len(SENTENCES), 9) for at in (start + 3, start + 8))]
+    found = []
+    for index, own in enumerate(values):
+        rollout = replace(toys.rollout(index, "a b " * 6), text=SENTENCES, spans=[*pairwise(edges)])
+        course = Course([own[at // 2] for at in range(13)], np.random.default_rng([seed, index]))
+        settings = PivotConfig(unit="sentence", max_rollouts=len(values))
+        found.append(find_pivots([rollout], course, settings=settings, policy=policy))
+    search = PivotSearch.of_parts(found)
+    breaks = [
+        (one.sequence.sequence_id, one.position // 2) for one in search.pivots if one.is_confirmed(0.2, confidence=0.95)
+    ]
+    summary = summarise_pivots(search, spikes={}, tops=tops(search), intervals=Intervals())
+    assert summary is not None
+    assert (summary.policy, summary.num_confirmed) == (policy, len(breaks))
+    return summary.model_copy(update={"breaks": breaks})
+
+
+def test_a_planted_break_is_found_by_the_policy_that_is_right_before_it_and_not_by_one_that_never_is(toys) -> None:
+    """RL is right in .6 of its continuations up to a planted sentence and in none after it, the reference in none."""
+    planted = [0, 1, 2, 3, 4, 2, 1, 3]
+    falling = [[0.6] * (at + 1) + [0.0] * (6 - at) for at in planted]
+    by_rl = by_sentences(toys, falling, "checkpoint")
+    assert by_rl.breaks == [*enumerate(planted)]
+    assert (by_rl.num_could_fall, by_rl.start.mean) == (8, pytest.approx(0.6, abs=0.1))
+    by_reference = by_sentences(toys, [[0.0] * 7] * 8, "reference")
+    assert (by_reference.num_pivots, by_reference.num_could_fall, by_reference.start.mean) == (0, 0, 0.0)
+
+
+def test_where_no_break_is_planted_neither_policy_has_one(toys) -> None:
+    for rate in (0.0, 0.35, 0.6):
+        found = by_sentences(toys, [[rate] * 7] * 60, "checkpoint", seed=1)
+        assert (found.num_confirmed, found.breaks) == (0, [])
+        assert found.num_could_fall == (60 if rate else 0)
+
+
+def test_the_policies_must_be_one_of_each() -> None:
+    assert PivotConfig().policies == ("reference", "checkpoint")
+    with pytest.raises(ValueError, match="policies is empty; give at least one value"):
+        PivotConfig(policies=())
+    with pytest.raises(ValueError, match="policies has a value twice"):
+        PivotConfig(policies=("checkpoint", "checkpoint"))
 
 
 def tops(search: PivotSearch) -> dict[int, tuple[int, int]]:
@@ -223,6 +288,7 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
         for index, (search, (before, after)) in enumerate((one, map(outcome, two)) for one, two in jumps)
     )
     search = PivotSearch(
+        policy="reference",
         sequences=tuple(one.sequence for one in pivots),
         unit="token",
         gap=0.2,

@@ -10,9 +10,12 @@ import pytest
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import SpikeRecovery
 from swerve.artifacts.responses import Response
+from swerve.config.probe import SpikeConfig
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.planted import planted_recovery, selector_scores
+from swerve.probe.findings.divergence_claims import divergence_claims
+from swerve.probe.findings.planted import Sentences, planted_recovery, selector_scores, sentence_recovery
+from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.intervals import Intervals
 from swerve.statistics import auc, average_precision, ranking_intervals, ratio_interval
@@ -198,3 +201,76 @@ def test_the_auc_of_first_wrong_tokens_leaves_later_wrong_ones_out() -> None:
     by_js = next(one for one in found.selectors if (one.checkpoint, one.selector) == ("rl-1", "js"))
     assert by_js.auc_first.mean == 1.0
     assert by_js.auc.mean == pytest.approx(0.5)
+
+
+def labelled() -> Measurements:
+    """A rollout of two sentences, one with a wrong token, one of three sentences, one without a label."""
+    sequences = [
+        response(0, 4, sentence_starts=(0, 2), wrong_sentence=1),
+        response(1, 3, wrong={1: ""}),
+        response(2, 5, sentence_starts=(0, 1, 3), wrong_sentence=0),
+        response(3, 2),
+    ]
+    js = np.array([0.1, 0.2, 0.3, 0.0, 9, 9, 9, 0.15, 0.4, 0.1, 0.05, 0.02, 9, 9])
+    return replace(measurements(sequences, js=js), intervals=HOW)
+
+
+def test_a_sentence_has_the_highest_value_of_its_tokens_and_is_the_unit() -> None:
+    data = labelled()
+    sentences = Sentences.of(data)
+    assert sentences.highest(data.columns["js"][0]).tolist() == [0.2, 0.3, 0.15, 0.4, 0.05]
+    assert sentences.is_wrong.tolist() == [False, True, True, False, False]
+    assert [len(own) for own in sentences.split(sentences.problems)] == [2, 3]
+    assert [len(set(own.tolist())) for own in sentences.split(sentences.problems)] == [1, 1]
+    found = sentence_recovery(data)
+    assert found is not None
+    assert (found.num_rollouts, found.num_sentences, found.base_rate) == (2, 5, 2 / 5)
+    js = next(one for one in found.selectors if one.selector == "js")
+    assert js.auc is not None
+    # The wrong ones have .3 and .15, the others .2, .4 and .05: three of six pairs are in order.
+    assert (js.auc.mean, js.auc_first) == (pytest.approx(3 / 6), None)
+    assert (
+        js.average_precision
+        == ranking_intervals(
+            [0.2, 0.3, 0.15, 0.4, 0.05], sentences.is_wrong, clusters=[0, 0, 1, 1, 1], confidence=0.9
+        ).average_precision
+    )
+
+
+def test_labels_of_tokens_and_of_sentences_are_judged_apart() -> None:
+    data = labelled()
+    by_token = planted_recovery(data, {})
+    assert (by_token.num_rollouts, by_token.num_tokens, by_token.num_wrong) == (1, 3, 1)
+    claims = {(claim.figure, claim.of): claim for claim in divergence_claims(data, None, divergence="js")}
+    top = claims["top", "first_wrong_sentence"]
+    assert top.estimate.mean == 0.5  # the second sentence of the first rollout, not the first of the third
+    assert top.nulls[0].value == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert claims["auc", "first_wrong_sentence"].nulls[0].value == 0.5
+    assert claims["top", "first_wrong"].nulls[0].value == pytest.approx(1 / 3)
+    (hits,) = (
+        one for one in spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.9) if one.divergence == "js"
+    )
+    assert (hits.num_rollouts, hits.num_sentence_rollouts, hits.chance_wrong_sentence) == (1, 2, pytest.approx(5 / 12))
+    assert hits.top_in_wrong_sentence is not None
+    assert hits.top_in_wrong_sentence.mean == 0.5
+    assert sentence_recovery(data.select(lambda one: one.wrong_sentence is None)) is None
+
+
+def test_what_a_long_sentence_has_by_its_length_alone_does_not_stand() -> None:
+    """Wrong sentences are three times as long as others, and divergence and entropy are noise."""
+    found = []
+    for seed in range(12):
+        rng, sequences = np.random.default_rng(seed), []
+        for index in range(60):
+            wrong = int(rng.integers(5))
+            lengths = [12 if number == wrong else 4 for number in range(5)]
+            starts = tuple(np.cumsum([0, *lengths[:-1]]).tolist())
+            sequences.append(response(index, sum(lengths), sentence_starts=starts, wrong_sentence=wrong))
+        noise = {name: rng.exponential(size=28 * 60) for name in ("js", "entropy_ref")}
+        for claim in divergence_claims(measurements(sequences, **noise), None, divergence="js"):
+            if claim.of == "first_wrong_sentence":
+                sides = {null.null: null.side for null in claim.nulls}
+                found.append((sides["chance"] == 1, sides["length"] == -1, claim.stands))
+    above_chance, below_length, stands = np.sum(found, axis=0)
+    assert above_chance >= 22
+    assert (len(found), below_length, stands) == (24, 24, 0)

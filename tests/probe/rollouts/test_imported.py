@@ -23,7 +23,7 @@ from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import parse_fields
 from swerve.limits import End
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.rollouts.imported import import_responses
+from swerve.probe.rollouts.imported import _labelled, import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
@@ -341,23 +341,70 @@ PROSE = "Ann has 3 cats. Bob has 2.\n1. So they have 6! Done."
 
 
 @pytest.mark.parametrize(
-    ("label", "wrong"),
-    [
-        ({"first_wrong": 38}, "h"),
-        ({"first_wrong": [38, 44]}, "have 6"),
-        ({"first_wrong": -1}, ""),
-        ({"first_wrong_sentence": 0}, "Ann has 3 cats."),
-        ({"first_wrong_sentence": "2"}, "1. So they have 6!"),
-        ({"first_wrong_sentence": 3}, "Done."),
-        ({"first_wrong_sentence": None}, ""),
-        ({}, ""),
+    ("label", "wrong", "sentence"),
+    [  # the tokenizer has a token for a full stop with the end of its line
+        ({"first_wrong": 38}, "h", ""),
+        ({"first_wrong": [38, 42]}, "have", ""),
+        ({"first_wrong": [43, 45]}, "6!", ""),
+        ({"first_wrong": [38, 44]}, "", "1. So they have 6!"),
+        ({"first_wrong": [20, 44]}, "", " Bob has 2.\n1. So they have 6!"),
+        ({"first_wrong": [46, 51]}, "", " Done."),  # of one word, but a whole sentence
+        ({"first_wrong": -1}, "", ""),
+        ({"first_wrong_sentence": 0}, "", "Ann has 3 cats."),
+        ({"first_wrong_sentence": "2"}, "", "1. So they have 6!"),
+        ({"first_wrong_sentence": 3}, "", " Done."),
+        ({"first_wrong_sentence": 1, "step_starts": [0, 27]}, "", "1. So they have 6! Done."),
+        ({"first_wrong_sentence": "0", "step_starts": ["0", 27.0]}, "", "Ann has 3 cats. Bob has 2.\n"),
+        ({"first_wrong_sentence": -1, "step_starts": [0, 27]}, "", ""),
+        ({"first_wrong_sentence": None}, "", ""),
+        ({"step_starts": [0, 27]}, "", ""),
+        ({}, "", ""),
     ],
 )
-def test_the_first_wrong_step_is_where_the_file_says(tmp_path: Path, label: dict[str, Any], wrong: str) -> None:
+def test_the_first_wrong_step_is_where_the_file_says_and_no_finer(
+    tmp_path: Path, label: dict[str, Any], wrong: str, sentence: str
+) -> None:
     row = {"id": "a", "problem": "How many?", "response": PROSE, "correct": False, **label}
     (found,) = import_responses(write(tmp_path / "r.jsonl", [row]), tokenizer=byte_tokenizer()).sequences
     assert "".join(PROSE[slice(*found.spans[position])] for position in found.wrong) == wrong
     assert set(found.wrong.values()) <= {""}  # what a right step has there is not known
+    assert sentence_of(found) == sentence
+    assert bool(found.sentence_starts) == bool(sentence)
+
+
+def sentence_of(found: Response) -> str:
+    """Return the text of the sentence that is known to be wrong, and check that the others have all else."""
+    if found.wrong_sentence is None:
+        return ""
+    assert found.sentence_starts[0] == 0
+    ends = [*found.sentence_starts, len(found.spans)]
+    assert {found.sentence_at(at) for at in range(len(found.spans))} == set(range(len(found.sentence_starts)))
+    spans = found.spans[ends[found.wrong_sentence] : ends[found.wrong_sentence + 1]]
+    return (found.text or "")[spans[0][0] : spans[-1][1]]
+
+
+@pytest.mark.parametrize(
+    ("spans", "starts", "wrong"),
+    [
+        # "Hmm.", " Noo.", " So it is.": each begins with a token, or a token holds the second and part of others.
+        ([(0, 4), (4, 9), (9, 19)], (0, 1, 2), (0, 1, 2)),
+        ([(0, 9), (9, 19)], (0, 1), (0, 0, 1)),
+        ([(0, 2), (2, 12), (12, 19)], (0, 2), (0, 0, 1)),
+        ([(0, 19), (19, 19)], (0, 1), (0, 0, 1)),  # the end of the sequence is of the last
+        ([(0, 19)], (0,), (0, 0, 0)),
+    ],
+)
+def test_a_sentence_without_a_token_of_its_own_is_part_of_the_one_before(
+    spans: list[tuple[int, int]], starts: tuple[int, ...], wrong: tuple[int, ...]
+) -> None:
+    for number, expected in enumerate(wrong):
+        labelled = Response(
+            problem=Problem(id="p", family="x", question="q", answer=""), extra={"first_wrong_sentence": number}
+        )
+        assert _labelled(labelled, "Hmm. Noo. So it is.", spans) == {
+            "sentence_starts": starts,
+            "wrong_sentence": expected,
+        }
 
 
 def test_labels_of_processbench(tmp_path: Path) -> None:
@@ -375,8 +422,14 @@ def test_labels_of_processbench(tmp_path: Path) -> None:
     found = import_responses(write(tmp_path / "p.json", rows), tokenizer=byte_tokenizer())
     assert found.provenance["format"] == "processbench"
     assert {(one.text, one.correct, one.label) for one in found.sequences} == {("It is 3.\n\nSo 3.", False, "imported")}
-    marked = ["".join(one.text[slice(*one.spans[at])] for at in one.wrong) for one in found.sequences]
-    assert marked == ["It is 3.", "So 3.", ""]
+    assert [sentence_of(one) for one in found.sequences] == ["It is 3.", "\n\nSo 3.", ""]
+    # Steps without a text are no places of their own, and cannot be what is wrong.
+    empty = [{**rows[0], "steps": ["It is 3.", "", "So 3.", ""], "label": label} for label in (0, 2, 1)]
+    found = import_responses(write(tmp_path / "e.json", empty[:2]), tokenizer=byte_tokenizer())
+    assert [sentence_of(one).strip() for one in found.sequences] == ["It is 3.", "So 3."]
+    with pytest.raises(ArtifactError, match="first_wrong_sentence is 1, but the response has steps 0 to 3; name one"):
+        import_responses(write(tmp_path / "f.json", empty[2:]), tokenizer=byte_tokenizer())
+    assert not any(one.wrong for one in found.sequences)  # which token of a step is wrong is not known
 
 
 GOOD = '{"id": "a", "problem": "x", "response": "y"}'
@@ -417,6 +470,16 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
             "r.jsonl",
             GOOD[:-1] + ', "first_wrong_sentence": 1}',
             "line 1: first_wrong_sentence is 1, but the response has sentences 0 to 0; name one of them",
+        ),
+        (
+            "r.jsonl",
+            GOOD[:-1] + ', "first_wrong_sentence": 1, "step_starts": [0, 2]}',
+            "begin, ascending, the first 0 and none beyond 1, got [0, 2]",
+        ),
+        (
+            "r.jsonl",
+            GOOD[:-1] + ', "first_wrong_sentence": 0, "step_starts": "x"}',
+            "line 1: step_starts must list the characters at which steps of the response begin, ascending, the first",
         ),
         (
             "r.jsonl",

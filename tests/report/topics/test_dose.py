@@ -9,16 +9,23 @@ from swerve.report.topics.dose import TOPIC
 
 
 def test_the_sentences_on_dose(entries: dict[str, Any], told: Any) -> None:
-    into, out, pivots = told(entries)["Dose"]
+    into, out, pivots, by_checkpoint = told(entries)["Dose"]
     assert into == (
         "dpo-8 with tokens of rl-80: with JS choosing 2.2% of the tokens, accuracy goes from 51.0% (42.0 to 60.0) to "
         "82.2% (75.2 to 89.2), which is 80% (70 to 90) of the gap to 90.0% (81.0 to 99.0); over all budgets it "
         "recovers 80.0% (71.0 to 89.0) of the gap more than random choice."
     )
     assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
+    assert by_checkpoint.startswith(
+        "Along 20 rollouts, continued by rl-80 (right 90.0% (85.0 to 95.0) of the time from the prompt on), a search "
+        "found 9 tokens across which its success changes by 20.0% or more. Fresh continuations confirm 8 of them, at "
+        "most 0.45 of these wrongly on average. 89%"  # a fall could be found in all
+    )
     assert pivots == (
-        "Along 20 rollouts a search found 9 single tokens that change the success by 20.0% or more. Fresh "
-        "continuations confirm 8 of them, at most 0.45 of these wrongly on average. 89% (69 to 100) of those "
+        "Along 20 rollouts, continued by dpo-8 (right 4.0% (2.0 to 6.0) of the time from the prompt on), a search "
+        "found 9 tokens across which its success changes by 20.0% or more. Fresh continuations confirm 8 of them, at "
+        "most 0.45 of these wrongly on average. Such a fall could be found in 12 of the rollouts: in the others dpo-8 "
+        "is nowhere right so often. 89% (69 to 100) of those "
         "found are on a spike (by chance 1.9%). In 6 of the rollouts the success falls for good at one token. It has "
         "the highest divergence in 67% (37 to 97) of them (by chance 1.9%) and the reference's highest entropy "
         "in 50% (20 to 80), a difference of +17 (-3 to +37) points."
@@ -57,7 +64,30 @@ def test_accuracy_lies_at_the_share_of_tokens_that_each_score_took(inputs: Repor
     )  # fmt: skip
 
 
-def test_pivots_stand_beside_chance(inputs: ReportInputs, rows_of: Any) -> None:
-    rows = rows_of(TOPIC, inputs)["pivots"]
+def test_pivots_stand_beside_chance_and_are_of_the_model_that_continues(inputs: ReportInputs, rows_of: Any) -> None:
+    rows, others = (rows_of(TOPIC, inputs)[name] for name in ("pivots", "pivots_checkpoint"))
     assert rows.texts[0] == ("On a spike", "89% (69 to 100)", "1.9%", "9")
     assert "2 are rises" in rows.note
+    assert (rows.first, others.first) == ("Pivotal tokens of dpo-8", "Pivotal tokens of rl-80")
+    assert others.title == "Where single tokens decide the outcome, continued by rl-80"
+    assert ("by dpo-8; two equal rates" in rows.note, "by rl-80; two equal rates" in others.note) == (True, True)
+
+
+def test_a_search_that_found_nothing_says_where_it_could_have(entries: dict[str, Any], told: Any) -> None:
+    nothing = {name: 0 for name, value in entries["pivots"][0].items() if name.startswith("num_") and value < 10}
+    lacking = dict.fromkeys(("size_search", "size_estimate", "on_spike", "on_wrong", "on_first_wrong"))
+    breaks = {"num_rollouts": 0, "num_confirmed": 0, "top_divergence": None, "top_entropy": None, "above_entropy": None}
+    effort = {"unit": "sentence", "num_rounds": 1, "num_compared": 60, "num_could_fall": 0}
+    none = {**entries["pivots"][0], **nothing, **lacking, **effort, "breaks": breaks}
+    assert told({**entries, "pivots": [none]})["Dose"][-1] == (
+        "Along 20 rollouts, continued by dpo-8 (right 4.0% (2.0 to 6.0) of the time from the prompt on), a search "
+        "found 0 sentences across which its success changes by 20.0% or more. Such a fall could be found in 0 of the "
+        "rollouts: in the others dpo-8 is nowhere right so often."
+    )
+    assert len(told({**entries, "pivots": None})["Dose"]) == 2  # as it was written where nothing was searched
+    # Of a summary from before there were two policies it is the reference's, and nothing else is known.
+    old = {name: value for name, value in none.items() if name not in ("policy", "start", "num_could_fall")}
+    assert told({**entries, "pivots": old})["Dose"][-1] == (
+        "Along 20 rollouts, continued by dpo-8, a search found 0 sentences across which its success changes by 20.0% "
+        "or more."
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.probe_causes import SwapPositions
+from swerve.artifacts.probe_causes import Policy, SwapPositions
 from swerve.artifacts.responses import Response
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids
@@ -151,9 +151,9 @@ class CausalTests:
         }
         return intervention_rows(done, reference.check().tokenizer), entries
 
-    def _swapped(self, policy: str, planned: Sequence[Intervention]) -> list[Intervention]:
+    def _swapped(self, policy: Policy, planned: Sequence[Intervention]) -> list[Intervention]:
         """Run the interventions of one policy, a number of rollouts at a time; return them with their outcomes."""
-        source = self.plan.reference if policy == "reference" else self._final
+        source = self._source(policy)
         mine = [item for item in planned if item.policy == policy]
         spikes = list(dict.fromkeys(item.spike.sequence_id for item in mine))
         done: list[Intervention] = []
@@ -203,39 +203,46 @@ class CausalTests:
         sequences = data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], {}
-        searches = []
+        searches: dict[Policy, list[PivotSearch]] = {policy: [] for policy in settings.policies}
         with self.progress.task("pivots", 0) as task:  # how many turns out on the way
-            for start in range(0, len(sequences), _ROLLOUTS_PER_UNIT):
-                searches += self._searched(sequences[start : start + _ROLLOUTS_PER_UNIT], task)
+            for policy, own in searches.items():
+                for start in range(0, len(sequences), _ROLLOUTS_PER_UNIT):
+                    own += self._searched(sequences[start : start + _ROLLOUTS_PER_UNIT], policy, task)
         if plan.shard.is_share:
             return [], {}
-        search = PivotSearch.of_parts(searches)
         positions = spikes.positions(plan.final, plan.recipe.probe.divergence)
         # Where the divergence is highest, and where the reference's entropy is.
         ids = [sequence.sequence_id for sequence in data.sequences]
         divergent = spikes.tops[plan.final, plan.recipe.probe.divergence]
         uncertain = [int(np.argmax(own)) for own in data.by_sequence("entropy_ref", plan.final)]
-        summary = summarise_pivots(
-            search,
-            spikes=dict(zip(ids, positions, strict=True)),
-            tops=dict(zip(ids, zip(divergent, uncertain, strict=True), strict=True)),
-            intervals=self.data.intervals,
-        )
-        return prefix_value_rows(search.values), {"pivots": summary}
+        rows: Rows = []
+        entries = []
+        for search in map(PivotSearch.of_parts, searches.values()):
+            rows += prefix_value_rows(search.values, search.policy)
+            entries.append(
+                summarise_pivots(
+                    search,
+                    spikes=dict(zip(ids, positions, strict=True)),
+                    tops=dict(zip(ids, zip(divergent, uncertain, strict=True), strict=True)),
+                    intervals=self.data.intervals,
+                )
+            )
+        return rows, {"pivots": entries}
 
-    def _searched(self, sequences: Sequence[Response], task: ProgressTask) -> list[PivotSearch]:
-        """Return the search in some rollouts; none where it is another shard's."""
-        settings = self.plan.recipe.probe.pivots
+    def _searched(self, sequences: Sequence[Response], policy: Policy, task: ProgressTask) -> list[PivotSearch]:
+        """Return one policy's search in some rollouts; none where it is another shard's."""
+        settings, source = self.plan.recipe.probe.pivots, self._source(policy)
 
         def compute() -> list[Any]:
-            with self._sampler(self.plan.reference, settings.temperature, task) as sampler:
+            with self._sampler(source, settings.temperature, task) as sampler:
                 find_pivots(sequences, sampler, settings=settings)
             return [list(map(asdict, outcomes)) for outcomes in sampler.calls]
 
         # Everything that the outcomes depend on beside what the parts have in common.
         problems = [sequence.problem for sequence in sequences]
         depends = {
-            "settings": settings.model_dump(mode="json", exclude={"max_rollouts"}),
+            "policy": source.label,
+            "settings": settings.model_dump(mode="json", exclude={"max_rollouts", "policies"}),
             "problems": [asdict(problem) for problem in problems],
             "graders": grading_of(problems),
             "rollouts": [
@@ -247,7 +254,7 @@ class CausalTests:
         if calls is None:
             return []
         known = RecordedSampler(list(map(Outcome.of_json, outcomes)) for outcomes in calls)
-        return [find_pivots(sequences, known, settings=settings)]
+        return [find_pivots(sequences, known, settings=settings, policy=policy)]
 
     def cross_sampling(self) -> tuple[Rows, Entries]:
         """Let each of the two models take the other's token where a selector fires."""
@@ -345,6 +352,9 @@ class CausalTests:
         if all(row.is_one_turn for row in self.data.sequences):
             return self.data, self.spikes
         return self.data.select(lambda row: row.is_one_turn), self.spikes.select(lambda row: row.is_one_turn)
+
+    def _source(self, policy: Policy) -> ModelSource:
+        return self.plan.reference if policy == "reference" else self._final
 
     @property
     def _final(self) -> ModelSource:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_causes import SwapPositions
+from swerve.artifacts.probe_causes import Policy, SwapPositions
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.responses import Response
 from swerve.config.probe import CausalConfig
@@ -24,8 +24,6 @@ from swerve.probe.findings.spike_table import SpikeTable
 from swerve.seeds import derive_seed
 
 Arm = Literal["reference", "checkpoint", "alternative"]
-
-Policy = Literal["reference", "checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from swerve.artifacts.probe_causes import Breaks, PivotOverlap, Pivots
+from swerve.artifacts.probe_causes import Breaks, PivotOverlap, Pivots, Policy
 from swerve.artifacts.responses import Response
 from swerve.config.probe import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix, RecordedSampler
 from swerve.probe.intervals import Intervals
-from swerve.probe.rollouts.tokenise import sentence_spans
+from swerve.probe.rollouts.tokenise import sentence_spans, starting_tokens
 from swerve.statistics import difference_interval
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
 
@@ -40,7 +40,7 @@ class PrefixValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """A token, or a sentence, across which the value jumps."""
+    """A token, or a sentence, across which the value of one policy jumps."""
 
     sequence: Response
     position: int
@@ -82,8 +82,9 @@ class Pivot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PivotSearch:
-    """What a search found, and what it took."""
+    """What a search with one policy found, and what it took."""
 
+    policy: Policy
     sequences: tuple[Response, ...]
     unit: Literal["token", "sentence"]
     gap: float
@@ -130,9 +131,7 @@ def piece_ends(sequence: Response, unit: Literal["token", "sentence"]) -> list[i
     if unit == "token":
         return list(range(length + 1))
     begins = [begin for begin, _ in sentence_spans(sequence.text or "")]
-    token_begins = [begin for begin, _ in sequence.spans]
-    cuts = np.searchsorted(token_begins, begins[1:], side="left").tolist()
-    return sorted({0, *cuts, length})
+    return sorted({*starting_tokens(begins, sequence.spans), length})
 
 
 def prefix_values(
@@ -166,8 +165,9 @@ def find_pivots(
     sampler: ContinuationSampler | RecordedSampler,
     *,
     settings: PivotConfig,
+    policy: Policy = "reference",
 ) -> PivotSearch:
-    """Find the tokens (or sentences) across which the value jumps by `gap` or more, and estimate each jump anew.
+    """Find the tokens (or sentences) across which a policy's value jumps by `gap` or more, and estimate each jump anew.
 
     From V(0) and V(n) on, a stretch of tokens [a, b] is halved while |V(a) - V(b)| >= gap, down to single tokens; these
     are the pivots. All rollouts advance together, so that each round is one call of the engine. A rise and a fall
@@ -178,6 +178,12 @@ def find_pivots(
     is one constant up to the last token, which ends at 0: the search stops at a token without an effect in 5 to 8% of
     rollouts at a constant of .5, in 2 to 3% at .3, in .2% or less at .2, and confirms (`Pivot.is_confirmed`) none in
     48,000 rollouts.
+
+    Args:
+        sequences: the rollouts.
+        sampler: the policy that continues.
+        settings: the unit, the gap and the continuations.
+        policy: which of the two models it is.
 
     Raises:
         ValueError: two rollouts have the same `sequence_id`.
@@ -238,6 +244,7 @@ def find_pivots(
             )
         )
     return PivotSearch(
+        policy=policy,
         sequences=tuple(sequences),
         unit=settings.unit,
         gap=settings.gap,
@@ -249,12 +256,13 @@ def find_pivots(
     )
 
 
-def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
-    """Return the rows of `prefix_values.parquet`."""
+def prefix_value_rows(values: Iterable[PrefixValue], policy: Policy = "reference") -> list[dict[str, Any]]:
+    """Return the rows of `prefix_values.parquet` that one policy's values give."""
     return [
         {
             "sequence_id": value.sequence_id,
             "position": value.position,
+            "policy": policy,
             "sample_set": value.sample_set,
             "num_continuations": value.outcome.num_continuations,
             "num_successes": value.outcome.num_successes,
@@ -271,7 +279,11 @@ def summarise_pivots(
     tops: Mapping[int, tuple[int, int]],
     intervals: Intervals,
 ) -> Pivots | None:
-    """Return how many pivots there are, how large and where; None without rollouts.
+    """Return how many pivots a policy has, how large and where; None without rollouts.
+
+    The pivots of one policy say nothing of the other's, and are never pooled or chosen between: of both together on
+    average at most the sum of their `max_confirmed_below_gap` is confirmed with a smaller true jump. `num_could_fall`
+    says in how many rollouts the policy is right often enough for a fall to be found at all.
 
     `size_search` is the mean |jump| on the continuations by which the pivots were found, `size_estimate` the mean jump
     in the same direction on fresh ones: the difference is the winner's curse. `false_positive_rate` is the exact
@@ -292,17 +304,24 @@ def summarise_pivots(
     """
     if not search.sequences:
         return None
-    # Only of marked rollouts is it known where the wrong steps are.
+    # Only of marked rollouts is it known where the wrong tokens are.
     pivots, problems = search.pivots, _problems(search.pivots)
     marked = [pivot for pivot in pivots if pivot.sequence.wrong]
+    # The values that the search saw, and of them those of the prompt alone, which it did not choose.
+    searched = [value for value in search.values if value.sample_set == "search"]
+    of_rollout = {sequence.sequence_id: sequence.problem.id for sequence in search.sequences}
+    starts = [(one.outcome.value, of_rollout[one.sequence_id]) for one in searched if one.position == 0]
     return Pivots(
+        policy=search.policy,
         unit=search.unit,
         num_rollouts=len(search.sequences),
+        start=intervals.mean([value for value, _ in starts], [name for _, name in starts], bounds=(0.0, 1.0)),
+        num_could_fall=len({one.sequence_id for one in searched if one.outcome.value >= search.gap - _EXACT}),
         num_rollouts_with_pivot=len({pivot.sequence.sequence_id for pivot in pivots}),
         gap=search.gap,
         num_continuations=search.num_continuations,
         num_rounds=search.num_rounds,
-        num_prefixes=sum(value.sample_set == "search" for value in search.values),
+        num_prefixes=len(searched),
         num_compared=search.num_compared,
         false_positive_rate=false_positive_rate(search.num_continuations, search.gap),
         num_pivots=len(pivots),
@@ -315,6 +334,7 @@ def summarise_pivots(
         on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], intervals),
         on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], intervals),
         on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], intervals),
+        in_wrong_sentence=_in_wrong_sentence(pivots, intervals),
         breaks=_breaks(search, tops, intervals),
     )
 
@@ -357,6 +377,19 @@ def _overlap(pivots: Sequence[Pivot], places: Sequence[Collection[int]], how: In
         # By chance a piece of its length is anywhere in the rollout.
         anywhere = np.convolve(is_marked, np.ones(pivot.stop - pivot.position), mode="valid") > 0.5
         chances.append(float(anywhere.mean()))
+    return _against(pivots, hits, chances, how)
+
+
+def _in_wrong_sentence(pivots: Sequence[Pivot], how: Intervals) -> PivotOverlap | None:
+    """Return how often pivots begin in the sentence that is labelled as the first wrong one; None without labels."""
+    labelled = [pivot for pivot in pivots if pivot.sequence.wrong_sentence is not None]
+    if not labelled:
+        return None
+    hits = [float(one.sequence.sentence_at(one.position) == one.sequence.wrong_sentence) for one in labelled]
+    return _against(labelled, hits, [1 / len(one.sequence.sentence_starts) for one in labelled], how)
+
+
+def _against(pivots: Sequence[Pivot], hits: Sequence[float], chances: Sequence[float], how: Intervals) -> PivotOverlap:
     above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
     return PivotOverlap(
         num=len(pivots),

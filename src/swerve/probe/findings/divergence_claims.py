@@ -8,6 +8,7 @@ reference's *entropy* takes the place of the divergence: whatever disturbs a mod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from swerve.estimates import Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import forking_tokens
 from swerve.probe.findings.parts import REGIONS, good_moves, style_tokens, token_regions
+from swerve.probe.findings.planted import Sentences
 from swerve.probe.intervals import Mask, TokenIntervals
 from swerve.statistics.intervals import draw_difference, share_difference
 from swerve.statistics.ranking import auc_difference
@@ -94,6 +96,17 @@ def divergence_claims(
             num_problems = len(np.unique(tokens.problems))
             claims.append(claim(_area(tokens, positive, rows), len(own), figure="auc", of=of))
             claims.append(claim(_top(tokens, positive, last.split), num_problems, figure="top", of=of))
+
+    # Where a label names a sentence and no token, sentences take the place of tokens, with the highest of each column.
+    sentences = Sentences.of(last)
+    if sentences.data.sequences:
+        coarse = replace(tokens, problems=sentences.problems)
+        highest = {name: list(map(sentences.highest, columns)) for name, columns in nulls.items()}
+        highest["length"] = [sentences.lengths]
+        claim = partial(_claim, coarse, sentences.highest(own), highest, of="first_wrong_sentence")
+        num, positive = len(sentences.is_wrong), sentences.is_wrong
+        claims.append(claim(_area(coarse, positive, np.ones(num, dtype=np.bool_)), num, figure="auc"))
+        claims.append(claim(_top(coarse, positive, sentences.split), len(np.unique(sentences.problems)), figure="top"))
 
     # Parts of the tokens.
     regions, categories = token_regions(last.lengths), np.array(last.categories, dtype=np.str_)

@@ -1,15 +1,16 @@
-"""How well scores and spikes find the steps that are known to be wrong."""
+"""How well scores and spikes find the tokens, and the sentences, that are known to be wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
+from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SentenceRecovery, SpikeRecovery
 from swerve.artifacts.responses import Response
 from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
@@ -78,13 +79,108 @@ def selector_scores(columns: Columns) -> dict[str, Array]:
     return {name: score(columns) for name, score in _SELECTORS.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentences:
+    """The S sentences of the rollouts of which it is known which sentence is the first wrong one, rollout by rollout.
+
+    A sentence has the highest value of its tokens: which of them is wrong is not known.
+    """
+
+    data: Measurements
+    """Of these rollouts."""
+    is_wrong: NDArray[np.bool_]
+    """`[S]`."""
+    problems: NDArray[np.int64]
+    """`[S]`: number of the problem that each is of."""
+    _in_marked: NDArray[np.bool_]
+    """`[N]`: is the token of one of these rollouts, among the tokens that they were taken from."""
+    _starts: NDArray[np.int64]
+    """`[S]`: where each begins among the tokens of `data`."""
+    _counts: NDArray[np.int64]
+    """Sentences of each rollout."""
+
+    @classmethod
+    def of(cls, data: Measurements) -> Sentences:
+        """Return the sentences of the rollouts with such a label; of others none."""
+        marked = data.select(lambda sequence: sequence.wrong_sentence is not None)
+        counts = np.array([len(sequence.sentence_starts) for sequence in marked.sequences], dtype=np.int64)
+        starts = [
+            begin + np.array(sequence.sentence_starts, dtype=np.int64)
+            for begin, sequence in zip(marked.starts.tolist(), marked.sequences, strict=True)
+        ]
+        wrong = [
+            number == sequence.wrong_sentence
+            for sequence in marked.sequences
+            for number in range(len(sequence.sentence_starts))
+        ]
+        _, of_rollouts = membership([sequence.problem.id for sequence in marked.sequences], len(marked.sequences))
+        has_label = np.array([sequence.wrong_sentence is not None for sequence in data.sequences], dtype=np.bool_)
+        return cls(
+            data=marked,
+            is_wrong=np.array(wrong, dtype=np.bool_),
+            problems=np.repeat(of_rollouts, counts),
+            _in_marked=np.repeat(has_label, data.lengths),
+            _starts=np.concatenate([np.arange(0), *starts]),
+            _counts=counts,
+        )
+
+    @property
+    def lengths(self) -> Array:
+        """`[S]`: tokens of each."""
+        return np.diff(self._starts, append=len(self.data.categories)).astype(np.float64)
+
+    def highest(self, values: NDArray[Any]) -> Array:
+        """Return `[S]`, the highest value of each, from one value a token of the measurements they were taken from."""
+        return np.maximum.reduceat(values[self._in_marked].astype(np.float64), self._starts)
+
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return one value a sentence, cut into one array a rollout."""
+        return np.split(values, np.cumsum(self._counts)[:-1])
+
+
+def sentence_recovery(data: Measurements) -> SentenceRecovery | None:
+    """Return how well each score ranks the sentence that is the first wrong one above the others; None without any.
+
+    A sentence's score is the highest of its tokens, so that a long one has more chances than a short one; that holds of
+    every score alike, and `divergence_claims` has length itself as a null. `auc` and `average_precision` are over
+    sentences: by chance 0.5 and `base_rate`. What stands after the first wrong sentence may be wrong as well, and
+    counts among the others.
+    """
+    sentences = Sentences.of(data)
+    if not sentences.data.sequences:
+        return None
+    entries = []
+    for pair in data.pairs():
+        for name, scores in selector_scores(pair.columns).items():
+            ranking = ranking_intervals(
+                sentences.highest(scores),
+                sentences.is_wrong,
+                clusters=sentences.problems,
+                confidence=data.intervals.confidence,
+            )
+            entries.append(
+                SelectorRecovery(
+                    checkpoint=pair.checkpoint,
+                    selector=name,
+                    auc=ranking.auc,
+                    average_precision=ranking.average_precision,
+                )
+            )
+    return SentenceRecovery(
+        num_rollouts=len(sentences.data.sequences),
+        num_sentences=len(sentences.is_wrong),
+        base_rate=float(sentences.is_wrong.mean()),
+        selectors=tuple(entries),
+    )
+
+
 def planted_recovery(
     data: Measurements,
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
 ) -> Recovery:
     """Return how well each score and each kind of spike finds the tokens of known wrong steps.
 
-    Only rollouts with a known wrong step count. `selectors`, for each checkpoint and score: `auc` and
+    Only rollouts with a known wrong token count. `selectors`, for each checkpoint and score: `auc` and
     `average_precision` over tokens (by chance 0.5 and `base_rate`), and `auc_first` of the first wrong token against
     those that are not wrong. `spikes`, for each checkpoint, divergence and
     method:

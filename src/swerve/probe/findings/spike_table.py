@@ -118,17 +118,19 @@ def all_spikes(
 def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> tuple[SpikeHits, ...]:
     """Return how often the highest divergence of a rollout falls on a wrong step, and on the first one, against chance.
 
-    Only rollouts with a known wrong step count (`num_rollouts`). Chance is the expected share if the position were
-    drawn uniformly from the rollout's own positions. Intervals are over problems, exact where there is one rollout
-    per problem.
+    Only rollouts with a known wrong token count (`num_rollouts`). Chance is the expected share if the position were
+    drawn uniformly from the rollout's own positions. Where a label names the first wrong sentence and no token, the
+    question is whether the position is anywhere in that sentence (`num_sentence_rollouts`), and chance draws a sentence
+    of the rollout uniformly. Intervals are over problems, exact where there is one rollout per problem.
     """
     # What chance gives depends on the rollouts alone.
     marked = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong]
-    problems = [sequence.problem.id for _, sequence in marked]
     lengths = [len(sequence.sampled_positions) for _, sequence in marked]
     num_wrong = [len(sequence.wrong) for _, sequence in marked]
+    coarse = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong_sentence is not None]
 
-    def hits(hit: list[bool]) -> Estimate | None:
+    def hits(rows: Sequence[tuple[int, Response]], hit: list[bool]) -> Estimate | None:
+        problems = [sequence.problem.id for _, sequence in rows]
         if len(set(problems)) == len(problems):
             return share(sum(hit), len(hit), confidence=confidence)
         return mean_interval(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
@@ -139,10 +141,15 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
             divergence=divergence,
             num_rollouts=len(marked),
             num_spikes=sum(map(len, spikes.positions(checkpoint, divergence))),
-            top_on_wrong=hits([tops[index] in sequence.wrong for index, sequence in marked]),
-            top_on_first_wrong=hits([tops[index] == sequence.first_wrong for index, sequence in marked]),
+            top_on_wrong=hits(marked, [tops[index] in sequence.wrong for index, sequence in marked]),
+            top_on_first_wrong=hits(marked, [tops[index] == sequence.first_wrong for index, sequence in marked]),
             chance_wrong=mean_if_any([num / length for num, length in zip(num_wrong, lengths, strict=True)]),
             chance_first_wrong=mean_if_any([1 / length for length in lengths]),
+            num_sentence_rollouts=len(coarse),
+            top_in_wrong_sentence=hits(
+                coarse, [sequence.sentence_at(tops[index]) == sequence.wrong_sentence for index, sequence in coarse]
+            ),
+            chance_wrong_sentence=mean_if_any([1 / len(sequence.sentence_starts) for _, sequence in coarse]),
         )
         for (checkpoint, divergence), tops in spikes.tops.items()
     )

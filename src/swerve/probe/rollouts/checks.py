@@ -9,7 +9,7 @@ from typing import Any
 from swerve.artifacts.responses import Response
 from swerve.errors import ConfigError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import LeftOut, check_prompts, iter_responses
+from swerve.formats.imported_responses import STEP_LABELS, LeftOut, check_prompts, iter_responses
 from swerve.formats.typed_fields import parse_fields
 from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import Task
@@ -59,7 +59,8 @@ def task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[s
     """Return the policies of a task's grader on texts from elsewhere.
 
     Raises:
-        ConfigError: the task has no grader, or a response without one of its own lacks the gold answer.
+        ConfigError: the task has no grader, or a response without one of its own lacks the gold answer, and no verdict
+            or label says what it is.
     """
     # A response needs a grader of its own, or the task's, which may need the gold answer.
     open_ones = [response for response in records if not has_grader(response.problem)]
@@ -70,7 +71,8 @@ def task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[s
                 f"{path} name none; name a task that has one ({', '.join(sorted(GRADERS))})"
             )
         return {}
-    lacking = sum(not response.problem.answer for response in open_ones)
+    # What another program said of a response stands where nothing can be graded.
+    lacking = sum(not response.problem.answer and not _is_judged(response) for response in open_ones)
     if lacking and GRADERS[task.kind].needs_gold:
         raise ConfigError(
             f"{path}: {lacking} of {len(records)} responses have no gold answer, so {task.kind} cannot grade them; "
@@ -78,3 +80,8 @@ def task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[s
         )
     grading: Any = getattr(task, "grading", None) if "grading" in task.model_fields_set else None
     return outside_policies(task.kind, {} if grading is None else grading.model_dump(mode="json", exclude_unset=True))
+
+
+def _is_judged(response: Response) -> bool:
+    """Whether the file says of a response whether it is right, or where it goes wrong."""
+    return response.verdict is not None or any(response.extra.get(name) is not None for name in STEP_LABELS)

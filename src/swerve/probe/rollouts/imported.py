@@ -6,9 +6,12 @@ for characters of both, they are tokenised apart and the sequence says so.
 
 from __future__ import annotations
 
+import operator
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +20,15 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.messages import is_written
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
-from swerve.formats.imported_responses import JoinCounts, LeftOut, check_prompts, join_problems, joined, read_responses
+from swerve.formats.imported_responses import (
+    STEP_LABELS,
+    JoinCounts,
+    LeftOut,
+    check_prompts,
+    join_problems,
+    joined,
+    read_responses,
+)
 from swerve.formats.table_files import digest_of_table, files_of
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
@@ -28,6 +39,7 @@ from swerve.probe.rollouts.tokenise import (
     EncodedResponse,
     marked_positions,
     sentence_spans,
+    starting_tokens,
 )
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.prompts import as_response, num_ids, turn_end
@@ -82,7 +94,8 @@ def import_responses(
             token, is added as the last position of each response.
         family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
         task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
-            whatever the file says, unless a problem names a grader of its own.
+            whatever the file says, unless a problem names a grader of its own. Without a gold answer that it needs what
+            the file says stands.
         regrade: grade every response that has a grader, whatever the file says, also without a task.
         most_tokens: prompt and response together; longer ones are left out and counted. None: all are taken.
 
@@ -246,12 +259,15 @@ def _sequence(
     elif policies is None:
         problem = replace(problem, family=family.name)
     elif not has_grader(problem):
-        problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
+        gradable = replace(problem, family=family.name, grading={**problem.grading, **policies})
+        if problem.answer or not entry_for(gradable).needs_gold:  # else what the file says stands
+            problem = gradable
     # Of several turns it is not known which characters of the text are whose.
     told = encoded.put_into(response)
-    marks: Sequence[StepMark] | None = _labelled_mistake(response, encoded.text) if told.is_one_turn else ()
-    if marks is None:
+    known = _labelled(response, encoded.text, encoded.spans) if told.is_one_turn else {}
+    if known is None:
         marks = family.check(problem, encoded.text) if family else ()
+        known = {"wrong": marked_positions(marks, encoded.spans)}
     answer = find_answer(told.text or "", _ANSWER_FORMS) if response.correct is not None else None
     return replace(
         told,
@@ -259,7 +275,7 @@ def _sequence(
         spans=encoded.spans,
         sequence_id=index,
         problem=problem,
-        wrong=marked_positions(marks, encoded.spans),
+        **known,
         extracted=response.extracted or answer,
         correct=response.correct,
         population=_POPULATIONS[response.correct],
@@ -267,37 +283,74 @@ def _sequence(
     )
 
 
-def _labelled_mistake(response: Response, text: str) -> tuple[StepMark, ...] | None:
-    """Return the first wrong step that the file names, none where it says that all are right; None: it says nothing.
+def _labelled(response: Response, text: str, spans: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """Return what the file says of the first wrong step: fields of a response, empty where nothing is wrong.
+
+    A character, or a piece of one word, is a wrong token: `wrong`. A sentence, a step or a piece of several words says
+    only that the mistake is in it: it is one of the sentences of the text (`sentence_starts`, `wrong_sentence`), those
+    that a piece touches together being one. None: the file says nothing.
 
     Raises:
-        ArtifactError: the text has no such sentence or character.
+        ArtifactError: the text has no such sentence, step or character.
     """
-    labels = {
-        name: _whole_numbers(response.extra[name], f"{response.place}: {name}")
-        for name in ("first_wrong", "first_wrong_sentence")
-        if response.extra.get(name) is not None
-    }
+    labels = {name: value for name in STEP_LABELS if (value := response.extra.get(name)) is not None}
     if not labels:
         return None
-    name, label = next(iter(labels.items()))
+    name, value = next(iter(labels.items()))
+    label = _whole_numbers(value, f"{response.place}: {name}")
     if label[0] < 0:
-        return ()
+        return {}
+    pieces = _pieces(response, text)
+
     # A sentence without the white space before it, a piece between two characters, or one character.
     if name == "first_wrong":
         start, end, limit = label[0], label[-1] + (len(label) == 1), len(text)
     else:
-        sentences = sentence_spans(text)
-        limit = len(sentences)
-        start, end = sentences[label[0]] if label[0] < limit else (0, 0)
+        limit = len(pieces)
+        start, end = pieces[label[0]] if label[0] < limit else (0, 0)
         start += len(text[start:end]) - len(text[start:end].lstrip())
     if not start < end <= len(text) or len(label) > (2 if name == "first_wrong" else 1):
-        what = "characters" if name == "first_wrong" else "sentences"
+        what = "characters" if name == "first_wrong" else "steps" if "step_starts" in response.extra else "sentences"
         raise ArtifactError(
             f"{response.place}: {name} is {', '.join(map(str, label))}, but the response has {what} 0 to {limit - 1}; "
             "name one of them, or -1 where nothing is wrong"
         )
-    return (StepMark(start=start, end=end, expected=""),)
+    touched = [number for number, piece in enumerate(pieces) if max(start, piece[0]) < min(end, piece[1])]
+    is_whole = any(text[slice(*pieces[number])].strip() in text[start:end] for number in touched)
+    if name == "first_wrong" and not is_whole and len(text[start:end].split()) < _SEVERAL:
+        return {"wrong": marked_positions((StepMark(start=start, end=end, expected=""),), spans)}
+
+    # A sentence that shares its only token with the one before it has none of its own, and counts as part of that.
+    first, after = touched[0], touched[-1] + 1
+    starts = starting_tokens([begin for begin, _ in (*pieces[: first + 1], *pieces[after:])], spans)
+    position = min(starts[first], [*starts, len(spans)][first + 1] - 1)
+    known = sorted(set(starts) - {len(spans)})
+    return {"sentence_starts": tuple(known), "wrong_sentence": bisect_right(known, position) - 1}
+
+
+_SEVERAL = 2
+"""Words of a piece of text, from which on its label does not say which token is wrong."""
+
+
+def _pieces(response: Response, text: str) -> list[tuple[int, int]]:
+    """Return where the sentences of a text begin and end, or the steps whose first characters the file names.
+
+    Raises:
+        ArtifactError: the text has no such characters.
+    """
+    given = response.extra.get("step_starts")
+    if given is None:
+        return sentence_spans(text)
+    starts = [as_number(number) for number in given] if isinstance(given, list) else []
+    steps = [int(start) for start in starts if start is not None and start.is_integer()]
+    if len(steps) < len(starts) or steps[:1] != [0] or any(map(operator.ge, steps, [*steps[1:], len(text) + 1])):
+        raise ArtifactError(
+            f"{response.place}: step_starts must list the characters at which steps of the response begin, ascending, "
+            f"the first 0 and none beyond {len(text)}, got {given!r:.80}"
+        )
+    # As with sentences, white space belongs to the step after it.
+    begins = [0, *(len(text[:start].rstrip()) for start in steps[1:])]
+    return [*pairwise([*begins, len(text)])]
 
 
 def _whole_numbers(value: Any, what: str) -> list[int]:

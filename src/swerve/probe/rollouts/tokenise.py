@@ -6,6 +6,7 @@ Prompt and response are tokenised as one text, which is cut where the prompt's o
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -255,6 +256,16 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         first = spans.pop()[0] if spans else 0
         spans.append((first, len(text)))
     return spans
+
+
+def starting_tokens(starts: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the first token of each piece of a text; one that holds characters of two pieces is the last of the first.
+
+    >>> starting_tokens([0, 4, 6], [(0, 3), (3, 5), (5, 7), (7, 9)])
+    [0, 2, 3]
+    """
+    begins = [begin for begin, _ in spans]
+    return [0, *(bisect_left(begins, start) for start in starts[1:])]
 
 
 def marked_positions(marks: Iterable[StepMark], spans: Sequence[tuple[int, int]]) -> dict[int, str]:

@@ -485,7 +485,9 @@ class Reader {
     }
     this.showBefore(position, isKnown);
     const wanted = this.wrong.get(position);
-    this.part("wanted").textContent = wanted === undefined ? "" : `${position === this.entry.wrong ? "The first wrong step" : "A wrong step"}: a right step has ${quoted(wanted)} here.`;
+    const step = position === this.entry.wrong ? "The first wrong step" : "A wrong step";
+    const said = wanted ? `${step}: a right step has ${quoted(wanted)} here.` : `${step}.`;
+    this.part("wanted").textContent = wanted === undefined ? "" : wanted === null ? "In the first wrong sentence; which of its tokens is wrong is not known." : said;
     this.part("numbers").textContent = this.numbers(position);
     this.showFilm(position);
     if (this.isWhole) this.markMap();

@@ -17,7 +17,7 @@ from swerve.errors import ConfigError, nearest
 from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
-from swerve.report.rollouts import Rollouts, rank
+from swerve.report.rollouts import Rollouts, rank, wrong_sentence
 from swerve.report.rows import COUNT, JS, NATS, SHARE, Curves, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic
 
@@ -110,7 +110,7 @@ def _study(inputs: ReportInputs, rollouts: Rollouts, number: int, name: str) -> 
     tokens = [rollouts.token(number, position) for position in range(len(row["tokens"]))]
     rule = f"spike by the {named(METHODS, summary.spike_method)} rule"
     spikes = rollouts.spikes[number, summary.divergence, summary.final]
-    marks = {rule: spikes, "known wrong step": row["wrong_positions"]}
+    marks = {rule: spikes, "known wrong step": [*row["wrong_positions"], *wrong_sentence(row)]}
     final = [cell for cell in own if cell["checkpoint"] == summary.final]
     outcome = {True: ", right", False: ", wrong", None: ""}[row["correct"]]
     title = f"{row['problem_id'].removesuffix('.json')} by {row['label']}{outcome}"

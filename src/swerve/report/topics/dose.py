@@ -16,10 +16,10 @@ from swerve.artifacts.probe_causes import (
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.names import SELECTORS, direction_title, named, selector_word
+from swerve.report.names import SELECTORS, continuing_model, direction_title, named, selector_word
 from swerve.report.rows import COUNT, POINTS, SHARE, Curves, Dots, Rows
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
-from swerve.text import count, number, percent, percent_interval, points_interval
+from swerve.text import count, counted, number, percent, percent_interval, points_interval
 
 _GAP = replace(SHARE, axis="% of the gap", low=-math.inf, high=math.inf)
 """A share of the gap between two models, which may be more than all of it."""
@@ -29,29 +29,41 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover, and how many single tokens or sentences decide the outcome."""
     for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
         yield dose_sentence(entry, summary)
-    pivots = summary.pivots
-    if pivots is None:
-        return
-    spike, breaks = pivots.on_spike, pivots.breaks
-    said = (
-        f"Along {count(pivots.num_rollouts)} rollouts a search found {count(pivots.num_pivots)} "
-        f"{'single tokens' if pivots.unit == 'token' else 'sentences'} that change the success by "
-        f"{percent(pivots.gap)} or more. Fresh continuations confirm {count(pivots.num_confirmed)} of them, at most "
-        f"{number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average."
-    )
+    yield from (pivot_sentence(pivots, summary) for pivots in summary.pivots)
+
+
+def pivot_sentence(pivots: Pivots, summary: ProbeSummary) -> str:
+    """Say where one model's chance of a right answer jumps, and how often it could have fallen at all."""
+    spike, breaks, pieces = pivots.on_spike, pivots.breaks, "token" if pivots.unit == "token" else "sentence"
+    model = continuing_model(pivots.policy, summary)
+    said = f"Along {counted(pivots.num_rollouts, 'rollout')}, continued by {model}"
+    if pivots.start is not None:
+        said += f" (right {percent_interval(pivots.start)} of the time from the prompt on)"
+    said += f", a search found {counted(pivots.num_pivots, pieces)} across which its success changes by "
+    said += f"{percent(pivots.gap)} or more."
+    if pivots.num_pivots:
+        said += (
+            f" Fresh continuations confirm {count(pivots.num_confirmed)} of them, at most "
+            f"{number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average."
+        )
+    if pivots.num_could_fall is not None and pivots.num_could_fall < pivots.num_rollouts:
+        said += (
+            f" Such a fall could be found in {count(pivots.num_could_fall)} of the rollouts: in the others {model} is "
+            "nowhere right so often."
+        )
     if spike is not None and spike.share is not None:
         said += f" {percent_interval(spike.share)} of those found are on a spike (by chance {percent(spike.chance)})."
 
     # Whether the highest divergence is where the chance of a right answer falls for good.
     if breaks.top_divergence is not None and breaks.top_entropy is not None:
         said += (
-            f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pivots.unit}. It has "
+            f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pieces}. It has "
             f"the highest divergence in {percent_interval(breaks.top_divergence.share)} of them (by chance "
             f"{percent(breaks.top_divergence.chance)}) and the reference's highest entropy in "
             f"{percent_interval(breaks.top_entropy.share)}, a difference of {points_interval(breaks.above_entropy)} "
             "points."
         )
-    yield said
+    return said
 
 
 def dose_sentence(entry: CrossSamplingDirection, summary: ProbeSummary) -> str:
@@ -145,29 +157,39 @@ def _recovered(selector: CrossSamplingSelector, *, budget: float) -> Estimate | 
     return next((point.recovered for point in selector.points if point.budget == budget), None)
 
 
-def _pivot_rows(pivots: Pivots) -> Rows:
-    """Return what the tokens or sentences are at which the success jumps, beside chance."""
+def _pivot_rows(pivots: Pivots, summary: ProbeSummary) -> Rows:
+    """Return what the tokens or sentences are at which one model's success jumps, beside chance."""
+    model = continuing_model(pivots.policy, summary)
+    note = (
+        f"{'Bisection along' if pivots.unit == 'token' else 'Every sentence of'} {count(pivots.num_rollouts)} rollouts "
+        f"for a change of {percent(pivots.gap)} or more, with {count(pivots.num_continuations)} continuations of each "
+        f"of {count(pivots.num_prefixes)} prefixes by {model}; two equal rates differ by so much with probability "
+        f"{percent(pivots.false_positive_rate)}."
+    )
+    if pivots.num_pivots:
+        note += (
+            f" Of {pivots.num_pivots} pivots {count(pivots.num_rises)} are rises; their size is "
+            f"{points_interval(pivots.size_search)} points where found and {points_interval(pivots.size_estimate)} on "
+            "fresh continuations."
+        )
     # How often pivots are where other measures point, each beside chance.
     hits = {
         "On a spike": pivots.on_spike,
         "On a wrong step": pivots.on_wrong,
         "On the first wrong step": pivots.on_first_wrong,
+        "In the first wrong sentence": pivots.in_wrong_sentence,
         "Falls for good at the highest divergence": pivots.breaks.top_divergence,
         "Falls for good at the reference's highest entropy": pivots.breaks.top_entropy,
     }
     return Rows(
-        id="pivots",
-        title="Where single tokens decide the outcome" if pivots.unit == "token" else "Where sentences decide it",
-        first=f"Pivotal {pivots.unit}s",
+        id="pivots" if pivots.policy == "reference" else f"pivots_{pivots.policy}",
+        title=f"Where single {pivots.unit}s decide the outcome, continued by {model}",
+        first=f"Pivotal {pivots.unit}s of {model}",
         columns={"Share": SHARE, "By chance": SHARE, "Above chance": POINTS, "Of": COUNT},
         rows=tuple(
             (name, hit.share, hit.chance, hit.above_chance, hit.num) for name, hit in hits.items() if hit is not None
         ),
-        note=f"Bisection along {count(pivots.num_rollouts)} rollouts for a change of {percent(pivots.gap)} or more, "
-        f"with {count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two "
-        f"equal rates differ by so much with probability {percent(pivots.false_positive_rate)}. Of {pivots.num_pivots} "
-        f"pivots {count(pivots.num_rises)} are rises; their size is {points_interval(pivots.size_search)} points where "
-        f"found and {points_interval(pivots.size_estimate)} on fresh continuations.",
+        note=note,
         plots=(Dots(column="Share", null="By chance"),),
     )
 
@@ -177,8 +199,7 @@ def _rows(summary: ProbeSummary) -> Iterator[Rows]:
         for entry in summary.cross_sampling.directions:
             yield dose_rows(entry, summary)
             yield _gap_rows(entry, summary, num_problems=summary.cross_sampling.num_problems)
-    if summary.pivots is not None:
-        yield _pivot_rows(summary.pivots)
+    yield from (_pivot_rows(pivots, summary) for pivots in summary.pivots)
 
 
 TOPIC = Topic(

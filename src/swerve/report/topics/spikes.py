@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from types import SimpleNamespace
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
@@ -22,7 +23,7 @@ from swerve.report.topics.topic import (
     rows_of,
 )
 from swerve.report.topics.where import claim_rows
-from swerve.text import count, number, number_interval, percent, percent_interval
+from swerve.text import count, counted, number, number_interval, percent, percent_interval
 
 _TWICE = "Null pair"
 """One model run twice, where every spike is false."""
@@ -33,19 +34,21 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     name, first, wrong = divergence_name(summary), summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
     if summary.knows_no_wrong_step:
         yield "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
-    elif first is None or wrong is None:
-        yield "Where the highest divergence of a rollout falls was not measured."
-    else:
+    elif first is not None and wrong is not None:
         yield (
             f"The token of a rollout where {summary.final} differs most from {summary.reference} ({name}) is the first "
             f"wrong one in {claim_words(first)}; it is any wrong one in {claim_words(wrong)}."
         )
+    elif summary.claim("top", "first_wrong_sentence") is None:
+        yield "Where the highest divergence of a rollout falls was not measured."
     area = summary.claim("auc", "first_wrong")
     if area is not None:
         yield (
             f"As a score, {name} ranks first wrong tokens above those that are not wrong with an AUC of "
             f"{claim_words(area)}."
         )
+
+    yield from _of_sentences(summary)
 
     # Of several scores the best has no interval of its own.
     selectors = () if summary.recovery is None else summary.recovery.selectors
@@ -70,6 +73,24 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
             f"the wrong steps have one (by chance {percent(rule.chance_recall)})."
         )
     yield null_sentence(summary)
+
+
+def _of_sentences(summary: ProbeSummary) -> Iterator[str]:
+    """Yield whether the highest divergence is in the wrong sentence, of rollouts whose label names one and no token."""
+    top, area = (summary.claim(figure, "first_wrong_sentence") for figure in ("top", "auc"))
+    recovery, name = summary.sentence_recovery, divergence_name(summary)
+    if recovery is None or top is None:
+        return
+    yield (
+        f"Of {counted(recovery.num_rollouts, 'rollout')} it is known which sentence (or step) is the first "
+        f"wrong one, and not which token: {counted(recovery.num_sentences, 'sentence')} in all. The token where "
+        f"{summary.final} differs most from {summary.reference} ({name}) is in it in {claim_words(top)}."
+    )
+    if area is not None:
+        yield (
+            f"By the highest {name} in each, first wrong sentences rank above the others with an AUC of "
+            f"{claim_words(area)}."
+        )
 
 
 def null_sentence(summary: ProbeSummary) -> str:
@@ -104,6 +125,20 @@ def _hit_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
     )
 
 
+def _sentence_hit_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:
+    """Return how often the top spike of every checkpoint is in the sentence that is labelled as the first wrong one."""
+    return by_checkpoint(
+        inputs,
+        [hits for hits in summary.spikes if hits.divergence == summary.divergence],
+        {"Top spike": (SHARE, "top_in_wrong_sentence"), "Chance": (SHARE, "chance_wrong_sentence")},
+        drawn=("Top spike", "Chance"),
+        greys=("Chance",),
+        id="sentence_spikes",
+        title="Top spike in the first wrong sentence, by checkpoint",
+        note=f"Share of rollouts, by {divergence_name(summary)}; by chance the sentence is any of the same rollout.",
+    )
+
+
 def _score_rows(summary: ProbeSummary) -> Rows:
     recovery = summary.recovery
     note = ""
@@ -124,6 +159,27 @@ def _score_rows(summary: ProbeSummary) -> Rows:
         name=lambda score: named(SELECTORS, score.selector),
         id="recovery",
         title="Which score ranks wrong tokens above the others?",
+        first="Score",
+        note=note,
+        plots=(Dots(column="AUC", at=0.5, greys=(SELECTORS["random"],)),),
+    )
+
+
+def _sentence_rows(summary: ProbeSummary) -> Rows:
+    recovery = summary.sentence_recovery
+    note = ""
+    if recovery is not None:
+        note = (
+            f"Over the {count(recovery.num_sentences)} sentences (or steps) of {count(recovery.num_rollouts)} rollouts "
+            f"with a label of the first wrong one, at {summary.final}; a sentence has the highest score of its tokens. "
+            f"By chance the average precision is {number(recovery.base_rate)}."
+        )
+    return rows_of(
+        () if recovery is None else recovery.selectors,
+        {"AUC": (AUC, "auc"), "Average precision": (SHARE, "average_precision")},
+        name=lambda score: named(SELECTORS, score.selector),
+        id="sentence_recovery",
+        title="Which score ranks the first wrong sentence above the others?",
         first="Score",
         note=note,
         plots=(Dots(column="AUC", at=0.5, greys=(SELECTORS["random"],)),),
@@ -192,12 +248,14 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
     summary = inputs.summary
     if summary is None:
         return
-    for figure in ("top", "auc"):
-        claim = summary.claim(figure, "first_wrong")
+    for figure, of in product(("top", "auc"), ("first_wrong", "first_wrong_sentence")):
+        claim = summary.claim(figure, of)
         if claim is not None:
             yield claim_rows(claim, summary)
     yield _hit_rows(inputs, summary)
     yield _score_rows(summary)
+    yield _sentence_hit_rows(inputs, summary)
+    yield _sentence_rows(summary)
     for divergence in sorted(DIVERGENCE_NAMES, key=lambda divergence: divergence != summary.divergence):
         yield density_rows(summary, divergence)
     yield _third_rows(inputs, summary)

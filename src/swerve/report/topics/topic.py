@@ -12,7 +12,7 @@ from swerve.report.draw.figures import Drawing
 from swerve.report.read import ReportInputs
 from swerve.report.rows import Cell, Curves, Rows, Unit
 
-KNOWN_STEPS = "rollouts with a step known to be wrong, of a task that checks steps"
+KNOWN_STEPS = "rollouts with a token known to be wrong, of a task that checks steps or a file that names it"
 """What figures about wrong steps need."""
 
 

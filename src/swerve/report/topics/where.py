@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import get_args
 
-from swerve.artifacts.probe_claims import NULL_NAMES, DivergenceClaim, NullFigure
+from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
@@ -106,7 +106,7 @@ def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:
         first="Model or null",
         columns={of: unit, f"{summary.final} ahead by": ahead},
         rows=((summary.final, claim.estimate, None), *nulls),
-        note=_nulls_note(summary),
+        note=_nulls_note(summary, "sentences" if claim.of == "first_wrong_sentence" else "tokens"),
         plots=(Dots(column=of, at=0.5 if claim.figure == "auc" else None, greys=tuple(_NULLS.values())),),
     )
 
@@ -118,9 +118,9 @@ def _null_cell(null: NullFigure) -> Cell:
     return Estimate(mean=null.value, low=null.low, high=null.high)
 
 
-def _nulls_note(summary: ProbeSummary) -> str:
+def _nulls_note(summary: ProbeSummary, pieces: str = "tokens") -> str:
     return (
-        f"By {divergence_name(summary)}; chance: of the tokens; the reference's entropy in the place of the "
+        f"By {divergence_name(summary)}; chance: of the {pieces}; the reference's entropy in the place of the "
         f"divergence; noise: models as far from {summary.reference} in random directions, their mean, least and most."
     )
 
@@ -135,14 +135,18 @@ def _place_rows(summary: ProbeSummary) -> Rows:
         verdict = "more than all" if claim.nulls and claim.nulls[0].side == 1 else "less than all"
         if not claim.stands:
             verdict = "not determined" if claim.unknown else "not more or less than all"
-        cells = *map(nulls.get, _NULLS), verdict
+        cells = *map(nulls.get, TOKEN_NULLS), verdict
         rows.append((sentence_case(place), claim.estimate, *cells))
     has_noise = any(claim.null("noise") for claim in claims)
     return Rows(
         id="places",
         title="Where the divergence falls, and where it would without training",
         first="Tokens",
-        columns={summary.final: SHARE, **dict.fromkeys(_NULLS.values(), SHARE), "Paired over problems": TEXT},
+        columns={
+            summary.final: SHARE,
+            **dict.fromkeys([_NULLS[name] for name in TOKEN_NULLS], SHARE),
+            "Paired over problems": TEXT,
+        },
         rows=tuple(rows),
         note=f"{_nulls_note(summary)} A share says something of training where it is more than all of them, or less.",
         plots=(Dots(column=summary.final, null=_NULLS["noise" if has_noise else "chance"]),),
