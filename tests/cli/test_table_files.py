@@ -230,3 +230,18 @@ def test_an_arrow_file_may_not_hold_very_much(tmp_path: Path, monkeypatch: pytes
             writer.write_table(rows)
         with pytest.raises(ArtifactError, match="holds more than"):
             read_records(path)
+
+
+def test_the_folder_that_one_is_in_is_a_table(swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_form(tmp_path, " lines")
+    monkeypatch.chdir(folder)
+    out = str(tmp_path / "out")
+    for command in (
+        ("data", "import", ".", "--out", f"{out}.parquet"),
+        ("data", "select", ".", "--correct", "--out", f"{out}.parquet"),
+        ("grade", ".", "--task", "math", "--out", f"{out}.jsonl"),
+        ("data", "behaviours", "."),
+        ("claim", "base=.", "rl=.", "--parts", "accuracy", "--out", out),
+    ):
+        status, _, err = swerve(*command)
+        assert status == 0, (command, err)

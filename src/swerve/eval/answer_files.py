@@ -17,9 +17,9 @@ from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id
-from swerve.formats.imported_responses import LeftOut, answer_records, plain_text
+from swerve.formats.imported_responses import LeftOut, iter_responses, plain_text
 from swerve.formats.records import Record, iter_records
-from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields
+from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
 from swerve.recipes.layers import parse_override
@@ -227,7 +227,7 @@ class AnswerFile:
             yield record, pair
 
     def _read(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
-        for record in answer_records(self.path, self.task.names, left_out):
+        for record in _answer_records(self.path, self.task.names, left_out):
             yield record, self.task.pair(record)
 
     def _sample_problem(self, problem: Problem) -> Problem:
@@ -236,6 +236,35 @@ class AnswerFile:
         if self.is_named:
             return replace(problem, grader=self.task.grader, grading=dict(self.task.policies))
         return problem
+
+
+def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
+    """Yield the records of a file whose responses are texts of their own; of conversations, one for each response.
+
+    Args:
+        path: see `read_responses`.
+        names: fields of a text that is a record's own.
+        left_out: counts records without a response.
+    """
+    records = iter_records(path)
+    first = next(records)
+    records = chain([first], records)
+    if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
+        yield from records
+        return
+    for response in iter_responses(path, left_out=left_out):
+        problem = response.problem
+        known = {
+            "id": problem.id,
+            "question": problem.question or None,
+            "gold": problem.answer or None,
+            "alternatives": list(problem.alternatives) or None,
+            **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
+            "response": response.text,
+        }
+        if response.text is None:
+            known["completion_ids"] = response.completion_ids
+        yield Record(response.place, {**response.extra, **response.parts, **known})
 
 
 def grading_task(

@@ -65,8 +65,8 @@ def requests_beside(path: Path) -> Path | None:
 
     It is called `batch_input.jsonl` where the answers are called `batch_output.jsonl`.
     """
-    beside = path.with_name(path.name.replace("output", "input"))
-    if beside == path or not beside.is_file():
+    beside = path.parent / path.name.replace("output", "input")
+    if path.is_dir() or beside == path or not beside.is_file():
         return None
     with suppress(ArtifactError):
         return beside if _is_request(next(iter_records(beside)).values) else None

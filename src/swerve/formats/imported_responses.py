@@ -33,7 +33,7 @@ from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
-from swerve.formats.typed_fields import Fields, Names, NamesPresent, at_place, claimed, has_place
+from swerve.formats.typed_fields import Fields, NamesPresent, at_place, claimed, has_place
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -135,35 +135,6 @@ def iter_responses(
         return join_problems(own, problems or {}, joins)
 
     return joined(read(left_out, joins or JoinCounts()), lambda: read(LeftOut(), JoinCounts()))
-
-
-def answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
-    """Yield the records of a file whose responses are texts of their own; of conversations, one for each response.
-
-    Args:
-        path: see `read_responses`.
-        names: fields of a text that is a record's own.
-        left_out: counts records without a response.
-    """
-    records = iter_records(path)
-    first = next(records)
-    records = itertools.chain([first], records)
-    if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
-        yield from records
-        return
-    for response in iter_responses(path, left_out=left_out):
-        problem = response.problem
-        known = {
-            "id": problem.id,
-            "question": problem.question or None,
-            "gold": problem.answer or None,
-            "alternatives": list(problem.alternatives) or None,
-            **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
-            "response": response.text,
-        }
-        if response.text is None:
-            known["completion_ids"] = response.completion_ids
-        yield Record(response.place, {**response.extra, **response.parts, **known})
 
 
 def responses_of(

@@ -124,7 +124,7 @@ def convert_trace(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 @cache
 def _model_name(path: Path) -> str | None:
     """Return the model that the file of metadata beside open-instruct's rollouts names, if there is one."""
-    beside = path.with_name(f"{path.name.rpartition('_rollouts_')[0]}_metadata.jsonl")
+    beside = path.parent / f"{path.name.rpartition('_rollouts_')[0]}_metadata.jsonl"
     try:
         metadata = parse_json(regular_file(beside).read_text(encoding="utf-8").splitlines()[0])
     except (OSError, ValueError, IndexError, ArtifactError):
