@@ -207,6 +207,12 @@ def test_chats(tmp_path: Path) -> None:
         assert "c.jsonl, line 2: messages" in str(caught.value)
 
 
+def test_columns_without_a_value_mark_no_layout(tmp_path: Path) -> None:
+    row = {"id": "p1", "question": "1 + 1?", "response": "2", "messages": None, "conversations": None, "step": None}
+    response = only(write(tmp_path / "rows.jsonl", [row | {"prompt": None}]))
+    assert (response.dialect, response.text, response.problem.question) == ("plain", "2", "1 + 1?")
+
+
 def test_messages_beside_a_response_are_the_prompt(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "1+1?"}], "response": "2", "question": "1+1", "n": 3}
     one = only(write(tmp_path / "c.jsonl", [row]))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_responses import LeftOut, answer_records
 from swerve.formats.records import Record, iter_records
@@ -60,7 +60,8 @@ class GradingTask:
         """Return the problem and the text of a record; None: the field of its gold answer is null.
 
         Raises:
-            ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
+            NoResponseError: its text is null.
+            ArtifactError: it has no field of a text to grade or of a gold answer, or one of the wrong type.
         """
         values = record.values
         if "problem_details" in values:  # of a table of responses: its problem's further fields
@@ -87,6 +88,8 @@ class GradingTask:
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
                 "name its field with --field response=FIELD"
             )
+        if text is None and not record.is_cells:  # an empty cell may be an empty text
+            raise NoResponseError(f"{record.place} has null as its response")
         if isinstance(text, bool | list | dict):
             raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
         problem = self._problem(entry, answer, is_answer=is_answer)
@@ -186,11 +189,18 @@ class AnswerFile:
     def pairs(self, left_out: LeftOut | None = None) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
         """Yield every record, and the problem and text of those whose gold answer is not null.
 
-        Conversations of other programs are read as `swerve data import` reads them; `left_out` counts what has none.
+        Conversations of other programs are read as `swerve data import` reads them; `left_out` counts what has no
+        response.
         """
         if not self.is_samples:
-            for record in answer_records(self.path, self.task.names, left_out or LeftOut()):
-                yield record, self.task.pair(record)
+            failed = left_out or LeftOut()
+            for record in answer_records(self.path, self.task.names, failed):
+                try:
+                    pair = self.task.pair(record)
+                except NoResponseError as error:
+                    failed.add(str(error))
+                else:
+                    yield record, pair
             return
         for record, sample in zip(iter_records(self.path), iter_samples(self.path), strict=True):
             yield record, (self._sample_problem(sample.problem), sample.text or "")

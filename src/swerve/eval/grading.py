@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import CopiedParts, Parts
@@ -44,8 +45,8 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         no answer can meet; None: there are none.
 
     Raises:
-        ArtifactError: a record cannot be graded, none has a gold answer, or a field records something else than a
-            verdict.
+        ArtifactError: a record cannot be graded, none has a response or a gold answer, or a field records something
+            else than a verdict.
         ConfigError: no record has a field.
     """
     num, num_without, first_without = 0, 0, ""
@@ -58,10 +59,14 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         if pair is None:
             num_without, first_without = num_without + 1, first_without or record.place
             continue
-        nameless += [record.place] * (pair[0].id == record.place)
+        nameless += [record.place] * (pair[0].id == record.place and not pair[0].question)
         unmet += [] if _can_be_met(pair[0]) else [f"{record.place}: {pair[0].answer!r:.40}"]
     for audit in audits:
         audit.check(answers.path)
+    if not num:
+        raise ArtifactError(
+            f"{answers.path}: none of its {failed.num_failed} records has a response; {failed.first[0]}"
+        )
     if num == num_without:
         raise ArtifactError(
             f"{answers.path}: the gold answer of all {num} records is null; --field gold=FIELD names it"
@@ -70,7 +75,9 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
     if failed.num_failed:
         left_out.append(f"{failed.num_failed} left out: no response ({failed.first[0]})")
     if 0 < len(nameless) < num - num_without:
-        left_out.append(f"{len(nameless)} of {num} have no id and are problems of their own ({nameless[0]})")
+        left_out.append(
+            f"{len(nameless)} of {num} have no id and no question and are problems of their own ({nameless[0]})"
+        )
     if unmet:
         left_out.append(f"{len(unmet)} of {num} have a gold answer that no answer can meet ({unmet[0]})")
     return num - num_without, "; ".join(left_out) or None
@@ -148,18 +155,20 @@ def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
 
 
 class GradingSummary:
-    """Running counts of what the grader said; of each answer nine bytes are held, for the interval over problems."""
+    """Running counts of what the grader said; of each answer 18 bytes are held, for the interval over problems."""
 
     def __init__(self, answers: AnswerFile, left_out: str | None, audits: Sequence[VerdictComparison]) -> None:
         self._answers, self._left_out, self._audits = answers, left_out, audits
-        self._problems, self._right = RowKeys(), bytearray()
+        self._ids, self._questions, self._has_id, self._right = RowKeys(), RowKeys(), bytearray(), bytearray()
         self._graders, self._statuses = Counter[str](), Counter[str]()
         self._values, self._failures = Counter[float](), Counter[str]()
         self._sum, self._num = 0.0, Counter[str]()
 
     def add(self, answer: Answer, reward: Reward) -> None:
         """Count an answer."""
-        self._problems.add(answer.problem.id)
+        self._ids.add(answer.problem.id)
+        self._questions.add(" ".join(answer.problem.question.split()) or answer.problem.id)
+        self._has_id.append(answer.problem.id != answer.record.place)
         self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
@@ -178,7 +187,7 @@ class GradingSummary:
     def summary(self) -> dict[str, Any]:
         """Return how many answers are right, with the interval, the counts, and the audits."""
         # A problem counts once, however many records it has.
-        _, groups = np.unique(self._problems.digests, return_inverse=True)
+        groups = self._problems()
         right = np.frombuffer(self._right, np.uint8)
         fractions = np.bincount(groups, right) / np.maximum(1, np.bincount(groups))
         num_graded = self._statuses["graded"]
@@ -199,6 +208,16 @@ class GradingSummary:
             "left_out": self._left_out,
             "audits": [audit.summary() for audit in self._audits],
         }
+
+    def _problems(self) -> NDArray[np.intp]:
+        """Return the number of each answer's problem: that of its id; without one, of its question."""
+        ids, questions = self._ids.digests.copy(), self._questions.digests
+        has_id = np.frombuffer(self._has_id, np.bool_)
+        asked, first = np.unique(questions[has_id], return_index=True)
+        known = ~has_id & np.isin(questions, asked)
+        ids[~has_id] = questions[~has_id]
+        ids[known] = ids[has_id][first[np.searchsorted(asked, questions[known])]]
+        return np.unique(ids, return_inverse=True)[1]
 
     def _extraction_hint(self) -> str | None:
         """Return which extraction reads the answers, where many texts of mathematics were found to have none."""

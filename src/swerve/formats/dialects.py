@@ -35,7 +35,10 @@ class Dialect:
 
     name: str
     marks: tuple[frozenset[str], ...] = ()
-    """A record that has all fields of one of these sets is of this layout; a field may be a place within an object."""
+    """A record that has all fields of one of these sets, and not all null, is of this layout.
+
+    A field may be a place within an object.
+    """
     only: frozenset[str] | None = None
     """The only fields that its records have, where other layouts have the same marks."""
     names: Names
@@ -48,7 +51,8 @@ class Dialect:
 
     def matches(self, values: Mapping[str, Any]) -> bool:
         """Return whether a record is of this layout."""
-        is_marked = any(all(has_place(values, field) for field in fields) for fields in self.marks)
+        sets = [fields for fields in self.marks if all(has_place(values, field) for field in fields)]
+        is_marked = any(at_place(values, field) is not None for fields in sets for field in fields)
         return is_marked and (self.only is None or values.keys() <= self.only)
 
     def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
