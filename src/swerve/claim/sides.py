@@ -43,7 +43,7 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
 def _side(label: str, text: str) -> Side:
     name, place = split_name(text)
     path = Path(place)
-    if path.suffix not in (".parquet", ".jsonl", ".json", ".csv", ".gz"):
+    if path.suffix not in (".parquet", ".jsonl", ".json", ".csv", ".gz") and not path.is_file():
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
     if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")

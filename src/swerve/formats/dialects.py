@@ -55,6 +55,10 @@ class Dialect:
         is_marked = any(at_place(values, field) is not None for fields in sets for field in fields)
         return is_marked and (self.only is None or values.keys() <= self.only)
 
+    def lacks_all(self, values: Mapping[str, Any]) -> bool:
+        """Return whether a record has nothing in any of the fields that mark the layout."""
+        return all(at_place(values, field) is None for fields in self.marks for field in fields)
+
     def responses(self, record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Fields]:
         """Yield the fields of each response of a record; `fields` are names that the caller gave for this file."""
         names = claimed(self.names, fields)

@@ -27,7 +27,7 @@ from swerve.artifacts.responses import (
 )
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
-from swerve.formats.dialects import LAYOUTS, TABLE, detect
+from swerve.formats.dialects import LAYOUTS, TABLE, Dialect, detect
 from swerve.formats.imported_problems import asked_by, has_made_id
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
@@ -42,6 +42,7 @@ _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     "correct": Fields.truth,
     "extracted": Fields.label,
 }
+_PLAIN = LAYOUTS[-1]
 _STEP_LABELS = ("first_wrong", "first_wrong_sentence")
 """Where a response goes wrong; kept in `extra` until it is tokenised, when they are read."""
 """Fields of a response that a record may have -> how they are read."""
@@ -190,18 +191,27 @@ def _read_as(
         read = ((_of_table(record, given), record.values) for record in records)
         yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
         return
+    head: list[Record] = []
     if "label" in first.values:
         head = first_records(records)
         records = itertools.chain(head, records)
-        layout = replace(layout, names=with_label(path, head, claimed(layout.names, given), counts.notes))
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
+    settled: dict[int, Dialect] = {}
     for record in records:
+        # Rows of a table may have nothing in the columns that mark the layout of others.
+        is_open = dialect == "auto" and (layout is _PLAIN or layout.lacks_all(record.values))
+        own = detect(record.values) if is_open else layout
+        own = layout if own is TABLE else own
+        if head and id(own) not in settled:
+            notes = [] if settled else counts.notes
+            settled[id(own)] = replace(own, names=with_label(path, head, claimed(own.names, given), notes))
+        own = settled.get(id(own), own)
         try:
-            for entry in layout.responses(record, path, given):
+            for entry in own.responses(record, path, given):
                 response = _with_columns(_response(entry, is_cells=record.is_cells), entry.values)
                 response = response if judged_by_caller else as_graded(response, entry.values)
-                yield replace(response, dialect=layout.name)
+                yield replace(response, dialect=own.name)
                 has_any = True
         except NoResponseError as error:
             if left_out is None:
