@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,6 +140,13 @@ class Bench:
         if not path.exists():
             path.write_bytes(content)
         return path
+
+    def copies(self, path: Path) -> tuple[Path, Path]:
+        """Return two copies of a file, beside which others may be written."""
+        folders = [self._folder / f"{path.parent.name}-{side}" for side in ("base", "rl")]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        return Path(shutil.copy(path, folders[0])), Path(shutil.copy(path, folders[1]))
 
     def pair(self, command: str) -> tuple[Rows, Rows]:
         """Return the rows of two models, the second of which is better."""

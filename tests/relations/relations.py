@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.relations.commands import COMMANDS, Bench, Outcome, at, called, difference
-from tests.relations.tables import CHANGES, FORMS, KNOWN, Rows, made_problems
+from tests.relations.tables import CHANGES, FORMS, KNOWN, made_problems, some_messages
 
+IMPORT = "data import {source} --out {out}"
 Relation = Callable[[Bench, str], None]
 _NUM_NULLED = 7
 """Right rows that lose a column: as wrong ones, as unknown ones and as right ones they give three results."""
@@ -35,6 +36,15 @@ def _unchanged_by(change: str) -> Relation:
     return check
 
 
+def _messages_in_some(bench: Bench, command: str) -> None:
+    """A column that marks a layout has values in some rows, the first among them or not."""
+    pair = bench.pair(command)
+    first, second = (bench.outcome(command, *(some_messages(rows, place) for rows in pair)) for place in (0, 1))
+    assert bool(first.error) == bool(second.error), first.error + second.error
+    if not first.error:
+        agree(first, second)
+
+
 def _in_form(form: str) -> Relation:
     def check(bench: Bench, command: str) -> None:
         agree(bench.outcome(command, *bench.pair(command)), bench.outcome(command, *bench.pair(command), form))
@@ -42,43 +52,45 @@ def _in_form(form: str) -> Relation:
     return check
 
 
+def passed_on(source: Path, name: str, form: str, *steps: str) -> Path:
+    """Return what other commands of swerve write of a file, from `{source}` to `{out}`; the last one writes `form`."""
+    for number, step in enumerate(steps):
+        folder = source.parent / re.sub(r"\W+", "_", f"{source.name} {step}")
+        folder.mkdir(exist_ok=True)
+        out = folder / f"{name}.{form if number == len(steps) - 1 else 'parquet'}".rstrip(".")
+        if not out.exists():
+            words = [word.format(source=source, out=out) for word in step.split()]
+            status, _, stderr, _ = called(words)
+            assert status == 0, stderr
+        source = out
+    return source
+
+
 def _passed(form: str, *steps: str, without: str = "", inside: str = "", in_all: bool = False) -> Relation:
-    """What other commands of swerve write of the rows, in their last step a file of a form, says the same.
+    """What other commands write of the rows says the same; see `passed_on`.
 
     Args:
         form: ending of what the last step writes.
-        steps: commands from `{source}` to `{out}`; those before the last write Parquet.
-        without: column that the first step does not get.
+        steps: the commands.
+        without: column that the first of them does not get.
         inside: file in a folder that is written.
         in_all: whether all of the result is the same, and not the figures alone.
     """
 
-    def written(bench: Bench, name: str, rows: Rows) -> Path:
-        path = bench.file("source", [{key: row[key] for key in row if key != without} for row in rows])
-        for number, step in enumerate(steps):
-            folder = path.parent / re.sub(r"\W+", "_", step)
-            folder.mkdir(exist_ok=True)
-            ending = "parquet" if number < len(steps) - 1 else form
-            out = folder / f"{name}.{ending}".rstrip(".")
-            if not out.exists():
-                status, _, stderr, _ = called(step.format(source=path, out=out).split())
-                assert status == 0, stderr
-            path = out
-        return path / inside
-
     def check(bench: Bench, command: str) -> None:
-        a, b = bench.pair(command)
-        found = bench.of_files(command, written(bench, "base", a), written(bench, "rl", b))
-        agree(bench.outcome(command, a, b), found, command=None if in_all else command)
+        rows = bench.pair(command)
+        files = [
+            bench.file("source", [{key: row[key] for key in row if key != without} for row in own]) for own in rows
+        ]
+        a, b = (passed_on(path, name, form, *steps) for path, name in zip(files, ("base", "rl"), strict=True))
+        found = bench.of_files(command, a / inside, b / inside)
+        agree(bench.outcome(command, *rows), found, command=None if in_all else command)
 
     return check
 
 
-_IMPORT = "data import {source} --out {out}"
-
-
 def _exported(form: str, ending: str, inside: str = "") -> Relation:
-    return _passed(ending, _IMPORT, f"data export {{source}} --format {form} --out {{out}}", inside=inside)
+    return _passed(ending, IMPORT, f"data export {{source}} --format {form} --out {{out}}", inside=inside)
 
 
 def _nulled(column: str) -> Relation:
@@ -122,23 +134,23 @@ def _nulled_whole(column: str) -> Relation:
     return check
 
 
-def _differences(value: Any, *, is_in: bool = False) -> Iterator[float]:
+def differences(value: Any, *, is_in: bool = False) -> Iterator[float]:
     """Yield the means of all differences in a result."""
     if isinstance(value, dict) and is_in and isinstance(value.get("mean"), int | float):
         yield value["mean"]
     elif isinstance(value, dict):
         for name, one in value.items():
-            yield from _differences(one, is_in=is_in or name in ("difference", "differences"))
+            yield from differences(one, is_in=is_in or name in ("difference", "differences"))
     elif isinstance(value, list):
         for one in value:
-            yield from _differences(one, is_in=is_in)
+            yield from differences(one, is_in=is_in)
 
 
 def _against_itself(bench: Bench, command: str) -> None:
     """A file against itself shows nothing."""
     a, _ = bench.pair(command)
     found = bench.outcome(command, a, a)
-    means = list(_differences(found.value))
+    means = list(differences(found.value))
     assert means, found.error
     assert not any(means), means
     assert '"shown": true' not in found.said
@@ -147,7 +159,7 @@ def _against_itself(bench: Bench, command: str) -> None:
 def _swapped(bench: Bench, command: str) -> None:
     """Swapping the sides flips the sign."""
     a, b = bench.pair(command)
-    there, back = (list(_differences(bench.outcome(command, *both).value)) for both in ((a, b), (b, a)))
+    there, back = (list(differences(bench.outcome(command, *both).value)) for both in ((a, b), (b, a)))
     assert any(there)
     assert not (found := difference(there, [-mean for mean in back])), found
 
@@ -169,8 +181,9 @@ def _missing(bench: Bench, command: str) -> None:
 
 RELATIONS: dict[str, Relation] = {
     **{change: _unchanged_by(change) for change in CHANGES},
+    "messages in some rows": _messages_in_some,
     **{f"as {form}": _in_form(form) for form in FORMS[1:]},
-    "imported first": _passed("parquet", _IMPORT, in_all=True),
+    "imported first": _passed("parquet", IMPORT, in_all=True),
     "graded first": _passed("jsonl", "grade {source} --task math --out {out}", without="correct"),
     "exported to jsonl and back": _exported("jsonl", "jsonl"),
     "exported to csv and back": _exported("csv", "csv"),

@@ -78,6 +78,14 @@ def widened(rows: Rows) -> Rows:
     return [{"worker": number % 3} | row | more for number, row in enumerate(rows)]
 
 
+def some_messages(rows: Rows, first: int) -> Rows:
+    """Return the rows with their question as a message in every other one from the first or the second on."""
+    return [
+        row | {"messages": [{"role": "user", "content": row["question"]}] if number % 2 == first else None}
+        for number, row in enumerate(rows)
+    ]
+
+
 CHANGES: dict[str, Callable[[Rows], Rows]] = {
     "order of rows": shuffled,
     "order of columns": lambda rows: [dict(reversed(row.items())) for row in rows],

@@ -20,12 +20,11 @@ import swerve
 from swerve.formats import imported_responses
 from tests.conftest import SHARED_DATA
 from tests.relations.commands import COMMANDS, OTHERS, Bench, registered
-from tests.relations.relations import OF_TWO, RELATIONS, agree
-from tests.relations.tables import CHANGES
+from tests.relations.relations import IMPORT, OF_TWO, RELATIONS, agree, differences, passed_on
+from tests.relations.tables import CHANGES, Rows
 
 FILES = sorted(path for path in SHARED_DATA.glob("rollout_files/*/*") if path.is_file())
 """What other programs wrote, where it is there."""
-NO_FILES = "needs the data folder 'rollout_files', which is not part of the project"
 LOADING = ("probe", "train")
 """Commands that take longer, as they load models."""
 
@@ -55,27 +54,46 @@ def test_a_relation_holds(bench: Bench, command: str, relation: Callable[[Bench,
     relation(bench, command)
 
 
+def problems_of(table: Path) -> Rows:
+    """Return the problems that an imported table has, or those that were made where it says no gold answer."""
+    found = {}
+    for row in pq.read_table(table).to_pylist():
+        said = [message["content"] for message in json.loads(row["messages"] or "[]") if message["role"] == "user"]
+        asked = row["question"] or row["prompt"] or "".join(said[-1:])
+        if asked and row["gold"]:
+            found[row["problem_id"]] = {"id": row["problem_id"], "question": asked, "gold": row["gold"]}
+    return list(found.values())
+
+
 @pytest.mark.relations
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("path", FILES or [None], ids=lambda path: f"{path.parent.name}/{path.name}" if path else "")
 def test_a_file_of_another_program(bench: Bench, command: str, path: Path | None) -> None:
-    """In any order it says the same; whatever column has no value, it is read or refused in one line."""
+    """In any order, and imported first, it says the same; without a column it is read or refused in one line."""
     if path is None:
-        pytest.skip(NO_FILES)
-    bench.of_files(command, path, path)
+        pytest.skip("needs the data folder 'rollout_files', which is not part of the project")
+    a, b = bench.copies(path)
+    asked = None
+    plain = bench.of_files(command, a, b)
+    if not bench.of_files("data import", a, b).error:
+        imported = [passed_on(each, path.stem, "parquet", IMPORT) for each in (a, b)]
+        asked = problems_of(imported[0]) or None
+        plain = bench.of_files(command, a, b, asked)
+        if not plain.error and command != "data import":
+            agree(plain, bench.of_files(command, *imported, asked), command=command)
     if path.suffix not in (".parquet", ".jsonl"):
         return
-    is_jsonl = path.suffix == ".jsonl"
-    rows = list(map(json.loads, path.read_text().splitlines())) if is_jsonl else pq.read_table(path).to_pylist()
-    plain = bench.outcome(command, rows, rows, path.suffix[1:])
+    form = path.suffix[1:]
+    rows = list(map(json.loads, path.read_text().splitlines())) if form == "jsonl" else pq.read_table(path).to_pylist()
+    plain = bench.outcome(command, rows, rows, form, asked)
     for change in ("order of rows", "order of columns"):
-        other = bench.outcome(command, CHANGES[change](rows), CHANGES[change](rows), path.suffix[1:])
+        other = bench.outcome(command, CHANGES[change](rows), CHANGES[change](rows), form, asked)
         if not plain.error:
             agree(plain, other, command=command)
+            assert not any(differences(plain.value)), "a file against itself"
     columns = dict.fromkeys(name for row in rows for name in row)
     for column, start in itertools.product(columns if command not in LOADING else (), (0, len(rows) // 2)):
-        null = [*rows[:start], *(row | {column: None} for row in rows[start:])]
-        bench.outcome(command, null, rows, path.suffix[1:])
+        bench.outcome(command, [*rows[:start], *(row | {column: None} for row in rows[start:])], rows, form, asked)
 
 
 def test_every_command_is_in_the_matrix_or_reads_no_responses() -> None:
