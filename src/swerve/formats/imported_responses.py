@@ -42,10 +42,9 @@ _READ: Mapping[str, Callable[[Fields, str], Any]] = {
     "correct": Fields.truth,
     "extracted": Fields.label,
 }
-_PLAIN = LAYOUTS[-1]
+"""Fields of a response that a record may have -> how they are read."""
 _STEP_LABELS = ("first_wrong", "first_wrong_sentence")
 """Where a response goes wrong; kept in `extra` until it is tokenised, when they are read."""
-"""Fields of a response that a record may have -> how they are read."""
 _ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
 _WRITTEN = ("response", "completion_ids", "turns", "sampled", "logprobs", "parts", "set")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
@@ -53,6 +52,7 @@ _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set"
 TABLE_COLUMNS = (*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy")
 """Columns that are read; the others are of tokens and measurements."""
 _NOT_EXTRA = frozenset((*SCHEMA.names, "prompt_text", "problem_messages"))
+_PLAIN = LAYOUTS[-1]
 _JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
 
 
