@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 VLLM ?= 0.32.0
 
-.PHONY: help demo test test-vllm check slow planted campaign zoo docs clean
+.PHONY: help demo test test-vllm check slow planted relations campaign zoo docs clean
 
 help:
 	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
@@ -19,6 +19,7 @@ help:
 	@echo "make check    ruff, mypy, import layers, doctests"
 	@echo "make slow     the slow tests"
 	@echo "make planted  rates of false claims and coverage of intervals, over many draws of a known truth"
+	@echo "make relations  what changes nothing changes nothing: every command that reads responses, on every file"
 	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm"
 	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 400' for all)"
 	@echo "make zoo      small models of all architectures beside plain transformers (ZOO='--only rwkv,opt' for some)"
@@ -29,13 +30,16 @@ demo: .venv/installed
 	$(BIN)/swerve demo $(DEMO)
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not planted" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not planted and not relations" $(PYTEST)
 
 slow: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m slow $(PYTEST)
 
 planted: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m planted --timeout 1800 $(PYTEST)
+
+relations: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/relations $(PYTEST)
 
 test-vllm: .venv-vllm/$(VLLM)
 	OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -q -m vllm $$(grep -rl mark.vllm tests) $(PYTEST)

@@ -254,6 +254,18 @@ def test_several_files_are_compared_over_the_problems_they_share(behaviours, tmp
         behaviours(*given, baseline="c")
 
 
+def test_files_of_one_name_are_told_apart_and_a_source_is_given_once(behaviours, tmp_path):
+    for place, text in {"base/r.jsonl": "no", "rl/r.jsonl": "so"}.items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("".join(json.dumps(row) + "\n" for row in _samples_of("model", [text])))
+    (tmp_path / "rl" / "r.csv").write_text("id,response,correct,label\np0,so,true,model\n")
+    given = [tmp_path / place for place in ("base/r.jsonl", "rl/r.jsonl", "rl/r.csv")]
+    assert [one["label"] for one in behaviours(*given[:2])["labels"]] == ["base/r", "rl/r"]
+    assert [one["label"] for one in behaviours(*given[1:])["labels"]] == ["r.jsonl", "r.csv"]
+    with pytest.raises(ConfigError, match=r"rl/r\.csv is given 2 times; give each source once"):
+        behaviours(*given, given[2])
+
+
 def test_a_folder_of_samples_is_read_whole(behaviours, tmp_path):
     for label, answers in {"dpo": "011", "rl": "111"}.items():
         write_samples_of(tmp_path / "samples" / f"{label}.parquet", label, answers)

@@ -10,6 +10,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.claim.sides import given_sides
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 from tests.chat_models import TURNS, byte_level, save_model
 
@@ -277,3 +278,12 @@ def test_a_model_of_another_vocabulary_is_refused(
     save_model(tmp_path / "b", byte_level(TURNS), eos=1)
     status, _, err = swerve("claim", "a", "b", "--task", "addition", "digits=2", "--parts", "accuracy")
     assert (status, "a and b have different tokenizers, so neither is trained from the other" in err) == (1, True), err
+
+
+def test_a_file_of_any_ending_is_a_file_of_responses(tmp_path: Path) -> None:
+    for name in ("base.eval", "rl.eval"):
+        (tmp_path / name).write_bytes(b"")
+    sides = given_sides([str(tmp_path / "base.eval"), str(tmp_path / "rl.eval")])
+    assert [(side.samples, side.model) for side in sides] == [
+        (tmp_path / name, None) for name in ("base.eval", "rl.eval")
+    ]

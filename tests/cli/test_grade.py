@@ -279,10 +279,27 @@ def test_rows_with_a_null_gold_are_left_out_and_counted(swerve: Swerve, tmp_path
     assert (status, "the gold answer of all 1 records is null" in err) == (1, True)
 
 
-def test_a_null_response_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "response": None}])
-    _, out, _ = swerve("grade", "--task", "math", str(file))
-    assert read_rows(out)[0]["status"] == "unparsed"
+def test_a_null_response_is_left_out_and_an_empty_one_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:
+    null, empty = {"gold": "1", "response": None}, {"gold": "1", "response": ""}
+    file = write_rows(tmp_path / "rows.jsonl", [null, empty, {"gold": "1", "response": "\\boxed{1}"}])
+    status, out, err = swerve("grade", "--task", "math", str(file))
+    assert (status, [row["status"] for row in read_rows(out)]) == (0, ["unparsed", "graded"])
+    assert f"1 left out: no response ({file}, line 1 has null as its response)" in err
+    status, _, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "nulls.jsonl", [null, null])))
+    assert (status, "none of its 2 records has a response" in err) == (1, True)
+
+
+def test_answers_without_an_id_belong_to_the_problem_of_their_question(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"question": "3 + 4?", "gold": "7", "response": "\\boxed{7}"} for _ in range(3)]
+    rows += [{"question": "1 + 1?", "gold": "2", "response": "\\boxed{3}"} for _ in range(9)]
+    rows[0]["id"] = rows[3]["id"] = None
+    rows[1]["id"], rows[4]["id"] = "a", "b"
+    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    assert (status, json.loads(out)["right"]["mean"], json.loads(out)["left_out"]) == (0, 0.5, None), err
+    rows[5]["question"] = None
+    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    assert json.loads(out)["right"]["mean"] == pytest.approx(1 / 3)
+    assert "1 of 12 have no id and no question and are problems of their own" in json.loads(out)["left_out"]
 
 
 def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None:

@@ -207,6 +207,26 @@ def test_chats(tmp_path: Path) -> None:
         assert "c.jsonl, line 2: messages" in str(caught.value)
 
 
+def test_columns_without_a_value_mark_no_layout(tmp_path: Path) -> None:
+    row = {"id": "p1", "question": "1 + 1?", "response": "2", "messages": None, "conversations": None, "step": None}
+    response = only(write(tmp_path / "rows.jsonl", [row | {"prompt": None}]))
+    assert (response.dialect, response.text, response.problem.question) == ("plain", "2", "1 + 1?")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_rows_without_messages_are_read_beside_others(tmp_path: Path, order: tuple[int, ...]) -> None:
+    messages = [{"role": "user", "content": "1 + 1?"}]
+    plain = {"id": "p1", "question": "1 + 1?", "response": "2", "messages": None, "label": "rl"}
+    chat = plain | {"response": None, "messages": [*messages, {"role": "assistant", "content": "3"}]}
+    rows = [plain, plain | {"messages": messages, "response": "4"}, chat]
+    read = read_responses(write(tmp_path / "rows.jsonl", [rows[number] for number in order]))
+    assert {(one.text, one.dialect, one.label) for one in read} == {
+        ("2", "plain", "rl"),
+        ("4", "chat", "rl"),
+        ("3", "chat", "rl"),
+    }
+
+
 def test_messages_beside_a_response_are_the_prompt(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "1+1?"}], "response": "2", "question": "1+1", "n": 3}
     one = only(write(tmp_path / "c.jsonl", [row]))

@@ -44,7 +44,7 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
 def _side(label: str, text: str) -> Side:
     name, place = split_name(text)
     path = Path(place)
-    if not is_table(path):
+    if not (is_table(path) or path.is_file()):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
     if not path.is_dir() and not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import iter_samples
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
@@ -77,7 +77,8 @@ class GradingTask:
         """Return the problem and the text of a record; None: the field of its gold answer is null.
 
         Raises:
-            ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
+            NoResponseError: its text is null.
+            ArtifactError: it has no field of a text to grade or of a gold answer, or one of the wrong type.
         """
         values = record.values
         if "problem_details" in values:  # of a table of responses: its problem's further fields
@@ -104,6 +105,8 @@ class GradingTask:
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
                 "name its field with --field response=FIELD"
             )
+        if text is None and not record.is_cells:  # an empty cell may be an empty text
+            raise NoResponseError(f"{record.place} has null as its response")
         if isinstance(text, bool | list | dict):
             raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
         problem = self._problem(entry, answer, is_answer=is_answer)
@@ -228,7 +231,12 @@ class AnswerFile:
 
     def _read(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
         for record in _answer_records(self.path, self.task.names, left_out):
-            yield record, self.task.pair(record)
+            try:
+                pair = self.task.pair(record)
+            except NoResponseError as error:
+                left_out.add(str(error))
+            else:
+                yield record, pair
 
     def _sample_problem(self, problem: Problem) -> Problem:
         if (problem.grader or problem.family) == self.task.grader:

@@ -47,8 +47,8 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         no answer can meet; None: there are none.
 
     Raises:
-        ArtifactError: a record cannot be graded, none has a gold answer, or a field records something else than a
-            verdict.
+        ArtifactError: a record cannot be graded, none has a response or a gold answer, or a field records something
+            else than a verdict.
         ConfigError: no record has a field.
     """
     num, num_without, first_without = 0, 0, ""
@@ -65,6 +65,10 @@ def check_answers(answers: AnswerFile, audits: Sequence[VerdictComparison]) -> t
         unmet += [] if _can_be_met(pair[0]) else [f"{record.place}: {pair[0].answer!r:.40}"]
     for audit in audits:
         audit.check(answers.path)
+    if not num:
+        raise ArtifactError(
+            f"{answers.path}: none of its {failed.num_failed} records has a response; {failed.first[0]}"
+        )
     if num == num_without:
         raise ArtifactError(
             f"{answers.path}: the gold answer of all {num} records is null; --field gold=FIELD names it"

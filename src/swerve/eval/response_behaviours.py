@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -219,7 +220,8 @@ def source_responses(
 ) -> tuple[list[Response], str | None]:
     """Return the responses of all sources and what they are compared by: of several sources, them and their labels.
 
-    A source without labels, or with one that others have too, goes by its own name.
+    A source without labels, or with one that others have too, goes by its own name, with the folders before it that
+    tell it from another of this name.
 
     Args:
         sources: runs, tables of rollouts, files of responses, folders of samples.
@@ -229,14 +231,15 @@ def source_responses(
 
     Raises:
         ArtifactError: a source does not exist or is damaged.
-        ConfigError: `by` or `fields` does not fit a source.
+        ConfigError: `by` or `fields` does not fit a source, or one is given twice.
     """
     read = [each for source in sources for each in _records(source, by, fields, left_out)]
     if len(read) == 1:
         return read[0][1:]
     labels = Counter(label for _, records, _ in read for label in {record.label for record in records})
     responses = []
-    for name, records, chosen in read:
+    names = _names([place for place, _, _ in read])
+    for name, (_, records, chosen) in zip(names, read, strict=True):
         num = len({record.label for record in records})
         for record in records:
             shared = name if num == 1 else f"{name} {record.label}"
@@ -245,16 +248,39 @@ def source_responses(
     return responses, "source"
 
 
+def _names(places: Sequence[Path]) -> list[str]:
+    """Return what files and runs are called, with an ending and folders before it only where names alone are the same.
+
+    Raises:
+        ConfigError: one is given twice.
+
+    >>> _names([Path("/a/base/results.jsonl"), Path("/a/rl/results.jsonl")])
+    ['base/results', 'rl/results']
+    """
+    for place, count in Counter(places).items():
+        if count > 1:
+            raise ConfigError(f"{place} is given {count} times; give each source once")
+    candidates = (
+        [
+            "/".join((*place.parts[-depth:-1], place.name if has_ending else place.name.partition(".")[0]))
+            for place in places
+        ]
+        for depth in itertools.count(1)
+        for has_ending in (False, True)
+    )
+    return next(names for names in candidates if len({*names}) == len(names))
+
+
 def _records(
     source: str, by: str | None, fields: Sequence[str], left_out: LeftOut
-) -> Iterator[tuple[str, list[Response], str | None]]:
-    """Yield name, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
+) -> Iterator[tuple[Path, list[Response], str | None]]:
+    """Yield place, responses and what they are compared by: of a file, those in a folder of samples, or a run."""
     path, named = Path(source), parse_fields(fields)
     files = [path] if path.is_file() else [file for file in sorted(path.glob("*.parquet")) if is_samples_file(file)]
     files = files or [path] * (path.is_dir() and is_table(path))
     if files:
         for file in files:
-            yield file.name.partition(".")[0], *file_responses(file, by=by, fields=named, left_out=left_out)
+            yield file.absolute(), *file_responses(file, by=by, fields=named, left_out=left_out)
         return
     if path.suffix and not path.exists():
         raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
@@ -263,4 +289,4 @@ def _records(
     if fields:
         raise ConfigError("--field names the fields of a file of responses; a run has its own")
     run = find_run(source)
-    yield run.path.resolve().name, run_responses(run, load_run_config(run, ())), "step"
+    yield run.path.resolve(), run_responses(run, load_run_config(run, ())), "step"

@@ -37,7 +37,10 @@ class Dialect:
 
     name: str
     marks: tuple[frozenset[str], ...] = ()
-    """A record that has all fields of one of these sets is of this layout; a field may be a place within an object."""
+    """A record that has all fields of one of these sets, and not all null, is of this layout.
+
+    A field may be a place within an object.
+    """
     only: frozenset[str] | None = None
     """The only fields that its records have, where other layouts have the same marks."""
     names: Names
@@ -50,8 +53,13 @@ class Dialect:
 
     def matches(self, values: Mapping[str, Any]) -> bool:
         """Return whether a record is of this layout."""
-        is_marked = any(all(has_place(values, field) for field in fields) for fields in self.marks)
+        sets = [fields for fields in self.marks if all(has_place(values, field) for field in fields)]
+        is_marked = any(at_place(values, field) is not None for fields in sets for field in fields)
         return is_marked and (self.only is None or values.keys() <= self.only)
+
+    def lacks_all(self, values: Mapping[str, Any]) -> bool:
+        """Return whether a record has nothing in any of the fields that mark the layout."""
+        return all(at_place(values, field) is None for fields in self.marks for field in fields)
 
     def responses(self, record: Record, path: Path, fields: Mapping[str, str], names: NamesPresent) -> Iterator[Fields]:
         """Yield the fields of each response of a record.

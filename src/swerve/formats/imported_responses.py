@@ -28,7 +28,7 @@ from swerve.artifacts.responses import (
 )
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
-from swerve.formats.dialects import LAYOUTS, TABLE, detect
+from swerve.formats.dialects import LAYOUTS, TABLE, Dialect, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
@@ -55,6 +55,7 @@ _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set"
 TABLE_COLUMNS = (*RESPONSES_SCHEMA.names, "group", "version", "seed", "entropy")
 """Columns that are read; the others are of tokens and measurements."""
 _NOT_EXTRA = frozenset((*SCHEMA.names, "prompt_text", "problem_messages"))
+_PLAIN = LAYOUTS[-1]
 _JSON_COLUMNS = ("messages", "turns", "parts", "extra", "problem_details")
 
 
@@ -199,17 +200,26 @@ def _read_as(
         read = ((_of_table(record, given), record.values) for record in records)
         yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
         return
+    head: list[Record] = []
     if "label" in first.values:
         head = first_records(records)
         records = itertools.chain(head, records)
-        layout = replace(layout, names=with_label(path, head, claimed(layout.names, given), counts.notes))
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
-    names = NamesPresent(claimed(layout.names, given))
+    settled: dict[int, tuple[Dialect, NamesPresent]] = {}
     for record in records:
+        # Rows of a table may have nothing in the columns that mark the layout of others.
+        is_open = dialect == "auto" and (layout is _PLAIN or layout.lacks_all(record.values))
+        own = detect(record.values) if is_open else layout
+        own = layout if own is TABLE else own
+        if id(own) not in settled:
+            places, notes = claimed(own.names, given), [] if settled else counts.notes
+            places = with_label(path, head, places, notes) if head else places
+            settled[id(own)] = replace(own, names=places), NamesPresent(places)
+        own, names = settled[id(own)]
         try:
-            for entry in layout.responses(record, path, given, names):
-                response = _with_columns(_response(entry, layout.name, is_cells=record.is_cells), entry.values)
+            for entry in own.responses(record, path, given, names):
+                response = _with_columns(_response(entry, own.name, is_cells=record.is_cells), entry.values)
                 yield response if judged_by_caller else as_graded(response, entry.values)
                 has_any = True
         except NoResponseError as error:
