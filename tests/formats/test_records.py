@@ -143,7 +143,7 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match=f"{name} does not exist"):
             read_records(tmp_path / name)
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(ArtifactError, match="has no file; give a file"):
+    with pytest.raises(ArtifactError, match="is a folder and has no file; give a file"):
         read_records(tmp_path / "folder.json")
 
 

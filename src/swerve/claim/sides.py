@@ -10,7 +10,7 @@ from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.claim.work import Side
 from swerve.config.claim import ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.table_files import is_table
+from swerve.formats.table_files import files_of, is_table
 from swerve.models.named_models import check_label, resolve_model, split_name
 from swerve.recipes.layers import Override
 from swerve.recipes.loader import load_settings
@@ -46,7 +46,7 @@ def _side(label: str, text: str) -> Side:
     path = Path(place)
     if not (is_table(path) or path.is_file()):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
-    if not path.is_dir() and not regular_file(path).is_file():
+    if not all(regular_file(file).is_file() for file in files_of(path)):
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")
     return Side(label=check_label(name or label, text), model=None, samples=path)
 

@@ -33,7 +33,7 @@ def format_of(path: Path) -> str | None:
 
 def is_table(path: Path) -> bool:
     """Return whether a path is called as a file of a table is, or is a folder that holds such files, and no model."""
-    if not path.is_dir():
+    if format_of(path) or not path.is_dir():
         return format_of(path) is not None
     names = [one.name for one in path.iterdir()]
     return not set(_NO_TABLE) & set(names) and any(format_of(Path(name)) for name in names)
@@ -58,7 +58,9 @@ def files_of(path: Path) -> list[Path]:
     others = [one.name for one in files if format_of(one) is None]
     if others or not files:
         what = f"{others[0]}, which is no part of a table" if others else "no file"
-        raise ArtifactError(f"{path} has {what}; give a file that ends in {FORMATS}, or a folder of such files alone")
+        raise ArtifactError(
+            f"{path} is a folder and has {what}; give a file that ends in {FORMATS}, or a folder of such files alone"
+        )
     if len({format_of(one) for one in files}) > 1:
         other = next(one for one in files if format_of(one) != format_of(files[0]))
         raise ArtifactError(
