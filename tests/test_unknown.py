@@ -28,9 +28,10 @@ from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.comparison import ModelResponses, compare
 from swerve.eval.heldout import heldout_scores
-from swerve.eval.pairing import joined, paired, shared
+from swerve.eval.pairing import paired, shared
 from swerve.eval.response_behaviours import behaviour_summary
 from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
+from swerve.formats.imported_responses import joined
 from swerve.probe.rollouts.population import select_rollouts
 from swerve.probe.rollouts.samples import choose_rollouts
 from swerve.report.page import render
@@ -75,7 +76,6 @@ FIGURES: Mapping[str, Callable[[Responses], Any]] = {
 NO_FIGURES = {
     "eval.heldout.write_evaluation": "writes what heldout_scores says",
     "eval.pairing.paired": "pairs them; below",
-    "eval.pairing.joined": "gives ids",
     "eval.pairing.shared": "compares problems",
     "eval.responses.response_batches": "reads tokens",
     "probe.rollouts.checks.check_samples": "reads problems",
@@ -234,7 +234,7 @@ def test_pairs_are_told_apart_by_verdicts_that_are_known() -> None:
     assert len(paired(("a", "b"), differing, asked).first["p"]) == 4
     unsaid = unknown("p", 3)
     assert [len(side["p"]) for side in paired(("a", "b"), unsaid, unsaid)[:2]] == [3, 3]
-    assert joined(unsaid) == unsaid
+    assert [*joined(unsaid, lambda: unsaid)] == unsaid
     assert shared(("a", "b"), [by_problem(unsaid), by_problem(unsaid)], []) == ["p"]
 
 

@@ -299,7 +299,7 @@ def test_answers_without_an_id_belong_to_the_problem_of_their_question(swerve: S
     rows[5]["question"] = None
     status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
     assert json.loads(out)["right"]["mean"] == pytest.approx(1 / 3)
-    assert "1 of 12 have no id and no question and are problems of their own" in json.loads(out)["left_out"]
+    assert "1 of 12 have neither id nor question and are problems of their own" in json.loads(out)["left_out"]
 
 
 def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None:

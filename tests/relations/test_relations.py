@@ -104,7 +104,7 @@ def test_every_command_is_in_the_matrix_or_reads_no_responses() -> None:
 
 
 def test_every_reader_of_responses_is_called_by_the_matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    doors, readers, called = ("responses_of", "answer_records", "read_responses"), set(), set()
+    doors, readers, called = ("responses_of", "iter_responses", "read_responses"), set(), set()
     source, named = Path(swerve.__file__).parent, rf"imported_responses(\.| import \(?[\w\s,]*\b)({'|'.join(doors)})\b"
     for path in source.rglob("*.py"):
         if re.search(named, path.read_text(encoding="utf-8")):
@@ -124,12 +124,12 @@ def test_every_reader_of_responses_is_called_by_the_matrix(monkeypatch: pytest.M
     bench = Bench(tmp_path)
     for command in COMMANDS:
         bench.outcome(command, *bench.pair(command))
-    # The one of `swerve.probe` in Python, and what a stage reads of its own samples.
-    assert readers - called == {"swerve.probe.rollouts.given", "swerve.train.stages.reject"}
+    # The one of `swerve.probe` in Python, what a stage reads of its own samples, and conversations that are graded.
+    assert readers - called == {"swerve.eval.answer_files", "swerve.probe.rollouts.given", "swerve.train.stages.reject"}
 
 
 def _cut(*args: Any, **more: Any) -> Iterator[Any]:
-    return itertools.islice(imported_responses.responses_of(*args, **more), 40)
+    return itertools.islice(imported_responses.iter_responses(*args, **more), 40)
 
 
 def _by_position(responses: list[Any]) -> list[Any]:
@@ -139,13 +139,13 @@ def _by_position(responses: list[Any]) -> list[Any]:
 
 NULL_IS_FALSE = {**imported_responses._READ, "correct": lambda entry, name: bool(entry.truth(name))}
 FAULTS: dict[str, tuple[str, str, str, Any]] = {
-    "a cut by order": ("claim", "order of rows", "swerve.claim.work.responses_of", _cut),
+    "a cut by order": ("claim", "order of rows", "swerve.claim.work.iter_responses", _cut),
     "pairs by position": ("claim", "order of rows", "swerve.eval.pairing.joined", _by_position),
     "null is false": (
         *("data behaviours", "correct null in some rows"),
         *("swerve.formats.imported_responses._READ", NULL_IS_FALSE),
     ),
-    "a cell is true": ("data behaviours", "as csv", "swerve.formats.typed_fields._truth", bool),
+    "a cell is true": ("data behaviours", "as csv", "swerve.formats.typed_fields.as_truth", bool),
     "NaN": ("grade", "order of rows", "swerve.eval.grading.mean_interval", lambda values, bounds: math.nan),
 }
 """Command, relation, what is replaced in swerve, by what."""

@@ -33,7 +33,7 @@ from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
-from swerve.formats.typed_fields import Fields, NamesPresent, at_place, claimed, has_place
+from swerve.formats.typed_fields import MOST_KINDS, Fields, NamesPresent, at_place, claimed, has_place
 
 _NUM_NAMED = 5
 _READ: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -201,22 +201,14 @@ def _read_as(
         yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
         return
     head: list[Record] = []
-    if "label" in first.values:
+    if "label" in first.values and "label" not in given.values():
         head = first_records(records)
         records = itertools.chain(head, records)
     if layout.repeated is not None:
         records = _without_repeats(records, layout.repeated, counts)
-    settled: dict[int, tuple[Dialect, NamesPresent]] = {}
+    of_rows = _LayoutsOfRows(path, layout, given, head, counts.notes, is_open=dialect == "auto")
     for record in records:
-        # Rows of a table may have nothing in the columns that mark the layout of others.
-        is_open = dialect == "auto" and (layout is _PLAIN or layout.lacks_all(record.values))
-        own = detect(record.values) if is_open else layout
-        own = layout if own is TABLE else own
-        if id(own) not in settled:
-            places, notes = claimed(own.names, given), [] if settled else counts.notes
-            places = with_label(path, head, places, notes) if head else places
-            settled[id(own)] = replace(own, names=places), NamesPresent(places)
-        own, names = settled[id(own)]
+        own, names = of_rows.layout(record.values)
         try:
             for entry in own.responses(record, path, given, names):
                 response = _with_columns(_response(entry, own.name, is_cells=record.is_cells), entry.values)
@@ -228,6 +220,48 @@ def _read_as(
             left_out.add(str(error))
     if not has_any:
         raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
+
+
+class _LayoutsOfRows:
+    """The layout of each record of a file: that of the first, but where a row has nothing in what marks it."""
+
+    def __init__(
+        self,
+        path: Path,
+        first: Dialect,
+        given: Mapping[str, str],
+        head: Sequence[Record],
+        notes: list[str],
+        *,
+        is_open: bool,
+    ) -> None:
+        self._path, self._first, self._given, self._head, self._notes = path, first, given, head, notes
+        self._is_open = is_open
+        self._known: dict[tuple[str, ...], tuple[Dialect, NamesPresent]] = {}
+        self._names: dict[int, NamesPresent] = {}
+
+    def layout(self, values: Mapping[str, Any]) -> tuple[Dialect, NamesPresent]:
+        """Return a record's layout and its names, looked up once for records of the same fields and no objects."""
+        fields = tuple(name for name, value in values.items() if value is not None)
+        has_objects = any(isinstance(value, dict) for value in values.values())
+        if has_objects or fields not in self._known:
+            found = self._found(values)
+            if has_objects or len(self._known) == MOST_KINDS:
+                return found
+            self._known[fields] = found
+        return self._known[fields]
+
+    def _found(self, values: Mapping[str, Any]) -> tuple[Dialect, NamesPresent]:
+        own = self._first
+        if self._is_open and (own is _PLAIN or own.lacks_all(values)):
+            own = detect(values)
+        own = self._first if own is TABLE else own
+        if id(own) not in self._names:
+            names = claimed(own.names, self._given)
+            if self._head:
+                names = with_label(self._path, self._head, names, [] if self._names else self._notes)
+            self._names[id(own)] = NamesPresent(names)
+        return own, self._names[id(own)]
 
 
 def _check_layout(name: str) -> None:

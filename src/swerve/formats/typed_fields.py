@@ -105,7 +105,7 @@ class NamesPresent:
         """Return the table for a record."""
         fields = tuple(values)
         if fields not in self._known:
-            if len(self._known) == _MOST_KINDS:
+            if len(self._known) == MOST_KINDS:
                 self._known.clear()
             self._known[fields] = {
                 name: tuple(one for one in places if {one.rstrip("?"), one.rstrip("?").partition(".")[0]} & {*fields})
@@ -114,7 +114,8 @@ class NamesPresent:
         return self._known[fields]
 
 
-_MOST_KINDS = 1000
+MOST_KINDS = 1000
+"""Of records that are told apart by their fields."""
 
 
 def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:
