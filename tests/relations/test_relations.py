@@ -90,7 +90,7 @@ def test_a_file_of_another_program(bench: Bench, command: str, path: Path | None
         other = bench.outcome(command, CHANGES[change](rows), CHANGES[change](rows), form, asked)
         if not plain.error:
             agree(plain, other, command=command)
-            assert not any(differences(plain.value)), "a file against itself"
+            assert "{b}" not in COMMANDS[command].words or not any(differences(plain.value)), "a file against itself"
     columns = dict.fromkeys(name for row in rows for name in row)
     for column, start in itertools.product(columns if command not in LOADING else (), (0, len(rows) // 2)):
         bench.outcome(command, [*rows[:start], *(row | {column: None} for row in rows[start:])], rows, form, asked)
