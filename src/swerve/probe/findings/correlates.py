@@ -50,13 +50,17 @@ def divergence_correlates(data: Measurements, *, divergence: Divergence) -> tupl
     entries: list[Correlate] = []
     for source, part in by_source(data).items():
         problems = np.array([sequence.problem.id for sequence in part.sequences], dtype=str)
+        # Rollouts of a problem are set side by side in the order of their tokens, whatever order a file has.
+        order = sorted(range(problems.size), key=lambda number: part.sequences[number].completion_ids)
         by_token = part.over.problems
         for pair in part.pairs():
             values, entropy = pair.nats(divergence), pair.nats("entropy_ref")
             of_rollouts = _rollout_correlates(part, entropy)
             means = _rollout_means(part, values)
             # Each correlation: level, name, the two columns and the problem of each row.
-            columns: list[_Columns] = [("rollout", name, means, of_rollouts[name], problems) for name in CORRELATES]
+            columns: list[_Columns] = [
+                ("rollout", name, means[order], of_rollouts[name][order], problems[order]) for name in CORRELATES
+            ]
             columns.append(("token", "entropy_ref", values, entropy, by_token))
             for level, name, x, y, clusters in columns:
                 known = np.isfinite(x) & np.isfinite(y)
