@@ -10,6 +10,7 @@ def test_costs_of_every_part():
     assert costs_said(settings, 50) == [
         "both models: 1,600 samples of at most 64 tokens, and 100 greedy",
         "accuracy: nothing more",
+        "runs: nothing more",
         "gained: 1,600 sequences more",
         "answers: nothing more",
         "contamination: 360 samples more",
@@ -25,3 +26,8 @@ def test_costs_of_every_part():
         "both models: 100 greedy samples of at most 64 tokens",
         "weights: 1,470 samples more",
     ]
+
+
+def test_further_runs_are_sampled_from_as_well():
+    settings = ClaimSettings(task={"kind": "addition"}, parts=("runs",))
+    assert costs_said(settings, 50, num_models=4)[1:] == ["runs: 1,600 samples more"]

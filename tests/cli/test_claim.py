@@ -229,7 +229,7 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
     ("arguments", "status", "said"),
     [
         (["base.parquet"], 2, "a card is of the model before and the model after; 1 given: base.parquet"),
-        (["a", "b", "c"], 2, "a card is of the model before and the model after; 3 given: a b c"),
+        (["base.parquet", "rl.parquet", "owner/c"], 2, "base.parquet and owner/c are a model and a file"),
         (
             ["base.parquet", "none.parquet"],
             1,
@@ -237,7 +237,7 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
         ),
         (["base.parquet", "other.parquet"], 2, "base.parquet and other.parquet differ in their problems"),
         (["base.parquet", "owner/model"], 2, "base.parquet and owner/model are a model and a file; give two models"),
-        (["x=base.parquet", "x=rl.parquet"], 2, "both models are called 'x'; give them names"),
+        (["x=base.parquet", "x=rl.parquet"], 2, "2 models are called 'x'; give them names"),
         (["base.parquet", "rl.parquet", "--parts", "acuracy"], 2, "did you mean 'accuracy'?"),
         (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "two files have their task and their samples"),
         (["base.parquet", "rl.parquet", "--costs"], 2, "two files have their task and their samples"),

@@ -28,6 +28,7 @@ from swerve.artifacts.claim import (
     PassAtK,
     ReasoningPart,
     ReasoningRow,
+    RunsPart,
     TextRow,
     Verdict,
     WeightsPart,
@@ -68,6 +69,7 @@ def full_card() -> ClaimCard:
         num_problems=200,
         num_samples=64,
         inputs="0123456789abcdef",
+        runs=RunsPart(missing="needs further runs of the same training"),
         accuracy=AccuracyPart(
             verdicts=(
                 verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points (36.2 to 42.2)."),
@@ -211,7 +213,8 @@ def rows(title: str, id: str) -> Rows:
 
 def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> None:
     assert PAGE.sentence == (
-        "**Accuracy: 52.5% (49.5 to 55.5) before and 91.7% (88.7 to 94.7) after**, +39.2 (+36.2 to +42.2) points"
+        "**Accuracy: 52.5% (49.5 to 55.5) before and 91.7% (88.7 to 94.7) after**, +39.2 (+36.2 to +42.2) points, "
+        "one training run"
     )
     assert "Claims shown: 9 of 12, in **bold**. What is" in PAGE.lead
     card = full_card()
@@ -219,8 +222,10 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
     answers = card.answers.model_copy(update={"verdicts": (*card.answers.verdicts, unknown, unknown)})
     lead = claim_page(card.model_copy(update={"answers": answers})).lead
     assert "Claims shown: 9 of 12, in **bold**. Not determined: 2 more. What is" in lead
-    assert [each.title for each in PAGE.verdicts] == [*list(QUESTIONS.values())[:-1], "What was not measured"]
+    measured = [title for name, title in QUESTIONS.items() if name not in ("runs", "controls")]
+    assert [each.title for each in PAGE.verdicts] == [*measured, "What was not measured"]
     assert PAGE.verdicts[-1].lines == (
+        ("Does it hold over runs? Needs further runs of the same training.", ""),
         ("Would any reward have done it? Needs --study DIR, a finished study with controls=all.", ""),
     )
 

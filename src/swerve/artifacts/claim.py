@@ -11,7 +11,16 @@ from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
 
 PartName = Literal[
-    "accuracy", "gained", "answers", "contamination", "forgetting", "behaviour", "weights", "reasoning", "controls"
+    "accuracy",
+    "runs",
+    "gained",
+    "answers",
+    "contamination",
+    "forgetting",
+    "behaviour",
+    "weights",
+    "reasoning",
+    "controls",
 ]
 
 # The second argument says how a number is written: in percent, in points, as it is, or as a whole number.
@@ -23,6 +32,7 @@ Count = Annotated[int | None, "count"]
 
 QUESTIONS: dict[PartName, str] = {
     "accuracy": "Did accuracy rise?",
+    "runs": "Does it hold over runs?",
     "gained": "What was gained and lost?",
     "answers": "Is it format or length?",
     "contamination": "Is it contamination?",
@@ -115,6 +125,25 @@ class AccuracyPart(Part):
     crossing_before: Count = None
     """The base is shown to be better from this k on; None: not shown."""
     cover: tuple[CoverRow, ...] = ()
+
+
+class RunRow(Row):
+    """One of several runs of the same training."""
+
+    run: str
+    accuracy: Share
+    difference: Points
+    """From the base's, with the interval over problems alone."""
+
+
+class RunsPart(Part):
+    """Does it hold over runs?"""
+
+    base: Share = None
+    trained: Share = None
+    """Mean over runs, with the interval over runs and problems, as that of the difference."""
+    difference: Points = None
+    runs: tuple[RunRow, ...] = ()
 
 
 class GainedRow(Row):
@@ -367,11 +396,12 @@ class ClaimCard(Record):
     num_samples: int
     inputs: str
     """Digest of models, problems and settings."""
-    contents: tuple[str, str] | None = None
-    """Digests of the two models, or of the two files."""
+    contents: tuple[str, ...] | None = None
+    """Digests of the models, or of the files: the base's, then those of each run."""
     files: Mapping[str, str] = {}
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
     accuracy: AccuracyPart = AccuracyPart()
+    runs: RunsPart = RunsPart()
     gained: GainedPart = GainedPart()
     answers: AnswersPart = AnswersPart()
     contamination: ContaminationPart = ContaminationPart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from swerve.artifacts.claim import ClaimCard
@@ -16,10 +17,10 @@ __all__ = ["claim"]
 
 def claim(
     base: str | Path,
-    trained: str | Path,
+    trained: str | Path | Sequence[str | Path],
     settings: ClaimSettings | None = None,
     *,
-    labels: tuple[str, str] = ("base", "rl"),
+    labels: Sequence[str] = ("base", "rl"),
     out: str | Path = "claim",
     shard: Shard = WHOLE,
     progress: Progress | bool | None = None,
@@ -29,9 +30,10 @@ def claim(
     Args:
         base: the model before: a folder, `RUN:LABEL` or `owner/name#revision`; or a file of its samples.
             Files of other programs, with a verdict for each response, are read too.
-        trained: the model after, or its samples.
+        trained: the model after, or its samples; or those of several runs of the same training, of which the first
+            is what all parts but `runs` are of.
         settings: task, sampling, and which parts; needed where models are given.
-        labels: what the two are called.
+        labels: what they are called; of further runs `rl-2` and so on.
         out: the folder of `claim.json`, `index.html` and the samples.
         shard: whose share of the sampling is done, and nothing else; by default everything.
         progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
@@ -51,12 +53,13 @@ def claim(
     from swerve.claim.card import write_card
     from swerve.claim.sides import given_sides, settings_of_files
 
-    before, after = given_sides([str(base), str(trained)], labels)
+    runs = [trained] if isinstance(trained, str | Path) else trained
+    sides = given_sides([str(base), *map(str, runs)], labels)
     if settings is None:
-        if before.samples is None:
+        if sides[0].samples is None:
             raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two files of samples")
-        settings = settings_of_files([before, after])
-    return write_card(before, after, settings, out=Path(out), shard=shard, progress=shown_progress(progress))
+        settings = settings_of_files(sides)
+    return write_card(sides, settings, out=Path(out), shard=shard, progress=shown_progress(progress))
 
 
 make_callable(__name__)

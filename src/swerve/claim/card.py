@@ -27,17 +27,17 @@ from swerve.statistics.sample_counts import most_have
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
-_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "gained", "answers", "controls")
+_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers", "controls")
 """Parts that are measured on files of samples, too."""
 
 
 def write_card(
-    base: Side, trained: Side, settings: ClaimSettings, *, out: Path, shard: Shard, progress: Progress
+    sides: Sequence[Side], settings: ClaimSettings, *, out: Path, shard: Shard, progress: Progress
 ) -> ClaimCard | None:
     """Measure the parts that are asked for and write `out/claim.json` and `out/index.html`.
 
     Each part is kept as soon as it is there. Parts of an earlier card of the same models, problems and settings stay
-    in it.
+    in it. The first of `sides` is the base, the second the trained model, any others further runs of the same training.
 
     Returns:
         The card; None of a shard.
@@ -48,12 +48,13 @@ def write_card(
         SwerveError: see `swerve.eval.sampling.sample`.
     """
     # Everything that can be wrong is checked before the first sample.
-    _check_given(base, trained, settings, out)
-    check_vocabularies([base, trained])
+    _check_given(sides, settings, out)
+    check_vocabularies(sides)
+    base, trained, *runs = sides
     problems = chosen_problems(settings, progress) if base.model else []
-    contents = _content(base), _content(trained)
+    contents = tuple(map(_content, sides))
     inputs: dict[str, Any] = {
-        "models": [[base.label, contents[0]], [trained.label, contents[1]]],
+        "models": [[side.label, content] for side, content in zip(sides, contents, strict=True)],
         "problems": problems_digest(problems),
         "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
     }
@@ -62,7 +63,7 @@ def write_card(
     parts = Parts(out / "claim.partial", inputs, copied=shard.copied)
 
     # Of an earlier card the parts that are measured stay.
-    known = _earlier_card(out, parts, [base, trained], contents, progress)
+    known = _earlier_card(out, parts, sides, contents, progress)
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
     wanted = [name for name in PARTS if name in settings.parts and name not in done]
@@ -74,7 +75,7 @@ def write_card(
     parts.begin()
 
     # A shard takes its share of the samples; what rests on them is measured once all are there.
-    work = Work(base, trained, settings, problems, out=out, parts=parts, shard=shard, progress=progress)
+    work = Work(base, trained, settings, problems, out, parts, shard, progress, runs=runs)
     measured: dict[str, Part] = dict(known.parts) if known else {}
     with nullcontext() if shard.is_share else RunDirectory(out).lock():
         for name in wanted:
@@ -106,7 +107,7 @@ def _write_page(out: Path, card: ClaimCard) -> None:
 
 
 def _earlier_card(
-    out: Path, parts: Parts, sides: Sequence[Side], contents: tuple[str, str], progress: Progress
+    out: Path, parts: Parts, sides: Sequence[Side], contents: tuple[str, ...], progress: Progress
 ) -> ClaimCard | None:
     """Return the card that is there already, with its page, or None where there is no card yet.
 
@@ -145,7 +146,7 @@ def _rests_on(out: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file() and not file.name.startswith(TEMPORARY_PREFIX))
 
 
-def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, str], out: Path) -> None:
+def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, ...], out: Path) -> None:
     """Check that what an earlier card rests on is as it was.
 
     Raises:
@@ -171,9 +172,9 @@ def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, st
         raise ArtifactError(f"{error}; put it back, or delete {out} to make the card again") from None
 
 
-def _check_given(base: Side, trained: Side, settings: ClaimSettings, out: Path) -> None:
+def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> None:
     """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
-    for side in (base, trained):
+    for side in sides:
         if side.samples is not None:
             # Up to the first verdict, which shows most of what is wrong with a file.
             responses = file_responses(side.samples, side.fields, LeftOut())

@@ -9,10 +9,12 @@ _OF_SAMPLES = ("accuracy", "gained", "answers", "forgetting")
 """Parts that rest on the samples at temperature 1."""
 
 
-def costs_said(settings: ClaimSettings, num_problems: int) -> list[str]:
+def costs_said(settings: ClaimSettings, num_problems: int, *, num_models: int = 2) -> list[str]:
     """Return what a card costs, a line for its own samples and for each part; texts are not counted."""
     num, some = num_problems, min(settings.some, num_problems)
     costs = {
+        # Further runs, at temperature 1.
+        "runs": ((num_models - 2) * num * settings.num_samples, 0),
         # Both models read every sample of the trained one, if all are right.
         "gained": (0, 2 * num * settings.num_samples),
         # Three beginnings of each question and of its control, continued by both models.

@@ -1,7 +1,8 @@
-"""The two models of a card as they are named: a model each, or a file of responses of each. Free of torch."""
+"""The models of a card as they are named: a model each, or a file of responses of each. Free of torch."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,29 +17,32 @@ from swerve.recipes.layers import Override
 from swerve.recipes.loader import load_settings
 
 
-def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) -> tuple[Side, Side]:
-    """Return the two models: of each `[NAME=]MODEL`, or `[NAME=]FILE` with its responses.
+def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) -> tuple[Side, ...]:
+    """Return the models: of each `[NAME=]MODEL`, or `[NAME=]FILE` with its responses.
 
     Args:
-        texts: the model before, and the model after.
-        labels: what those without a NAME are called.
+        texts: the model before, and the model after; or several after, each of a run of the same training.
+        labels: what those without a NAME are called; further runs have the last one and a number.
 
     Raises:
-        ConfigError: they are not two, have one name, or one is a file and the other a model.
+        ConfigError: they are fewer than two, two have one name, or some are files and others models.
         CheckpointError: there is no such model.
         ArtifactError: there is no such file, or it cannot be read.
     """
-    if len(texts) != 2:
+    if len(texts) < 2:
         raise ConfigError(
             f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; a key of the "
             "task is given as KEY=VALUE, another setting by its option"
         )
-    base, trained = (_side(label, text) for label, text in zip(labels, texts, strict=True))
-    if base.label == trained.label:
-        raise ConfigError(f"both models are called '{base.label}'; give them names, as in before=MODEL after=MODEL")
-    if (base.model is None) != (trained.model is None):
-        raise ConfigError(f"{texts[0]} and {texts[1]} are a model and a file; give two models, or a file of each")
-    return base, trained
+    names = [*labels, *(f"{labels[-1]}-{number}" for number in range(2, len(texts) - len(labels) + 2))]
+    sides = tuple(_side(label, text) for label, text in zip(names[: len(texts)], texts, strict=True))
+    for label, count in Counter(side.label for side in sides).items():
+        if count > 1:
+            raise ConfigError(f"{count} models are called '{label}'; give them names, as in before=MODEL after=MODEL")
+    for side, text in zip(sides, texts, strict=True):
+        if (side.model is None) != (sides[0].model is None):
+            raise ConfigError(f"{texts[0]} and {text} are a model and a file; give two models, or a file of each")
+    return sides
 
 
 def _side(label: str, text: str) -> Side:
@@ -55,7 +59,7 @@ def settings_of_files(sides: Sequence[Side], given: Iterable[Override] = ()) -> 
     """Return the settings of a card of two files.
 
     Args:
-        sides: the two, each with its file.
+        sides: the two or more, each with its file.
         given: other settings than the defaults; the task is the files' own.
 
     Raises:
@@ -72,7 +76,7 @@ def settings_of_files(sides: Sequence[Side], given: Iterable[Override] = ()) -> 
 
 
 def check_vocabularies(sides: Sequence[Side]) -> None:
-    """Check that both models have the same tokenizer, as training leaves it.
+    """Check that all models have the same tokenizer, as training leaves it.
 
     Raises:
         MismatchError: they differ.
@@ -84,6 +88,7 @@ def check_vocabularies(sides: Sequence[Side]) -> None:
 
     if len({tokenizer_fingerprint(load_tokenizer(side.model)) for side in sides if side.model is not None}) > 1:
         raise MismatchError(
-            f"{sides[0].model} and {sides[1].model} have different tokenizers, so neither is trained from the other; "
+            f"{' and '.join(str(side.model) for side in sides)} have different tokenizers, so neither is trained from "
+            "the other; "
             "give another model, or a file of samples of each"
         )

@@ -117,6 +117,8 @@ class Work:
     shard: Shard
     """Whose share of the sampling is done, and nothing else, unless it is the whole."""
     progress: Progress
+    runs: Sequence[Side] = ()
+    """Further runs of the training that the trained model is of."""
     _loaded: tuple[Path | str, LoadedModel] | None = None
 
     @property
@@ -147,28 +149,43 @@ class Work:
         Raises:
             ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
         """
-        files = [side.samples for side in self.sides if side.samples]
-        without = {side.label: LeftOut() for side in self.sides}
-        both = [
-            list(file_responses(side.samples, side.fields, without[side.label])) for side in self.sides if side.samples
-        ]
-        if not files:
-            num = self.settings.num_samples
-            wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in self.sides]
-            both = self.sample([*wanted, *self._wanted_greedy])[:2]  # at once: a shard takes its share of all
-        labels = [side.label for side in self.sides]
-        judged = [[each for each in side if each.correct is not None] for side in both]
-        result = paired(labels, *judged, only_common=self.settings.common)
-        left_out = [f"Of {label}: {one.note}." for label, one in without.items() if one.num_failed]
-        left_out += [
-            f"{len(side) - len(own):,} of {len(side):,} samples by {label} have no verdict and are left out."
-            for label, side, own in zip(labels, both, judged, strict=True)
-            if len(own) < len(side)
-        ]
-        result = result._replace(notes=[*left_out, *result.notes])
+        result = self._paired(self.sides, self._responses(self.sides))
         for note in result.notes:
             self.progress.note(note)
         return result
+
+    def paired_run(self, run: Side) -> Paired:
+        """Return the samples of the base and of a further run; see `paired`."""
+        base = [each for group in self.samples[0].values() for each in group]
+        (own,) = self._responses([run])
+        return self._paired((self.base, run), [(base, ""), own])
+
+    def _responses(self, sides: Sequence[Side]) -> list[tuple[list[Response], str]]:
+        """Return the samples of models or files at temperature 1, and which records are left out."""
+        if self.base.model is None:
+            read = []
+            for side in sides:
+                assert side.samples is not None
+                left_out = LeftOut()
+                responses = list(file_responses(side.samples, side.fields, left_out))
+                read.append((responses, f"Of {side.label}: {left_out.note}." if left_out.num_failed else ""))
+            return read
+        num = self.settings.num_samples
+        wanted = [self.wanted("t1", side, temperatures=(1.0,), num_samples=num) for side in sides]
+        greedy = self._wanted_greedy if sides == self.sides else []  # at once: a shard takes its share of all
+        return [(responses, "") for responses in self.sample([*wanted, *greedy])[: len(wanted)]]
+
+    def _paired(self, sides: Sequence[Side], read: Sequence[tuple[list[Response], str]]) -> Paired:
+        labels = [side.label for side in sides]
+        judged = [[each for each in own if each.correct is not None] for own, _ in read]
+        result = paired(labels, *judged, only_common=self.settings.common)
+        left_out = [note for _, note in read if note]
+        left_out += [
+            f"{len(own) - len(kept):,} of {len(own):,} samples by {label} have no verdict and are left out."
+            for label, (own, _), kept in zip(labels, read, judged, strict=True)
+            if len(kept) < len(own)
+        ]
+        return result._replace(notes=[*left_out, *result.notes])
 
     @cached_property
     def greedy(self) -> tuple[list[Response], list[Response]]:

@@ -33,9 +33,10 @@ def claim(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="[NAME=]BASE [NAME=]RL [KEY=VALUE]...",
+            metavar="[NAME=]BASE [NAME=]RL... [KEY=VALUE]...",
             help="The model before and the model after (a folder, RUN:LABEL, owner/name#revision), or a file of "
-            "graded responses of each; keys of the task, such as 'levels=[3, 4]'.",
+            "graded responses of each; several after are runs of one training; keys of the task, such as "
+            "'levels=[3, 4]'.",
             **completed("models"),
         ),
     ],
@@ -62,6 +63,7 @@ def claim(
     Examples:
       swerve claim models/base mine:rl-80 --task gsm8k --num-samples 64
       swerve claim base.parquet rl.parquet
+      swerve claim base.jsonl rl-seed0.jsonl rl-seed1.jsonl rl-seed2.jsonl
       swerve claim models/base mine:rl-80 --task gsm8k --parts accuracy,weights --costs
     """
     from swerve.claim.card import write_card
@@ -80,7 +82,7 @@ def claim(
     names = parse_fields(fields or ())
     if names and not sides[0].samples:
         raise ConfigError("--field names the fields of files of responses; models were given")
-    sides = (replace(sides[0], fields=names), replace(sides[1], fields=names))
+    sides = tuple(replace(side, fields=names) for side in sides)
     for key in given.keys() & {"parts", "ranks"}:
         words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
         given[key] = replace(given[key], value=words)
@@ -104,13 +106,13 @@ def claim(
     else:
         tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others or ())]
         settings = sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
-        lines = costs_said(settings, len(chosen_problems(settings, progress)))
+        lines = costs_said(settings, len(chosen_problems(settings, progress)), num_models=len(sides))
         if costs:
             return Result(lines, "\n".join(lines))
         if not (out / "claim.json").exists():
             progress.note("; ".join(lines))
 
-    card = write_card(*sides, settings, out=out, shard=shard, progress=progress)
+    card = write_card(sides, settings, out=out, shard=shard, progress=progress)
     if card is None:
         return None
     from swerve.report.claim import claim_page, write_claim_figures

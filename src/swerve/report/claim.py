@@ -47,7 +47,11 @@ def claim_page(card: ClaimCard) -> Page:
     shown, accuracy = Counter(verdict.shown for verdict in card.verdicts), card.accuracy
     unknown = f" Not determined: {shown[None]} more." if shown[None] else ""
     headline = f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
-    headline += f"{POINTS.text(accuracy.difference)} points"
+    headline += f"{POINTS.text(accuracy.difference)} points, one training run"
+    if card.runs.is_measured:
+        over = card.runs
+        headline = f"**Accuracy over {len(over.runs)} training runs: {SHARE.text(over.base)} before and "
+        headline += f"{SHARE.text(over.trained)} after**, {POINTS.text(over.difference)} points"
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
         sentence=headline if accuracy.is_measured else "Accuracy was not asked for",

