@@ -234,7 +234,7 @@ def _pieces(
         told = [message["content"], message.get("reasoning_content", ""), message.get("refusal", "")]
         called = (text for call in message.get("tool_calls", ()) for text in _called(call))
         if not all(any(form in said for form in _written_forms(str(text))) for text in (*told, *called)):
-            return "the chat template, or none, leaves out what the model wrote: reasoning or calls of tools"
+            return "the chat template, or none, leaves out what the model wrote: reasoning, calls of tools or a refusal"
         pieces += [said] if is_last else [said + found, rest if end else after.removeprefix(own)]
     return pieces
 
@@ -309,7 +309,9 @@ def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
         {"type": "function", "id": call.get("id"), "function": {"name": call["name"], "arguments": _arguments(call)}}
         for call in message.get("tool_calls", ())
     ]
-    return {**message, "tool_calls": calls} if calls else dict(message)
+    said = "\n".join(filter(None, [message["content"], message.get("refusal")]))
+    others = {name: value for name, value in message.items() if name not in ("tool_calls", "refusal")}
+    return {**others, "content": said, **({"tool_calls": calls} if calls else {})}
 
 
 def with_thought(tokenizer: PreTrainedTokenizerBase, message: Mapping[str, Any], arguments: TemplateArguments) -> str:

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.messages import apart_from, is_thought_and_text, message_notes, read_message, written_text
+from swerve.artifacts.messages import (
+    apart_from,
+    is_thought_and_text,
+    message_notes,
+    no_answer,
+    read_message,
+    written_text,
+)
 from tests.cases import each
 
 USER = {"role": "user", "content": "2 + 2?"}
@@ -40,6 +47,10 @@ THOUGHTS: dict[str, dict[str, Any]] = {
     "under two names": {"content": "4", "reasoning_content": "two", "reasoning": "two"},
     "a part": {"content": [{"type": "reasoning", "reasoning": "two"}, {"type": "text", "text": "4"}]},
     "a part with a text": {"content": [{"type": "reasoning_text", "text": "two"}, "4"]},
+    "a part that is a list": {
+        "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "two"}]}, {"type": "text", "text": "4"}]
+    },
+    "details": {"content": "4", "reasoning_details": [{"type": "reasoning.text", "text": "two"}]},
     "a part that is marked": {"content": [{"text": "two", "thought": True}, {"text": "4"}]},
 }
 
@@ -91,9 +102,20 @@ def test_only_what_the_model_wrote_is_written() -> None:
 def test_calls_and_endings_are_counted_and_nothing_is_said_of_others() -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [CALLED]}
     said = {"role": "assistant", "content": "4"}
-    told = [([call, said], "stop"), ([call], None), ([], "SAFETY"), ([{**said, "refusal": "no"}], "stop"), ([], None)]
+    refused = {"role": "assistant", "content": "", "refusal": "no"}
+    ends = [
+        ([call, said], "stop", "4"),
+        ([call], None, ""),
+        ([], "SAFETY", ""),
+        ([refused], "stop", None),
+        ([], None, ""),
+    ]
+    told = [(messages, no_answer(messages, reason, text)) for messages, reason, text in ends]
     assert message_notes(told) == [
         "2 of 5 responses call tools: a call counts as written, what it returned does not",
         "3 of 5 responses hold no answer: 1 ended in a call of a tool, 1 cut by a filter, 1 refused",
     ]
-    assert message_notes([([said], "length"), ([], "stop")]) == []
+    # A text that a filter cut may have an answer, as one that ended at a limit.
+    for reason in ("content_filter", "length", "stop"):
+        assert no_answer([said], reason, "4") is None
+    assert message_notes([([said], None), ([], None)]) == []

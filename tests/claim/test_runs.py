@@ -71,6 +71,14 @@ def test_runs_have_names_and_are_all_files_or_all_models(files: list[Path]) -> N
     assert [side.label for side in named] == ["base", "a", "rl-2"]
 
 
+def test_tables_are_no_files(files: list[Path], tmp_path: Path) -> None:
+    for given in ([{"id": "a"}], 3):
+        with pytest.raises(ConfigError, match="takes models or files by their paths; write the table to a file first"):
+            swerve.claim(given, files[1], out=tmp_path / "card", progress=False)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="takes models or files by their paths"):
+            swerve.claim(files[0], [given], out=tmp_path / "card", progress=False)  # type: ignore[list-item]
+
+
 def test_runs_that_differ_make_the_interval_wide_and_equal_ones_do_not() -> None:
     rng = np.random.default_rng(1)
     base, noise = 0.4 + 0.1 * rng.random(200), 0.05 * rng.standard_normal((3, 200))

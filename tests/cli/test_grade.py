@@ -643,3 +643,25 @@ def test_rows_of_countdown_are_graded_without_a_hint(swerve: Swerve, tmp_path: P
         assert status == 0, err
         assert [row["value"] for row in read_rows(out)] == [1.0, 0.0, 1.0]
         assert "3 records, 2 right (75%" in err  # one of two, and one of one
+
+
+def test_lists_of_responses_are_graded_and_plain_problems_joined(swerve: Swerve, tmp_path: Path) -> None:
+    problems = write_rows(tmp_path / "p.jsonl", [{"id": "a", "question": "1 + 1?", "answer": "2"}])
+    lists = [{"id": "a", "question": "1 + 1?", "gold": "2", "responses": [r"\boxed{2}", r"\boxed{3}"]}]
+    apart = [{"id": "a", "response": text} for text in lists[0]["responses"]]
+    given: dict[str, tuple[list[dict[str, Any]], tuple[str, ...]]] = {
+        "lists": (lists, ()),
+        "problems": (apart, ("--problems", str(problems))),
+    }
+    for name, (rows, options) in given.items():
+        file = write_rows(tmp_path / f"{name}.jsonl", rows)
+        status, out, err = swerve("grade", str(file), "--task", "math", *options)
+        assert status == 0, err
+        assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
+
+
+def test_a_response_that_was_cut_while_it_thought_is_unanswered(swerve: Swerve, tmp_path: Path) -> None:
+    row = {"question": "1 + 1?", "gold": "2"}
+    rows = [{**row, "response": r"\boxed{2}"}, {**row, "response": None, "reasoning": "1 +", "finish_reason": "length"}]
+    status, _, err = swerve("grade", str(write_rows(tmp_path / "r.jsonl", rows)), "--task", "math")
+    assert (status, "2 records, 1 right (50%" in err, "no answer: 1 of 2" in err) == (0, True, True), err

@@ -209,3 +209,42 @@ def test_what_is_no_record_of_its_layout_is_refused_by_its_line(tmp_path: Path) 
     (tmp_path / "log.eval").write_bytes(b"PK")
     with pytest.raises(ArtifactError, match=r"log.eval is damaged, or no log of Inspect: File is not a zip file"):
         list(iter_records(tmp_path / "log.eval"))
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "reason"),
+    [
+        ({"response": None, "reasoning": "2 +", "finish_reason": "length"}, "<think>2 +", None),
+        ({"response": None, "finish_reason": "content_filter"}, "", "cut by a filter"),
+        ({"response": None, "finish_reason": "refusal"}, "", "refused"),
+    ],
+)
+def test_what_ended_without_a_text_is_a_response_without_an_answer(
+    tmp_path: Path, row: dict[str, Any], text: str, reason: str | None
+) -> None:
+    asked = {"question": "2 + 2?", "gold": "4", "correct": False}
+    (one, other), left_out = read(tmp_path / "r.jsonl", {**asked, **row}, {**asked, "response": "4"})
+    assert (one.text, one.written, one.no_answer, one.correct) == ("", text, reason, False)
+    assert (other.text, left_out.num_failed) == ("4", 0)
+    # Without either nobody knows of a response.
+    (kept,), left_out = read(tmp_path / "n.jsonl", {**asked, "response": None}, {**asked, "response": "4"})
+    assert (kept.text, left_out.num_failed) == ("4", 1)
+
+
+def test_calls_of_sharegpt_are_the_models(tmp_path: Path) -> None:
+    turns = [
+        {"from": "human", "value": "6 * 7?"},
+        {"from": "function_call", "value": json.dumps({"name": "times", "arguments": {"a": 6}})},
+        {"from": "observation", "value": "42"},
+        {"from": "gpt", "value": "It is 42."},
+    ]
+    (one,), _ = read(tmp_path / "s.jsonl", {"conversations": turns})
+    assert one.written == '<tool_call>times {"a": 6}</tool_call>\n\nIt is 42.'
+    assert [turn["role"] for turn in one.turns] == ["assistant", "tool", "assistant"]
+
+
+def test_a_list_of_responses_with_a_null_keeps_the_others(tmp_path: Path) -> None:
+    rows = [{"question": "q", "responses": ["a", None, "b"]}, {"question": "r", "responses": []}]
+    responses, left_out = read(tmp_path / "l.jsonl", *rows)
+    assert [(one.text, one.sample) for one in responses] == [("a", 0), ("b", 2)]
+    assert left_out.num_failed == 2

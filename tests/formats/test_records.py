@@ -250,3 +250,11 @@ def test_lines_are_held_one_at_a_time(tmp_path, name):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8_000_000
+
+
+def test_the_numbers_of_rows_that_pandas_writes_are_no_column(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text(",id,text\n0,a,b\n1,c,d\n")
+    assert [record.values for record in read_records(tmp_path / "r.csv")] == [
+        {"id": "a", "text": "b"},
+        {"id": "c", "text": "d"},
+    ]

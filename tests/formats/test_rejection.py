@@ -116,3 +116,11 @@ def test_a_response_is_right_by_what_is_recorded() -> None:
 def test_a_length_is_asked_of_token_ids() -> None:
     with pytest.raises(ArtifactError, match="has no token ids, so its length is unknown"):
         keep_right([response("a", "1", length=0)], Rejection(only_right=True, max_length=4))
+
+
+def test_which_are_kept_does_not_depend_on_the_order_of_the_file() -> None:
+    given = [response("a", f"text {number}") for number in range(9)] + RESPONSES
+    for seed in range(5):
+        rejection = Rejection(per_problem=2, seed=seed)
+        kept, back = (sorted(texts(keep_right(rows, rejection)[0])) for rows in (given, given[::-1]))
+        assert kept == back

@@ -41,12 +41,12 @@ def read_message(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     # What stands beside the content, then the parts of the content.
     calls = [*_listed(given.get("tool_calls")), *_listed(given.get("function_call"))]
     refusals = [given["refusal"]] if isinstance(given.get("refusal"), str) else []
-    thoughts = [given[name] for name in THOUGHTS if isinstance(given.get(name), str)]
+    thoughts = [said for name in (*THOUGHTS, "reasoning_details") if (said := _text_of(given.get(name)))]
     texts, results, others = list[str](), list[Message](), list[str]()
     for part in _listed(given.get("content")):
         own = part if isinstance(part, dict) else {"text": part}
         kind, text = own.get("type"), own.get("text")
-        thought = next((own[name] for name in THOUGHTS if own.get(name)), None)
+        thought = next((said for name in THOUGHTS if (said := _text_of(own.get(name)))), None)
         if isinstance(text, str):
             (thoughts if kind in _OF_THOUGHTS or own.get("thought") is True else texts).append(text)
         elif isinstance(own.get("refusal"), str):
@@ -56,7 +56,7 @@ def read_message(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         elif kind == "tool_result":
             results.append(own)
             texts.append(read_message({"role": "tool", "content": own.get("content")})[0]["content"])
-        elif isinstance(thought, str) and not own.get("redacted"):
+        elif thought and not own.get("redacted"):
             thoughts.append(thought)
         else:
             others.append(str(kind))
@@ -73,6 +73,17 @@ def read_message(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "refusal": "\n\n".join(dict.fromkeys(refusals)),
     }
     return {name: value for name, value in message.items() if value or name in ("role", "content")}, others
+
+
+def _text_of(value: Any) -> str:
+    """Return a text, or those of a list of parts together; empty where it is neither.
+
+    >>> _text_of([{"type": "text", "text": "2 + "}, {"type": "text", "text": "2"}]), _text_of({"effort": "low"})
+    ('2 + 2', '')
+    """
+    parts = [part.get("text") if isinstance(part, dict) else part for part in _listed(value)]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(parts) else ""
 
 
 def _listed(value: Any) -> list[Any]:
@@ -133,37 +144,45 @@ def is_thought_and_text(messages: Sequence[Message]) -> bool:
     return len(messages) == 1 and is_written(messages[0]) and messages[0].keys() <= known
 
 
-def no_answer(messages: Sequence[Message], finish_reason: str | None) -> str | None:
-    """Return why a response ends without an answer, in words; None: it may have one.
+def no_answer(messages: Sequence[Message], finish_reason: str | None, text: str | None) -> str | None:
+    """Return why a response ends without an answer, in words; None: it may have one, as a text that a filter cut may.
 
-    >>> no_answer([], "content_filter"), no_answer([], "stop")
-    ('cut by a filter', None)
+    >>> no_answer([], "content_filter", ""), no_answer([], "content_filter", "It is 4"), no_answer([], "stop", "")
+    ('cut by a filter', None, None)
     """
     last = messages[-1] if messages else {}
-    reason = (finish_reason or "").lower()
-    if last.get("refusal") or reason == "refusal":
+    reason, is_empty = (finish_reason or "").lower(), not (text or "").strip()
+    if is_empty and (last.get("refusal") or reason == "refusal"):
         return "refused"
-    if reason in _FILTERED:
+    if is_empty and reason in _FILTERED:
         return "cut by a filter"
     return "ended in a call of a tool" if last.get("tool_calls") or reason in _CALLED else None
 
 
-def message_notes(told: Iterable[tuple[Sequence[Message], str | None]]) -> list[str]:
-    """Return what a reader should know of responses, each its messages and finish reason: calls, and no answer.
+def calls_tools(messages: Sequence[Message]) -> bool:
+    """Whether the model called a tool in messages."""
+    return any("tool_calls" in message for message in messages)
 
-    >>> message_notes([([], "content_filter"), ([], "stop")])
+
+def message_notes(told: Iterable[tuple[Sequence[Message], str | None]]) -> list[str]:
+    """Return what a reader should know of responses, each its messages and `no_answer`: calls, and no answer.
+
+    >>> message_notes([([], "cut by a filter"), ([], None)])
     ['1 of 2 responses hold no answer: 1 cut by a filter']
     """
     num = num_calls = 0
     endings = Counter[str]()
-    for messages, finish_reason in told:
+    for messages, reason in told:
         num += 1
-        num_calls += any("tool_calls" in message for message in messages)
-        endings.update(filter(None, [no_answer(messages, finish_reason)]))
-    notes = []
-    if num_calls:
-        notes.append(f"{num_calls} of {num} responses call tools: a call counts as written, what it returned does not")
+        num_calls += calls_tools(messages)
+        endings.update(filter(None, [reason]))
+    notes = [calls_said(num_calls, num)] if num_calls else []
     if endings:
         reasons = ", ".join(f"{count} {reason}" for reason, count in endings.most_common())
         notes.append(f"{endings.total()} of {num} responses hold no answer: {reasons}")
     return notes
+
+
+def calls_said(num_calls: int, num: int) -> str:
+    """Return in words how many of so many responses call tools."""
+    return f"{num_calls} of {num} responses call tools: a call counts as written, what it returned does not"

@@ -286,7 +286,7 @@ class Response:
     @property
     def no_answer(self) -> str | None:
         """Why it ends without an answer, in words; None: it may have one."""
-        return no_answer(self.turns, self.finish_reason)
+        return no_answer(self.turns, self.finish_reason, self.text)
 
     @property
     def sampled_positions(self) -> Sequence[int]:

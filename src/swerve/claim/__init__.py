@@ -53,7 +53,9 @@ def claim(
     from swerve.claim.card import write_card
     from swerve.claim.sides import given_sides, settings_of_files
 
-    runs = [trained] if isinstance(trained, str | Path) else trained
+    runs = [trained] if isinstance(trained, str | Path) else list(trained)
+    if not all(isinstance(one, str | Path) for one in (base, *runs)):
+        raise ConfigError("swerve.claim takes models or files by their paths; write the table to a file first")
     sides = given_sides([str(base), *map(str, runs)], labels)
     if settings is None:
         if sides[0].samples is None:

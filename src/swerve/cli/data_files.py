@@ -222,7 +222,7 @@ def select(
     kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files, left_out), rejection)
     counts = asdict(tallied)
     lines = [*filter(None, [left_out.note]), *_rejected(counts)]
-    lines += message_notes((each.turns, each.finish_reason) for each in kept)
+    lines += message_notes((each.turns, each.no_answer) for each in kept)
     if not kept:
         raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
 

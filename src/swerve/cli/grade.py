@@ -190,6 +190,8 @@ def _grading(
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    from swerve.artifacts.messages import calls_said
+
     right = summary["right"]
     share = "" if right is None else f" ({percent_interval(right)})"
     lines = [f"{summary['num_records']} records, {summary['num_right']} right{share}"]
@@ -207,6 +209,8 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"no answer: {summary['num_unanswered']} of {summary['num_records']}{f' ({reasons})' if reasons else ''}"
         )
+    if summary["num_calls"]:
+        lines.append(calls_said(summary["num_calls"], summary["num_records"]))
     lines.append("statuses: " + ", ".join(f"{name} {count}" for name, count in summary["statuses"].items()))
     if len(summary["values"]) > 2:
         shown = [f"{value}: {count}" for value, count in list(summary["values"].items())[:_NUM_SHOWN]]

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swerve.artifacts.problem_records import read_problem
-from swerve.artifacts.responses import from_json
+from swerve.artifacts.responses import IMPORTED, from_json
 from swerve.artifacts.samples import iter_samples
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
-from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id
+from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id, read_problems
 from swerve.formats.imported_responses import LeftOut, iter_responses, plain_text
 from swerve.formats.records import Record, iter_records
+from swerve.formats.settled_fields import ended_without_text
 from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
@@ -105,6 +106,8 @@ class GradingTask:
                 f"{record.place} has no response and no answer (it has {', '.join(values) or 'no fields'}); "
                 "name its field with --field response=FIELD"
             )
+        if text is None and ended_without_text(values):
+            text = ""
         if text is None and not record.is_cells:  # an empty cell may be an empty text
             raise NoResponseError(f"{record.place} has null as its response")
         if isinstance(text, bool | list | dict):
@@ -117,13 +120,7 @@ class GradingTask:
         name, kind, asked = entry.get("id"), GRADERS[self.grader], self.asked(entry)
         known, gold = self.known.get(str(name)) or self._of_question.get(asked), entry.get("gold")
         if gold is None and known is not None:
-            own = known.grader or known.family
-            if self.given and own != self.grader:
-                raise ConfigError(
-                    f"problem {known.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
-                    f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
-                )
-            return replace(known, grading={**known.grading, **self.given})
+            return self._known(known)
         gold = answer if gold is None else gold
         letters = entry.values.get("letters")
         if gold is None and self.grader == "palindrome":  # they decide, in any order
@@ -167,6 +164,22 @@ class GradingTask:
             grading=policies,
             metadata={**{key: value for key, value in entry.values.items() if key not in taken}, **metadata},
         )
+
+    def _known(self, known: Problem) -> Problem:
+        """Return a problem of the problems' file as it is graded.
+
+        Raises:
+            ConfigError: policies are given and it has another grader.
+        """
+        own = known.grader or known.family
+        if self.given and own not in (self.grader, IMPORTED):
+            raise ConfigError(
+                f"problem {known.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
+                f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
+            )
+        if known.family == IMPORTED:  # of a file of plain records
+            return replace(known, family=self.grader, grading=dict(self.policies))
+        return replace(known, grading={**known.grading, **self.given})
 
     def _golds(self, gold: Any, entry: Fields) -> tuple[tuple[str, ...], Mapping[str, Any]]:
         """Return the gold answers, and what a mapping of names to roles says beyond them."""
@@ -257,7 +270,9 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Rec
     records = iter_records(path)
     first = next(records)
     records = chain([first], records)
-    if "turns" not in detect(first.values).names or Fields(first.place, first.values, names).is_text("response"):
+    layout, entry = detect(first.values), Fields(first.place, first.values, names)
+    is_list = layout.lists_responses(first.values) and entry.get("response") is None and entry.get("answer") is None
+    if entry.is_text("response") or not ("turns" in layout.names or is_list):
         yield from records
         return
     for response in iter_responses(path, left_out=left_out):
@@ -270,6 +285,10 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Rec
             **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
             "response": response.text,
         }
+        if response.turns:
+            known["turns"] = list(response.turns)
+        if response.finish_reason is not None:
+            known["finish_reason"] = response.finish_reason
         if response.text is None:
             known["completion_ids"] = response.completion_ids
         yield Record(response.place, {**response.extra, **response.parts, **known})
@@ -366,11 +385,14 @@ def table_graders(path: Path) -> set[str]:
 
 
 def read_known_problems(path: Path) -> dict[str, Problem]:
-    """Return the problems of a file by id.
+    """Return the problems of a file by id; those of other programs' files are of no family yet (`imported`).
 
     Raises:
         ArtifactError: the file cannot be read, or a record is not a problem.
     """
+    first = next(iter_records(path)).values
+    if "family" not in first and not is_countdown(first):
+        return {name: asked.problem for name, asked in read_problems(path).items()}
     problems: dict[str, Problem] = {}
     for record in iter_records(path):
         is_puzzle = is_countdown(record.values)

@@ -109,7 +109,7 @@ def read_rows(
 def _coverage(rows: Mapping[str, Sequence[Response]], num: int) -> Iterator[str]:
     """Say what each row covers of the problems, nothing where it is one response each, and what its messages hold."""
     for label, row in rows.items():
-        yield from (f"'{label}': {note}" for note in message_notes((each.turns, each.finish_reason) for each in row))
+        yield from (f"'{label}': {note}" for note in message_notes((each.turns, each.no_answer) for each in row))
         counts = Counter(response.problem.id for response in row).values()
         least, most = min(counts), max(counts)
         if len(counts) < num or most > 1:

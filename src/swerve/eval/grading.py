@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.messages import no_answer
+from swerve.artifacts.messages import calls_tools, no_answer
 from swerve.artifacts.parts import CopiedParts, Parts
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.shards import WHOLE, Shard
@@ -173,9 +173,13 @@ class GradingSummary:
             self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
+        turns = _turns(answer.record)
+        self._num["calls"] += calls_tools(turns)
         if not reward.answered:
+            reason = answer.record.values.get("finish_reason")
+            known = no_answer(turns, reason if isinstance(reason, str) else None, answer.text)
             self._num["unanswered"] += 1
-            self._endings.update(filter(None, [_ending(answer.record)]))
+            self._endings.update(filter(None, [known]))
         if _is_maths(answer.problem):
             self._num["maths"] += 1
             self._num["maths_unanswered"] += not reward.answered
@@ -208,6 +212,7 @@ class GradingSummary:
             "statuses": dict(sorted(self._statuses.items())),
             "num_unanswered": self._num["unanswered"],
             "unanswered": dict(self._endings.most_common()),
+            "num_calls": self._num["calls"],
             "failures": dict(self._failures.most_common(10)),
             "extraction_hint": self._extraction_hint(),
             "left_out": self._left_out,
@@ -233,14 +238,13 @@ class GradingSummary:
         return f"{num_unanswered} of {num} answers have no {named}; extraction={form} reads {read[form]}"
 
 
-def _ending(record: Record) -> str | None:
-    """Return why a record's response holds no answer, where the record says so."""
+def _turns(record: Record) -> Sequence[Mapping[str, Any]]:
+    """Return the messages of a record's response where they are more than one text."""
     with suppress(ValueError):  # of others' records the field may be anything
         turns = from_json(record.values, "turns", list) or ()
-        reason = record.values.get("finish_reason")
         if all(isinstance(turn, dict) and "role" in turn for turn in turns):
-            return no_answer(turns, reason if isinstance(reason, str) else None)
-    return None
+            return turns
+    return ()
 
 
 def _is_maths(problem: Problem) -> bool:

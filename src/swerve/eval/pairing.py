@@ -51,7 +51,7 @@ def paired(
     parts = (both[: len(first)], both[len(first) :])
     sides = [_groups(label, side, notes) for label, side in zip(labels, parts, strict=True)]
     for label, side in zip(labels, parts, strict=True):
-        notes += [f"of {label} {note}" for note in message_notes((each.turns, each.finish_reason) for each in side)]
+        notes += [f"of {label} {note}" for note in message_notes((each.turns, each.no_answer) for each in side)]
     names = shared(labels, sides, notes)
     num_all = len({*sides[0], *sides[1]})
     if not names:

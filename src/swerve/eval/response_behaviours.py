@@ -80,7 +80,8 @@ def behaviour_summary(
     notes = [*filter(None, [left_out.note if left_out else None]), *_notes(responses)]
     groups = {name: by_problem(own[name]) for name in names}
     for name in names:
-        shared((base, name), (groups[base], groups[name]), notes)
+        if not shared((base, name), (groups[base], groups[name]), notes) and by == "source":
+            notes.append(f"{base} and {name} have no problem in common, by id or question: they are not compared")
     known = {"source": source, "by": by, "baseline": base, "num_responses": len(responses)}
     return {**known, "notes": notes, "labels": labels}
 
@@ -208,7 +209,7 @@ def _notes(responses: Sequence[Response]) -> list[str]:
             f"{num_unjudged} of {num} responses have no verdict; accuracy is over the others, and pass@k over the "
             f"problems of a label whose responses all have one, {whole} of {len(groups)}"
         )
-    return notes + message_notes((each.turns, each.finish_reason) for each in responses)
+    return notes + message_notes((each.turns, each.no_answer) for each in responses)
 
 
 _NEED_QUESTION = ("thinking_repeats_question", "answer_repeats_question", "lists_all_options")

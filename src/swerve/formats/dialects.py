@@ -57,6 +57,10 @@ class Dialect:
         is_marked = any(at_place(values, field) is not None for fields in sets for field in fields)
         return is_marked and (self.only is None or values.keys() <= self.only)
 
+    def lists_responses(self, values: Mapping[str, Any]) -> bool:
+        """Return whether a record has a list of responses where the layout looks for one."""
+        return any(isinstance(at_place(values, place), list) for place in self.each)
+
     def lacks_all(self, values: Mapping[str, Any]) -> bool:
         """Return whether a record has nothing in any of the fields that mark the layout."""
         return all(at_place(values, field) is None for fields in self.marks for field in fields)
@@ -120,7 +124,7 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
     """Yield the fields of each response of a list, with its own value of what else is listed per response."""
     responses = at_place(values, place)
     if not responses:
-        raise ArtifactError(f"{where}: {place} must be a list of responses with at least one")
+        raise NoResponseError(f"{where}: {place} must be a list of responses with at least one")
 
     # The list, and those beside it in the same object.
     outer = place.rpartition(".")[0]
@@ -143,7 +147,7 @@ def _expanded(where: str, values: Mapping[str, Any], place: str) -> Iterator[dic
         if text is None and isinstance(more.get("correct"), bool):  # a verdict alone
             yield {**rest, "sample": number, **own_of(number), **more}
             continue
-        if not isinstance(text, str):
+        if text is not None and not isinstance(text, str):
             raise ArtifactError(f"{where}: response {number + 1} of {place} is not text")
         yield {**rest, "sample": number, **own_of(number), **more, "response": text}
 

@@ -146,8 +146,8 @@ def made_id(asked: str) -> str:
 
 
 def has_made_id(problem: Problem) -> bool:
-    """Whether the file does not give a problem's id: it is made from the prompt."""
-    return re.fullmatch(rf"{IMPORTED}-[0-9a-f]{{{_NUM_HEX}}}", problem.id) is not None
+    """Whether a file does not give a problem's id: it is made from the prompt, as those of the task `table` are."""
+    return re.fullmatch(rf"(?:{IMPORTED}|table)-[0-9a-f]{{{_NUM_HEX}}}", problem.id) is not None
 
 
 def ids_by_text(asked: Iterable[tuple[Problem, str]]) -> dict[str, str | None]:

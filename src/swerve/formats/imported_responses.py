@@ -32,7 +32,14 @@ from swerve.formats.dialects import LAYOUTS, TABLE, Dialect, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
-from swerve.formats.settled_fields import as_graded, as_object, first_records, from_cells, with_label
+from swerve.formats.settled_fields import (
+    as_graded,
+    as_object,
+    ended_without_text,
+    first_records,
+    from_cells,
+    with_label,
+)
 from swerve.formats.typed_fields import MOST_KINDS, Fields, NamesPresent, at_place, claimed, has_place
 
 _NUM_NAMED = 5
@@ -209,17 +216,29 @@ def _read_as(
     of_rows = _LayoutsOfRows(path, layout, given, head, counts.notes, is_open=dialect == "auto")
     for record in records:
         own, names = of_rows.layout(record.values)
-        try:
-            for entry in own.responses(record, path, given, names):
+        entries = own.responses(record, path, given, names)
+        for entry in _each_response(entries, left_out):
+            try:
                 response = _with_columns(_response(entry, own.name, is_cells=record.is_cells), entry.values)
-                yield response if judged_by_caller else as_graded(response, entry.values)
-                has_any = True
-        except NoResponseError as error:
-            if left_out is None:
-                raise
-            left_out.add(str(error))
+            except NoResponseError as error:
+                if left_out is None:
+                    raise
+                left_out.add(str(error))
+                continue
+            yield response if judged_by_caller else as_graded(response, entry.values)
+            has_any = True
     if not has_any:
         raise ArtifactError(f"{path}: none of its {counts.num_failed} records has a response; {counts.first[0]}")
+
+
+def _each_response(entries: Iterator[Fields], left_out: LeftOut | None) -> Iterator[Fields]:
+    """Yield the responses of a record; one that has none is counted where there is `left_out`, else an error."""
+    try:
+        yield from entries
+    except NoResponseError as error:
+        if left_out is None:
+            raise
+        left_out.add(str(error))
 
 
 class _LayoutsOfRows:
@@ -330,6 +349,8 @@ def _response(entry: Fields, dialect: str, *, is_cells: bool) -> Response:
         text = ""  # an empty cell reads as a missing value, but is all that an empty response leaves there
     if text != "":  # some models answer with nothing
         text = entry.text("response")
+    if text is None and ended_without_text(entry.values):
+        text = ""
     ids, asked = entry.ids("completion_ids"), asked_by(entry)
     # A response is a text, or ids after the ids of its prompt.
     has_place_of_text = any(has_place(entry.values, place) for place in entry.names["response"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import parse_json
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import (
     Turn,
@@ -19,7 +21,11 @@ from swerve.formats.conversations import (
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import at_place
 
-_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
+_ROLES = {
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "function_call"), "assistant"),
+    "human": "user",
+    "observation": "tool",
+}
 """Roles of ShareGPT by other names."""
 
 
@@ -30,10 +36,19 @@ def conversations_as_chat(record: Record) -> Record:
     if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
         raise ArtifactError(f"{record.place}: conversations must be a list of messages {{from, value}}")
     turns = [{"role": one.get("from"), "content": one.get("value"), **one} if "from" in one else one for one in said]
-    messages = [{**turn, "role": _ROLES.get(str(turn.get("role")), turn.get("role"))} for turn in turns]
+    messages = list(map(_sharegpt_message, turns))
     if isinstance(values.get("system"), str) and values["system"]:
         messages.insert(0, {"role": "system", "content": values["system"]})
     return replace(record, values={**values, "messages": messages})
+
+
+def _sharegpt_message(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of ShareGPT under the roles of a chat; `function_call` has the model's calls as JSON."""
+    role, content = str(turn.get("role")), turn.get("content")
+    if role == "function_call" and isinstance(content, str):
+        with suppress(ValueError):
+            return {"role": "assistant", "content": "", "tool_calls": parse_json(content)}
+    return {**turn, "role": _ROLES.get(role, turn.get("role"))}
 
 
 def review_as_chat(record: Record) -> Record:

@@ -267,7 +267,7 @@ def _read_csv(path: Path) -> Iterator[_Read]:
                     f"{path}, line {first} has {len(cells)} cells, the header has {len(names)}; put cells with a "
                     "comma or a line break in double quotes"
                 )
-            values = {name: cell or None for name, cell in zip(names, cells, strict=True)}
+            values = {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
             yield f"{path}, line {first}", values, sum(map(len, cells))
     except csv.Error as error:
         raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
@@ -282,7 +282,7 @@ def _header(cells: list[str], place: str) -> list[str]:
             f"{place}: the header has no comma but {separator!r}; write the file with commas between cells"
         )
     repeated = sorted({name for name in names if names.count(name) > 1})
-    if "" in names or repeated:
+    if "" in names[1:] or repeated or names == [""]:  # pandas writes the numbers of rows under no name
         what = f"names {repeated[0]!r} twice" if repeated else "has an empty name"
         raise ArtifactError(f"{place}: the header {what}; every column needs its own name")
     return names

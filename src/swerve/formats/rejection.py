@@ -144,15 +144,12 @@ def _is_within(response: Response, rejection: Rejection) -> bool:
 
 def _chosen(responses: Sequence[Response], per_problem: int, seed: int) -> list[Response]:
     """Return at most so many responses of each problem; which depends on the seed and the problem's own responses."""
-    totals = Counter(one.problem.id for one in responses)
-    places = {
-        name: set(random.Random(f"{seed} {name}").sample(range(total), min(per_problem, total)))
-        for name, total in totals.items()
-    }
-    seen: Counter[str] = Counter()
-    kept = []
+    texts: dict[str, list[str]] = {}
     for one in responses:
-        if seen[one.problem.id] in places[one.problem.id]:
-            kept.append(one)
-        seen[one.problem.id] += 1
-    return kept
+        texts.setdefault(one.problem.id, []).append(str(_text(one)))
+    # In an order of their own: that of the file changes nothing.
+    chosen = {
+        name: set(random.Random(f"{seed} {name}").sample(sorted(own), min(per_problem, len(own))))
+        for name, own in texts.items()
+    }
+    return [one for one in responses if str(_text(one)) in chosen[one.problem.id]]

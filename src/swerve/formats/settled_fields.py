@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from swerve.artifacts.files import parse_json
+from swerve.artifacts.messages import THOUGHTS, no_answer
 from swerve.artifacts.responses import SCHEMA, Response
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import Fields, Names, as_number, as_truth, shown
@@ -85,6 +86,19 @@ def as_graded(response: Response, values: Mapping[str, Any]) -> Response:
     if answered is None and status != "unparsed":  # not said is not known
         judged = replace(judged, answered=None)
     return judged if status in ("graded", "unparsed") else replace(judged, correct=None)
+
+
+def ended_without_text(values: Mapping[str, Any]) -> bool:
+    """Whether a record without a text is of a response all the same: it has a thought, or why there is no answer.
+
+    >>> ended_without_text({"response": None, "reasoning": "2 +", "finish_reason": "length"})
+    True
+    >>> ended_without_text({"response": None, "finish_reason": "stop"})
+    False
+    """
+    reason = values.get("finish_reason")
+    is_thought = any(isinstance(values.get(name), str) and values[name] for name in THOUGHTS)
+    return is_thought or no_answer((), reason if isinstance(reason, str) else None, None) is not None
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
