@@ -33,8 +33,9 @@ def keep(folder: Path) -> Iterator[Record]:
         yield _audit(folder)
         return
     for variant, seed, run in run_folders(folder):
-        if folder.name == "demo":
-            yield _demo(variant, seed, run, folder / "logs" / variant / f"seed-{seed}.log")
+        if folder.name in ("demo", "demo-multiplication"):
+            task = "multiplication" if variant == "demo" else variant
+            yield _demo(task, seed, run, folder / "logs" / variant / f"seed-{seed}.log")
         elif folder.name == "demo-wider":
             yield _wider(seed, run)
         else:
@@ -43,7 +44,7 @@ def keep(folder: Path) -> Iterator[Record]:
 
 def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
     """Return the evaluations of a run, a part of its probe, and what `swerve demo` prints of it."""
-    recipe = {"addition": "demo-addition", "knights_knaves": "demo-knights-knaves"}[task]
+    recipe = f"demo-{task.replace('_', '-')}"
     seconds = log.stat().st_mtime - (run / "config.yaml").stat().st_mtime
     directory, probe = RunDirectory(run), kept_summary(run)
     report = Path("runs") / recipe / "report" / "index.html"
@@ -63,7 +64,8 @@ def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
         "name": f"{task} {seed}",
         "task": task,
         "seed": seed,
-        "cpu_seconds": round(seconds, 1),
+        # Of runs side by side the time says nothing.
+        **({} if task == "multiplication" else {"cpu_seconds": round(seconds, 1)}),
         "evaluations": kept_evaluations(run),
         **{name: probe[name] for name in _PROBED},
         "by_checkpoint": by_checkpoint,
