@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,8 +12,10 @@ from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.bench import audit_lines
-from swerve.cli.summary import demo_text
+from swerve.cli.summary import demo_text, over_seeds
+from swerve.cli.text import table
 from swerve.estimates import Estimate
+from swerve.formats.text_tables import table_of
 
 _PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
            "num_rollouts", "causal")  # fmt: skip
@@ -32,6 +35,10 @@ def keep(folder: Path) -> Iterator[Record]:
     if (folder / "estimators.json").is_file():
         yield _audit(folder)
         return
+    if folder.name == "demo-multiplication":
+        runs = {seed: RunDirectory(run) for _, seed, run in run_folders(folder)}
+        printed = table(table_of(over_seeds(runs)), columns=sys.maxsize).splitlines()
+        yield {"kind": "seeds", "name": "multiplication", "printed": printed}
     for variant, seed, run in run_folders(folder):
         if folder.name in ("demo", "demo-multiplication"):
             task = "multiplication" if variant == "demo" else variant

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from studies.demo.findings import by_seed, last, swap
 from studies.demo.runs import PROGRESS
-from studies.pages import Record, fenced, percent
+from studies.pages import Record, fenced, first, of_kind, percent
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the table and the printed texts by the names of their places."""
-    demos = [record for record in records if record["kind"] == "demo"]
-    return {"demo multiplication": by_seed(demos), **_printed(demos[0])}
+    demos, seeds = of_kind(records, "demo"), first(records, kind="seeds")
+    return {"demo multiplication": by_seed(demos), "demo over seeds": fenced(seeds["printed"]), **_printed(demos[0])}
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the numbers that sentences quote, from the lowest to the highest of the seeds."""
-    demos = [record for record in records if record["kind"] == "demo"]
+    demos = of_kind(records, "demo")
     swaps = [swap(demo, "spike") for demo in demos]
     values = {
         "accuracy before": [last(demo, "dpo")["accuracy"]["mean"] for demo in demos],

@@ -92,10 +92,9 @@ def test_headlines_over_seeds_say_who_says_them(filled: Any, tmp_path: Path) -> 
         summary = ProbeSummary.model_validate(filled(ProbeSummary, {**PROBE, "causal": causal}))
         summary.write(runs[seed].probe_path / "summary.json")
     rows = {row["HEADLINE"]: row for row in over_seeds(runs)}
-    start = "Forcing the token of rl-80 at the spike "
-    changes = rows[f"{start}changes the success of dpo-8; a token of neither model is not shown to"]
+    changes = rows["rl-80's token at the spike changes success; another is not shown to"]
     assert [changes[key] for key in ("SEED 0", "SEED 1", "OVER SEEDS (95%)")] == ["yes", "", "1 of 2"]
-    assert rows[f"{start}is not shown to change the success of dpo-8"]["SEED 1"] == "yes"
+    assert rows["rl-80's token at the spike is not shown to change success"]["SEED 1"] == "yes"
     # Means over runs have intervals over runs, within their bounds; of equal values there is none.
     numbers = rows["  right after that of rl-80"]
     assert [numbers[key] for key in ("SEED 0", "SEED 1")] == ["90.0%", "50.0%"]

@@ -69,7 +69,7 @@ def test_the_planted_mistake_of_the_demo_is_made_at_its_rate_and_once_at_most() 
         words, marks = text.split(), family.check(problem, text)
         chances += problem.difficulty == 1.0
         made += len(marks)
-        assert len(marks) <= problem.difficulty
+        assert len(marks) <= (problem.difficulty == 1.0)
         assert [(text[m.start : m.end], m.expected) for m in marks] in ([], [("54", "56")], [("56", "54")])
         assert (grade(problem, text).value == 1.0) == (not marks)
         clauses = [words[at : at + 3] for at in range(0, 44, 11)]

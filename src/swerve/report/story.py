@@ -199,18 +199,19 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
             said="Not tested for cause",
         )
         return
-    said = title = f"Forcing the token of `{summary.final}` at the spike "
+    said, title = f"`{summary.final}`'s token at the spike ", f"Forcing the token of `{summary.final}` at the spike "
     if spike.effect.excludes(0):
-        changes, other = f"changes the success of `{summary.reference}`", spike.alternative_effect
-        said, title = f"{said}{changes}", f"{title}{changes} by {points(spike.effect.mean)} points"
-        if other is not None:
+        said += "changes success"
+        title += f"changes the success of `{summary.reference}` by {points(spike.effect.mean)} points"
+        if (other := spike.alternative_effect) is not None:
             # A control that is not shown to do anything is said so, and not as a number alone.
-            control = "so does a token of neither model"
-            if not other.excludes(0):
-                control = "a token of neither model is not shown to"
-            said, title = f"{said}; {control}", f"{title}; {control} ({points(other.mean)})"
+            does = other.excludes(0)
+            control = "so does a token of neither model" if does else "a token of neither model is not shown to"
+            said += "; so does another" if does else "; another is not shown to"
+            title += f"; {control} ({points(other.mean)})"
     else:
-        said = title = f"{title}is not shown to change the success of `{summary.reference}`"
+        said += "is not shown to change success"
+        title += f"is not shown to change the success of `{summary.reference}`"
     arms = {"the rollout's own token": spike.reference, f"that of `{summary.final}`": spike.checkpoint,
             "a token of neither model": spike.alternative}  # fmt: skip
     yield Verdict(
@@ -254,7 +255,7 @@ def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
         yield Verdict(
             title=f"{percent(point.share_swapped)} of the tokens "
             f"{verb}{f' {percent_interval(recovered)}' if is_shown else ''} of the difference.",
-            said=f"Few tokens {verb}{' much' if is_shown else ''} of the difference",
+            said=f"Few tokens {verb}{' part' if is_shown else ''} of the difference",
             figures={
                 "tokens taken": (SHARE, point.share_swapped),
                 "recovered of the difference": (SHARE, None if recovered is None else recovered.mean),
