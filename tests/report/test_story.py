@@ -189,6 +189,7 @@ def test_the_planted_mistake_is_told_with_what_became_of_it(inputs_of: Any) -> N
         "task: {kind: sorting, mistake_rate: 0.5}\nstages: [{kind: sft}]",
         "task: {kind: table, mistake_rate: 0.5}\nstages: [{kind: sft}]",
         "task: {kind: addition, mistake_rate: 0.0}\nstages: [{kind: sft}]",
+        "task: {kind: addition, mistake_rate: .nan}\nstages: [{kind: sft}]",
         "task: {kind: addition, mistake_rate: 0.5}\nstages: [{kind: rl}]",
         "task: {kind: addition, mistake_rate: 0.5}\nstages: [{kind: sft, data: [answers.jsonl]}]",
     ],

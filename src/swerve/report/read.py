@@ -235,11 +235,14 @@ def planted_words(config_text: str) -> str:
     recipe = (yaml.safe_load(config_text) or {}) if config_text else {}
     if not isinstance(recipe, dict) or not isinstance(task := recipe.get("task"), dict):
         return ""
-    kind, rate, stages = TASKS.get(str(task.get("kind"))), task.get("mistake_rate"), recipe.get("stages")
+    rate, stages = task.get("mistake_rate"), recipe.get("stages")
     learns_traces = isinstance(stages, list) and any(
         isinstance(stage, dict) and stage.get("kind") == "sft" and not stage.get("data") for stage in stages
     )
-    if kind is None or not kind.config.planted or not learns_traces or not isinstance(rate, int | float) or not rate:
+    if not learns_traces or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        return ""
+    kind = TASKS.get(str(task.get("kind")))
+    if kind is None or not kind.config.planted:
         return ""
     return f"in {percent(float(rate))} of the places where it can be made, {kind.config.planted}"
 
