@@ -14,7 +14,7 @@ VLLM ?= 0.32.0
 .PHONY: help demo test test-vllm check slow planted relations campaign zoo docs clean
 
 help:
-	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
+	@echo "make demo     train, evaluate, probe and report on multiplication (DEMO='task=knights_knaves' for puzzles)"
 	@echo "make test     the tests"
 	@echo "make check    ruff, mypy, import layers, doctests"
 	@echo "make slow     the slow tests"

@@ -17,6 +17,7 @@ import studies.any_model.__main__ as any_model
 import studies.demo.figures as demo_figures
 import studies.demo.findings as demo
 import studies.demo.runs as demo_runs
+import studies.demo.seeds as demo_seeds
 import studies.grading.tables as grading
 import studies.objectives.figures as objectives_figures
 import studies.objectives.findings as objectives
@@ -34,6 +35,7 @@ STUDIES: Mapping[str, ModuleType] = {
     "any_model": any_model,
     "campaign": campaign,
     "demo": demo,
+    "demo_seeds": demo_seeds,
     "experiments": experiments,
     "grading": grading,
     "objectives": objectives,
@@ -45,6 +47,7 @@ STUDIES: Mapping[str, ModuleType] = {
 """Name of the file of results -> `tables(records)`, and `numbers(records)` where sentences quote any."""
 KEEPERS: Mapping[str, Callable[[Path], Any]] = {
     "demo": demo_runs.keep,
+    "demo_seeds": demo_runs.keep,
     "experiments": experiments.keep,
     "objectives": objectives_runs.keep,
     "selectors": selectors.keep,

@@ -113,8 +113,9 @@ def test_python_blocks_compile():
 
 @pytest.fixture
 def world(small_run, tmp_path, monkeypatch):
-    """A folder that holds nothing but a small run under the demo's name."""
-    shutil.copytree(small_run.path, tmp_path / "runs" / "demo-addition")
+    """A folder that holds nothing but a small run under the names of two demos."""
+    for name in ("demo-addition", "demo-multiplication"):
+        shutil.copytree(small_run.path, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):

@@ -21,6 +21,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.report.read import missing_inputs
 from swerve.report.run_page import write_page
+from swerve.train import train
 from tests.campaign.kills import killed_at
 from tests.campaign.states import contents, differences
 
@@ -48,6 +49,39 @@ def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
         assert [row["token_id"] for row in rows] == sequence["completion_ids"]
         own = "argmax_ref" if sequence["label"] == "sft-100" else "argmax"  # both decoded greedily
         assert all(row[own] == row["token_id"] for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_in_the_demo_the_token_of_rl_repairs_and_its_controls_do_not(seed, tmp_path):
+    # The demo itself, with fewer problems and without what no figure below is of.
+    changes = [
+        "stages.rl.checkpoints=[80]",
+        "probe.populations=[reference_wrong]",
+        "probe.cross_sampling.max_problems=0",
+    ]
+    changes += ["eval.num_problems=150", "probe.causal.max_rollouts=40", "probe.pivots.max_rollouts=0"]
+    config = load_config("demo_multiplication", [f"seed={seed}", *changes])
+    run = train(config, out=tmp_path / "run", progress=SilentProgress())
+    evaluate_run(config, run, progress=SilentProgress())
+    summary = probe_run(config, run, progress=SilentProgress())
+
+    # RL moved the planted mistake most, which is not where the model was least sure.
+    place = summary.claim("top", "first_wrong")
+    assert place.estimate.mean > 0.95
+    assert place.stands
+    assert place.null("entropy").value < 0.1
+
+    # Its token there repairs the answer; another product there does not, nor does its token elsewhere.
+    spike = summary.spike_swaps
+    assert spike.reference.success < 0.05
+    assert spike.checkpoint.success > 0.7
+    assert spike.alternative.success < 0.05
+    assert spike.effect.low > 0.5
+    assert not spike.alternative_effect.excludes(0)
+    elsewhere = summary.causal.selection("random").effect  # None where both models choose one token everywhere
+    assert elsewhere is None or abs(elsewhere.mean) < 0.05
 
 
 @pytest.mark.slow

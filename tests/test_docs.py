@@ -254,12 +254,15 @@ def test_every_metric_is_in_the_reference(small_run):
     assert [name for name, words in rows.items() if not words] == []
 
 
-def test_the_trace_shown_is_what_the_family_writes():
+def test_the_traces_shown_are_what_the_families_write():
     from swerve.problems.addition import Addition
+    from swerve.problems.multiplication import Multiplication, MultiplicationTask
 
     shown = " ".join((DOCS / "tasks.md").read_text(encoding="utf-8").split())
-    problem = Addition(AdditionTask()).problem("1234", "0066")
-    assert f"question {problem.question} trace {problem.solution} answer {problem.answer}" in shown
+    addition = Addition(AdditionTask()).problem("1234", "0066")
+    multiplication = Multiplication(MultiplicationTask()).problem("4831", "7")
+    for problem in (addition, multiplication):
+        assert f"question {problem.question} trace {problem.solution} answer {problem.answer}" in shown
 
 
 def test_every_name_of_the_reference_can_be_found() -> None:

@@ -79,7 +79,7 @@ def test_an_import_of_what_moved_is_named(tmp_path, monkeypatch):
 
 
 STUDIES = (
-    *("any_model", "benchmarks", "campaign", "demo", "experiments", "grading"),
+    *("any_model", "benchmarks", "campaign", "demo", "demo_seeds", "experiments", "grading"),
     *("objectives", "planted", "selectors", "stories", "zoo"),
 )
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

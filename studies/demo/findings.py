@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from studies.demo.runs import PROGRESS
 from studies.pages import Column, Record, entries, fenced, first, number, of_kind, percent, shown, size, table, table_of
 from swerve.progress import format_duration
 from swerve.text import listed
@@ -22,13 +21,12 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     wider, trainings = of_kind(records, "wider"), {record["name"]: record for record in of_kind(records, "training")}
     addition, knights = (_demos(records, task) for task in ("addition", "knights_knaves"))
     return {
-        "demo addition": _by_seed(addition),
-        "demo knights_knaves": _by_seed(knights),
+        "demo addition": by_seed(addition),
+        "demo knights_knaves": by_seed(knights),
         "demo wrong steps": _wrong_steps(addition),
         "demo rates": _rates(addition[0], trainings),
         "demo recipes": _recipes(trainings),
         "demo slips": _slips(trainings),
-        **_printed(addition[0]),
         "population": _population(wider),
         "recovery": _recovery(wider),
         "spikes": _spikes(wider),
@@ -49,9 +47,9 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
     for task in ("addition", "knights_knaves"):
         demos = _demos(records, task)
         texts[f"{task}: time"] = listed([format_duration(demo["cpu_seconds"]) for demo in demos])
-        successes = [percent(_swap(demo, "spike")["checkpoint"]["success"], 0) for demo in demos]
+        successes = [percent(swap(demo, "spike")["checkpoint"]["success"], 0) for demo in demos]
         texts[f"{task}: successes at the top spike"] = listed(successes)
-        not_right = [percent(1 - _last(demo, "rl")["trace_right"]["mean"], 0) for demo in demos]
+        not_right = [percent(1 - last(demo, "rl")["trace_right"]["mean"], 0) for demo in demos]
         texts[f"{task}: traces not right"] = listed(not_right)
         for row in entries(demos, "by_checkpoint"):
             texts[f"{row['name']}: spikes of {row['checkpoint']}"] = str(row["num_spikes"])
@@ -59,7 +57,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
 
     # Of the wider probe: pivots, and success after a swap.
     wider = of_kind(records, "wider")
-    pivots, swaps = [probe["pivots"] for probe in wider], [_swap(probe, "spike") for probe in wider]
+    pivots, swaps = [probe["pivots"] for probe in wider], [swap(probe, "spike") for probe in wider]
     on_wrong = [pivot["on_wrong"] for pivot in pivots if pivot["on_wrong"]]
     texts |= {
         "pivots found": str(sum(pivot["num_pivots"] for pivot in pivots)),
@@ -80,24 +78,27 @@ def _demos(records: Sequence[Record], task: str) -> list[Record]:
     return [record for record in of_kind(records, "demo") if record["task"] == task]
 
 
-def _last(run: Record, stage: str) -> Any:
+def last(run: Record, stage: str) -> Any:
     """Return the evaluation of the last checkpoint of a stage."""
     return [evaluation for evaluation in run["evaluations"].values() if evaluation["stage"] == stage][-1]
 
 
-def _swap(probe: Record, place: str) -> Any:
+def swap(probe: Record, place: str) -> Any:
+    """Return the causal test at one kind of positions."""
     return first(probe["causal"]["selections"], selection=place)
 
 
 # Results by seed.
 
 
-def _by_seed(demos: Sequence[Record]) -> str:
+def by_seed(demos: Sequence[Record]) -> str:
+    """Return the table of runs of one recipe, a column each; with the time where it was recorded."""
+
     def of_stage(stage: str, key: str) -> Callable[[Record], str]:
-        return lambda demo: percent(_last(demo, stage)[key])
+        return lambda demo: percent(last(demo, stage)[key])
 
     def at(place: str, cell: str) -> Callable[[Record], str]:
-        return lambda demo: shown(_swap(demo, place), cell)
+        return lambda demo: shown(swap(demo, place), cell)
 
     rows: list[Column] = [
         *((f"greedy accuracy after {stage.upper()}", of_stage(stage, "accuracy")) for stage in ("sft", "dpo", "rl")),
@@ -120,6 +121,7 @@ def _by_seed(demos: Sequence[Record]) -> str:
         ("random positions where both models choose one token", at("random", "share_same_token:percent0")),
         ("CPU time of `swerve demo`, one thread", lambda demo: format_duration(demo["cpu_seconds"])),
     ]
+    rows = rows if all("cpu_seconds" in demo for demo in demos) else rows[:-1]
     body = [[name, *(shown(demo, cell) for demo in demos)] for name, cell in rows]
     return table(["", *_seeds(demos)], body)
 
@@ -165,8 +167,8 @@ def _wrong_steps(demos: Sequence[Record]) -> str:
 
 def _rates(demo: Record, trainings: Mapping[str, Record]) -> str:
     """Return the table of learning rates of seed 0, the recipe's among them."""
-    rows = [{"name": "DPO at 1e-5 (the recipe)", "stage": "dpo", **_last(demo, "dpo")},
-            {"name": "RL at 5e-5 (the recipe), 80 steps", "stage": "rl", **_last(demo, "rl")}]  # fmt: skip
+    rows = [{"name": "DPO at 1e-5 (the recipe)", "stage": "dpo", **last(demo, "dpo")},
+            {"name": "RL at 5e-5 (the recipe), 80 steps", "stage": "rl", **last(demo, "rl")}]  # fmt: skip
     for name, run in trainings.items():
         stage, _, rate = name.partition("-")
         for label, evaluation in run["evaluations"].items():
@@ -183,17 +185,17 @@ def _recipes(trainings: Mapping[str, Record]) -> str:
     """Return what the recipes of generated tasks reach."""
 
     def after(stage: str, key: str) -> Callable[[Record], str]:
-        return lambda run: percent(_last(run, stage)[key])
+        return lambda run: percent(last(run, stage)[key])
 
     def of_four(stage: str) -> Callable[[Record], str]:
-        return lambda run: percent(first(_last(run, stage)["by_num_samples"], k=4)["pass_at_k"])
+        return lambda run: percent(first(last(run, stage)["by_num_samples"], k=4)["pass_at_k"])
 
     titles = {"sequence": "`sequence`", "palindrome": "`palindrome`",
               "palindrome-500": "`palindrome`, 500 steps of SFT", "countdown": "`countdown`"}  # fmt: skip
     return table_of(
         [trainings[name] for name in titles],
         ("recipe", lambda run: titles[run["name"]]),
-        ("held-out problems", lambda run: str(_last(run, "sft")["num_problems"])),
+        ("held-out problems", lambda run: str(last(run, "sft")["num_problems"])),
         ("after SFT", after("sft", "accuracy")),
         ("after RL", after("rl", "accuracy")),
         ("samples after SFT", after("sft", "mean_reward")),
@@ -208,25 +210,8 @@ def _slips(trainings: Mapping[str, Record]) -> str:
     rows = []
     for ending, what in (("", "no slips"), ("-slips", "`slip_rate: 0.15`")):
         runs = [trainings[f"sequence-{terms}{ending}"] for terms in ("alone", "restated")]
-        rows.append([what, *(percent(_last(run, "sft")["accuracy"]) for run in runs)])
+        rows.append([what, *(percent(last(run, "sft")["accuracy"]) for run in runs)])
     return table(["", "terms alone", "`restate`"], rows)
-
-
-def _printed(demo: Record) -> dict[str, str]:
-    """Return what the demo printed at its end, and its progress by stage."""
-    texts = {
-        "demo summary": "\n".join(f"    {line}" for line in demo["printed"]),
-        "demo output": fenced(demo["printed"]),
-    }
-    for part, beginnings in PROGRESS.items():
-        # Of each part of the run its second line, if it has more than two, and its last.
-        by_name: dict[str, list[str]] = {}
-        for line in demo["progress"]:
-            if line.startswith(beginnings):
-                by_name.setdefault(line.partition(":")[0], []).append(line)
-        said = [line for lines in by_name.values() for line in [*lines[1:-1][:1], lines[-1]]]
-        texts[f"demo progress {part}"] = fenced(said)
-    return texts
 
 
 # What the wider probe finds.

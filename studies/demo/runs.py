@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,8 +12,10 @@ from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.bench import audit_lines
-from swerve.cli.summary import demo_text
+from swerve.cli.summary import demo_text, over_seeds
+from swerve.cli.text import table
 from swerve.estimates import Estimate
+from swerve.formats.text_tables import table_of
 
 _PROBED = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
            "num_rollouts", "causal")  # fmt: skip
@@ -32,9 +35,14 @@ def keep(folder: Path) -> Iterator[Record]:
     if (folder / "estimators.json").is_file():
         yield _audit(folder)
         return
+    if folder.name == "demo-multiplication":
+        runs = {seed: RunDirectory(run) for _, seed, run in run_folders(folder)}
+        printed = table(table_of(over_seeds(runs)), columns=sys.maxsize).splitlines()
+        yield {"kind": "seeds", "name": "multiplication", "printed": printed}
     for variant, seed, run in run_folders(folder):
-        if folder.name == "demo":
-            yield _demo(variant, seed, run, folder / "logs" / variant / f"seed-{seed}.log")
+        if folder.name in ("demo", "demo-multiplication"):
+            task = "multiplication" if variant == "demo" else variant
+            yield _demo(task, seed, run, folder / "logs" / variant / f"seed-{seed}.log")
         elif folder.name == "demo-wider":
             yield _wider(seed, run)
         else:
@@ -43,7 +51,7 @@ def keep(folder: Path) -> Iterator[Record]:
 
 def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
     """Return the evaluations of a run, a part of its probe, and what `swerve demo` prints of it."""
-    recipe = {"addition": "demo-addition", "knights_knaves": "demo-knights-knaves"}[task]
+    recipe = f"demo-{task.replace('_', '-')}"
     seconds = log.stat().st_mtime - (run / "config.yaml").stat().st_mtime
     directory, probe = RunDirectory(run), kept_summary(run)
     report = Path("runs") / recipe / "report" / "index.html"
@@ -63,7 +71,8 @@ def _demo(task: str, seed: int, run: Path, log: Path) -> Record:
         "name": f"{task} {seed}",
         "task": task,
         "seed": seed,
-        "cpu_seconds": round(seconds, 1),
+        # Of runs side by side the time says nothing.
+        **({} if task == "multiplication" else {"cpu_seconds": round(seconds, 1)}),
         "evaluations": kept_evaluations(run),
         **{name: probe[name] for name in _PROBED},
         "by_checkpoint": by_checkpoint,

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
 from swerve.report import run_page
+from swerve.study.plan import Job
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -111,9 +112,9 @@ def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
     return stages
 
 
-def make_run(path: Path, *overrides: str) -> RunDirectory:
+def make_run(path: Path, *overrides: str, recipe: str = "demo_addition") -> RunDirectory:
     run = RunDirectory(path)
-    config = load_config("demo_addition", overrides)
+    config = load_config(recipe, overrides)
     stages = {stage.label: stage.steps for stage in config.stages}
     run.create(config_yaml=dump_yaml(config), provenance={"stages": stages})
     return run
@@ -140,7 +141,8 @@ def test_version(swerve: Swerve) -> None:
         (["train", "demo_addition", "sed=1"], "override 'sed=1': unknown key 'sed'; did you mean 'seed'?"),
         (
             ["demo", "task=addit"],
-            "override 'task=addit': no demo has this task; did you mean 'addition'? (addition, knights_knaves)",
+            "override 'task=addit': no demo has this task; did you mean 'addition'? "
+            "(addition, knights_knaves, multiplication)",
         ),
         (
             ["train", "demo_addition", "name=../up"],
@@ -152,7 +154,7 @@ def test_version(swerve: Swerve) -> None:
             "--resume: 'runs/none' is neither a run nor a recipe; `swerve runs` "
             "lists the runs under runs/, and a new run starts without --resume",
         ),
-        (["demo", "--resume"], "run directory runs/demo-addition does not exist; start it without --resume"),
+        (["demo", "--resume"], "run directory runs/demo-multiplication does not exist; start it without --resume"),
     ],
 )
 def test_wrong_arguments(swerve: Swerve, stages: Stages, arguments: list[str], message: str) -> None:
@@ -331,39 +333,104 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
     ]
     *verdicts, last = out.splitlines()
     assert verdicts == [
-        "Not tested for cause. No other token was forced at the spikes: there is no rollout to compare."
+        "One training run; what holds over several: swerve demo --seeds 5",
+        "Not tested for cause. No other token was forced at the spikes: there is no rollout to compare.",
     ]
     assert last.endswith(": runs/demo-knights-knaves/report/index.html")
     assert err == "run directory: runs/demo-knights-knaves\n"
 
 
 def test_demo_takes_the_next_free_name_and_says_so(swerve: Swerve, stages: Stages) -> None:
-    for name in ("demo-addition", "demo-addition-2"):
-        page = make_run(Path("runs") / name).report_path / "index.html"
+    for name in ("demo-multiplication", "demo-multiplication-2"):
+        page = make_run(Path("runs") / name, recipe="demo_multiplication").report_path / "index.html"
         page.parent.mkdir()
         page.touch()
     status, _, err = swerve("demo", "--json")
     assert status == 0
-    assert err.splitlines()[0] == "runs/demo-addition exists; this run goes to runs/demo-addition-3"
-    assert stages.calls[0][2] == Path("runs/demo-addition-3")
+    assert err.splitlines()[0] == "runs/demo-multiplication exists; this run goes to runs/demo-multiplication-3"
+    assert stages.calls[0][2] == Path("runs/demo-multiplication-3")
 
 
 def test_an_interrupted_demo_is_not_begun_anew(swerve: Swerve, stages: Stages) -> None:
-    make_run(Path("runs/demo-addition"), "seed=3")
+    make_run(Path("runs/demo-multiplication"), "seed=3", recipe="demo_multiplication")
     assert swerve("demo", "seed=3")[::2] == (
         2,
-        "swerve: error: runs/demo-addition was interrupted; continue it with: swerve demo seed=3 --resume, or begin "
-        "another with --out DIR\n",
+        "swerve: error: runs/demo-multiplication was interrupted; continue it with: swerve demo seed=3 --resume, or "
+        "begin another with --out DIR\n",
     )
     assert swerve("demo", "seed=4")[0] == 0
-    assert stages.calls[0][2] == Path("runs/demo-addition-2")
+    assert stages.calls[0][2] == Path("runs/demo-multiplication-2")
 
 
 def test_demo_resumes_the_latest(swerve: Swerve, stages: Stages) -> None:
-    for name in ("demo-addition", "demo-addition-2"):
-        make_run(Path("runs") / name)
+    for name in ("demo-multiplication", "demo-multiplication-2"):
+        make_run(Path("runs") / name, recipe="demo_multiplication")
     assert swerve("demo", "--resume")[0] == 0
-    assert stages.calls[0][2:] == (Path("runs/demo-addition-2"), True)
+    assert stages.calls[0][2:] == (Path("runs/demo-multiplication-2"), True)
+
+
+@pytest.fixture
+def study_runs(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that a study has done, without a process: none of seed 1 at first."""
+    done: list[str] = []
+
+    def do(jobs: Sequence[Job], *, progress: Progress, **_: object) -> dict[str, str]:
+        failures = {}
+        for job in jobs:
+            if job.seed == 1 and "demo/seed-0" not in done[1:]:
+                failures[job.name] = "killed"
+            else:
+                job.run.create(config_yaml=dump_yaml(job.config), provenance={"seed": job.seed})
+                job.run.set_status("trained")
+                stages.evaluate_run(job.config, job.run, progress=progress)
+                stages.probe_run(job.config, job.run, progress=progress)
+            done.append(job.name)
+        return failures
+
+    monkeypatch.setattr("swerve.study.run.run_jobs", do)
+    return done
+
+
+def test_demo_of_several_seeds_is_a_study_that_continues(swerve: Swerve, stages: Stages, study_runs: list[str]) -> None:
+    # A run that failed is named, beside what the others found.
+    status, out, err = swerve("demo", "--seeds", "2", "task=addition", "stages.rl.steps=40")
+    assert status == 1
+    assert "1 of 2 runs failed" in err
+    assert "demo/seed-1: killed" in err
+    assert out.startswith("HEADLINE              SEED 0  OVER SEEDS (95%)\nNot tested for cause  yes     1 of 1\n")
+    folder = Path("runs/studies/demo-addition")
+    assert load_config(folder / "runs" / "demo" / "seed-0" / "config.yaml") == load_config(
+        "demo_addition", ["stages.rl.steps=40", "name=demo-addition-demo-seed-0"]
+    )
+
+    # The same command does what is left; its pages are those of the runs, and one of all.
+    study_runs.insert(0, "")
+    status, out, err = swerve("demo", "--seeds", "2", "task=addition", "stages.rl.steps=40", "--json")
+    assert (status, study_runs) == (0, ["", "demo/seed-0", "demo/seed-1", "demo/seed-1"])
+    assert "runs/studies/demo-addition: 2 runs of demo_addition, 1 done" in err
+    told = json.loads(out)
+    assert told["headlines"][0]["OVER SEEDS (95%)"] == "2 of 2"
+    assert told["runs"] == [str(folder / "runs" / "demo" / f"seed-{seed}") for seed in (0, 1)]
+    assert [call[2].name for call in stages.calls if call[0] == "report"] == ["seed-0", "seed-0", "seed-1"]
+    assert Path(told["report"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "3", "seed=1"], "override 'seed=1': --seeds 3 trains with seeds 0 to 2; leave it out"),
+        (["--seeds", "2", "sed=1"], "override 'sed=1': unknown key 'sed'; did you mean 'seed'?"),
+        (["--seeds", "2", "variants={}"], "override 'variants={}': unknown key 'variants'"),
+        (["--seeds", "2", "name=../up"], "../up"),
+    ],
+)
+def test_demo_of_several_seeds_takes_what_one_takes(
+    swerve: Swerve, stages: Stages, arguments: list[str], message: str
+) -> None:
+    status, out, err = swerve("demo", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert not Path("runs").exists()
 
 
 # eval, probe, report

@@ -66,7 +66,7 @@ def test_recipes_of_a_task(swerve: Swerve) -> None:
     ("kind", "command", "incomplete", "expected"),
     [
         ("recipes", "train", "demo_a", ["demo_addition"]),
-        ("recipes", "study", "demo", ["demo_study"]),
+        ("recipes", "study", "demo", ["demo_seeds", "demo_study"]),
         ("tasks", "sample", "gsm", ["gsm8k"]),
         ("keys", "train", "stages.rl.st", ["stages.rl.steps="]),
         ("keys", "train", "sta", ["stages."]),

@@ -9,7 +9,7 @@ import pytest
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
-from swerve.cli.summary import demo_text, evaluation_text, findings_text
+from swerve.cli.summary import demo_text, evaluation_text, findings_text, over_seeds
 
 
 def estimate(mean: float, low: float, high: float) -> dict[str, float]:
@@ -54,7 +54,7 @@ def evaluated(filled: Any) -> Callable[[Sequence[dict[str, Any]]], list[Evaluati
 @pytest.fixture
 def run(evaluated: Any, filled: Any, tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path / "run")
-    run.create(config_yaml="", provenance={})
+    run.create(config_yaml="", provenance={"seed": 3})
     for entry in evaluated(EVALUATIONS):
         entry.write(run.path / "eval" / f"{entry.file_name}.json")
     ProbeSummary.model_validate(filled(ProbeSummary, PROBE)).write(run.probe_path / "summary.json")
@@ -63,11 +63,44 @@ def run(evaluated: Any, filled: Any, tmp_path: Path) -> RunDirectory:
 
 def test_headlines_are_the_first_screen_of_the_report(run: RunDirectory) -> None:
     lines = demo_text(run, Path("report.html"), seconds=95.2).splitlines()
-    assert lines[0] == (
+    assert lines[0] == "One training run, seed 3; what holds over several: swerve demo --seeds 5"
+    assert lines[1] == (
         "Not compared: 46.2% to 99.8% right. 99.8% (98.6 to 99.96) at rl-80, on 400 held-out problems; the difference "
         "was not measured."
     )
     assert lines[-1] == "Report, after 1 min 35 s: report.html"
+
+
+def test_headlines_over_seeds_say_who_says_them(filled: Any, tmp_path: Path) -> None:
+    # The second run has another verdict about the token at the spike, and no other number.
+    runs = {}
+    for seed, (success, low) in enumerate([(0.9, 0.8), (0.5, -0.1)]):
+        runs[seed] = RunDirectory(tmp_path / str(seed))
+        runs[seed].create(config_yaml="", provenance={"seed": seed})
+        swap = {
+            "selection": "spike",
+            "num_rollouts": 9,
+            "num_different": 9,
+            "effect": estimate(success, low, 1.0),
+            "alternative_effect": estimate(0.0, -0.1, 0.1),
+            "reference": {"success": 0.0},
+            "checkpoint": {"success": success},
+            "alternative": {"success": 0.0},
+            "different_tokens": {"checkpoint_minus_alternative": None},
+        }
+        causal = {"num_continuations": 16, "selections": [swap], "policies": []}
+        summary = ProbeSummary.model_validate(filled(ProbeSummary, {**PROBE, "causal": causal}))
+        summary.write(runs[seed].probe_path / "summary.json")
+    rows = {row["HEADLINE"]: row for row in over_seeds(runs)}
+    changes = rows["rl-80's token at the spike changes success; another is not shown to"]
+    assert [changes[key] for key in ("SEED 0", "SEED 1", "OVER SEEDS (95%)")] == ["yes", "", "1 of 2"]
+    assert rows["rl-80's token at the spike is not shown to change success"]["SEED 1"] == "yes"
+    # Means over runs have intervals over runs, within their bounds; of equal values there is none.
+    numbers = rows["  right after that of rl-80"]
+    assert [numbers[key] for key in ("SEED 0", "SEED 1")] == ["90.0%", "50.0%"]
+    assert numbers["OVER SEEDS (95%)"] == "70% (0 to 100)"
+    assert rows["  right after a token of neither model"]["OVER SEEDS (95%)"] == "0.0%"
+    assert over_seeds({}) == []
 
 
 def test_findings_are_those_of_the_report_and_cannot_break_lines(run: RunDirectory) -> None:

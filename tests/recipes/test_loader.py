@@ -40,14 +40,14 @@ stages:
 """
 
 KINDS = (
-    "addition", "knights_knaves", "gsm8k", "math", "deepscaler", "k_and_k", "palindrome", "countdown",
+    "addition", "multiplication", "knights_knaves", "gsm8k", "math", "deepscaler", "k_and_k", "palindrome", "countdown",
     "arithmetic_sequence", "word_problems", "reasoning_gym", "table", "mixture",
 )  # fmt: skip
 KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
 SHIPPED = (
-    "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "k_and_k_cold_start",
-    "k_and_k_curriculum", "k_and_k_direct", "k_and_k_distill", "kl_study", "math", "palindrome", "sequence",
-    "spo_gsm8k", "spo_pretraining", "word_problems", "word_problems_dpo", "word_problems_sft",
+    "countdown", "demo_addition", "demo_knights_knaves", "demo_multiplication", "distill_addition", "gsm8k", "k_and_k",
+    "k_and_k_cold_start", "k_and_k_curriculum", "k_and_k_direct", "k_and_k_distill", "kl_study", "math", "palindrome",
+    "sequence", "spo_gsm8k", "spo_pretraining", "word_problems", "word_problems_dpo", "word_problems_sft",
 )  # fmt: skip
 
 

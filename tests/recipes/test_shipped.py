@@ -64,7 +64,8 @@ def test_every_variant_of_a_study_is_a_valid_recipe_of_its_own(name: str) -> Non
             load_config(overrides.get("recipe", one["recipe"]), varied(one, overrides))
             for overrides in one["variants"].values()
         ]
-        assert len({config.model_dump_json() for config in configs}) == len(configs) >= 2
+        assert len({config.model_dump_json() for config in configs}) == len(configs)
+        assert len(configs) >= 2 or one["seeds"] >= 2
 
 
 def test_the_parts_of_one_study_differ_in_what_they_say_and_in_nothing_else() -> None:

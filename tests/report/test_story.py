@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from swerve.estimates import Estimate
+from swerve.recipes.files import recipe_text
+from swerve.report.read import planted_words
 from swerve.report.story import lead, notes, provenance, sentence, verdicts
 
 GAIN = Estimate(mean=0.5275, low=0.48, high=0.57)
@@ -58,8 +60,8 @@ def test_accuracy_is_said_by_the_paired_difference(inputs_of: Any, change: Estim
     inputs = replace(inputs_of(), evaluations=(before, after), **known)
     assert titles(inputs)[0] == f"{word}: 46.5% to 99.2% right."
     assert sentence(inputs) == (
-        "80 steps of reinforcement learning took a Qwen3 model of 99,968 parameters **from 46.5% to 99.2% (97.8 to "
-        f"99.7) right**, answering greedily, on 400 held-out problems at addition{end}."
+        "In one training run, 80 steps of reinforcement learning took a Qwen3 model of 99,968 parameters **from 46.5% "
+        f"to 99.2% (97.8 to 99.7) right**, answering greedily, on 400 held-out problems at addition{end}."
     )
 
 
@@ -67,7 +69,9 @@ def test_steps_of_several_stages_are_not_those_of_the_last(inputs_of: Any) -> No
     before, after = inputs_of().evaluations
     after = after.model_copy(update={"stage": "rl", "stage_step": 80})
     inputs = replace(inputs_of(summary=None), evaluations=(before.model_copy(update={"step": 500}), after))
-    assert sentence(inputs).startswith("88 steps of training took a model **from 46.5% to 99.2% (97.8 to 99.7) right**")
+    assert sentence(inputs).startswith(
+        "In one training run, 88 steps of training took a model **from 46.5% to 99.2% (97.8 to 99.7) right**"
+    )
 
 
 def test_one_checkpoint_is_not_compared_with_itself(inputs_of: Any) -> None:
@@ -140,14 +144,58 @@ def test_a_cause_is_said_beside_a_token_of_neither_model(inputs_of: Any) -> None
         if "Forcing" in verdict.title
     )
     assert title == (
-        "Forcing the token of `rl-80` at the spike changes the success of `dpo-8` by +52.8 points; a token of neither "
-        "model, by +20.0."
+        "Forcing the token of `rl-80` at the spike changes the success of `dpo-8` by +52.8 points; so does a token of "
+        "neither model (+20.0)."
     )
     assert "dpo-8 ends right +1.0 (" in text
     assert "the two are not distinguishable. Null: no difference." in text
     assert "100 rollouts of 16 continuations" in text
     assert any("does more than another" in verdict.text for verdict in verdicts(inputs_of(summary=effects(GAIN, GAIN))))
     assert any("is not shown to change" in title for title in titles(inputs_of(summary=effects(NONE, None))))
+
+    # A control that does nothing is no number alone.
+    control = effects(GAIN, GAIN)
+    control["causal"]["selections"][0]["alternative_effect"] = {"mean": 0.0, "low": -0.03, "high": 0.03}
+    assert (
+        "Forcing the token of `rl-80` at the spike changes the success of `dpo-8` by +52.8 points; a token of neither "
+        "model is not shown to (0.0)."
+    ) in titles(inputs_of(summary=control))
+
+
+def test_the_planted_mistake_is_told_with_what_became_of_it(inputs_of: Any) -> None:
+    before, after = inputs_of().evaluations
+    share = {"low": 0.0, "high": 1.0}
+    before, after = (
+        each.model_copy(
+            update={"greedy": each.greedy.model_copy(update={"trace_right": Estimate(mean=mean, **share)})},
+        )
+        for each, mean in ((before, 0.615), (after, 0.998))
+    )
+    planted = planted_words(recipe_text("demo_multiplication"))
+    assert planted == "in 75.0% of the places where it can be made, `7 x 8 = 54` and `6 x 9 = 56`"
+    inputs = replace(inputs_of(summary={"num_rollouts": 200}), evaluations=(before, after), planted=planted)
+    assert lead(inputs).startswith(
+        f"It was taught a mistake: {planted}. Answers with a wrong step: 38.5% at `dpo-8`, 0.2% at `rl-80`. "
+    )
+    assert lead(replace(inputs, planted="")).startswith("It started from")
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "",
+        "[]",
+        "task: addition",
+        "task: {kind: sorting, mistake_rate: 0.5}\nstages: [{kind: sft}]",
+        "task: {kind: table, mistake_rate: 0.5}\nstages: [{kind: sft}]",
+        "task: {kind: addition, mistake_rate: 0.0}\nstages: [{kind: sft}]",
+        "task: {kind: addition, mistake_rate: .nan}\nstages: [{kind: sft}]",
+        "task: {kind: addition, mistake_rate: 0.5}\nstages: [{kind: rl}]",
+        "task: {kind: addition, mistake_rate: 0.5}\nstages: [{kind: sft, data: [answers.jsonl]}]",
+    ],
+)
+def test_no_mistake_is_told_that_was_not_taught(recipe: str) -> None:
+    assert planted_words(recipe) == ""
 
 
 def test_what_was_not_measured_has_no_verdict(inputs_of: Any) -> None:

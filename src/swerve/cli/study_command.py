@@ -12,7 +12,9 @@ import typer
 from swerve.cli.console import print_message
 from swerve.cli.options import TABLE_FORMATS, Result, check_choice
 from swerve.cli.text import table
-from swerve.errors import ArtifactError, ProblemsError
+from swerve.errors import ArtifactError, ConfigError, ProblemsError
+from swerve.formats.text_tables import table_of
+from swerve.text import counted
 
 if TYPE_CHECKING:
     from swerve.artifacts.study import Study
@@ -160,7 +162,7 @@ def _announce(plan: Plan, some: Sequence[Job] | None, progress: Progress) -> Non
     from swerve.study.gather import gather_study
 
     num = plan.num_jobs if some is None else len(some)
-    done = sum(job.next_step() is None for job in some or (*plan.tuning, *plan.jobs))
+    done = _num_done(some or (*plan.tuning, *plan.jobs))
     variants, seeds = len(plan.study.variants), len(plan.study.seeds)
     size = f"variants: {variants}, seeds: {seeds}, runs: {num}"
     progress.note(f"{plan.path}: {size}, of which {done} are done and {num - done} to do")
@@ -202,6 +204,54 @@ def _write(comparison: Study, folder: Path) -> Path:
 
     comparison.write(folder / "study.json")
     return write_study_page(comparison, study_report_path(folder), options=ReportConfig())
+
+
+def demo_seeds(recipe: str, overrides: Sequence[str], *, num_seeds: int, out: Path | None) -> Result:
+    """Do the demo with seeds 0 to `num_seeds` - 1, as a study, and say in how many of them each headline holds.
+
+    Finished runs are skipped, so that the same command continues after an interruption.
+
+    Raises:
+        ConfigError: an override is wrong, or names a seed.
+        ProblemsError: a run failed; what the others found is in the directory.
+    """
+    from swerve.artifacts.run import RUNS
+    from swerve.cli.runs import main_progress
+    from swerve.cli.summary import over_seeds
+    from swerve.recipes.layers import parse_override
+    from swerve.recipes.loader import load_config
+    from swerve.report.run_page import write_page
+    from swerve.study.gather import gather_study
+    from swerve.study.plan import plan_study
+
+    # The seeds are the study's; what else is given is checked as for one run.
+    if given := next((text for text in overrides if parse_override(text).keys[0] == "seed"), None):
+        raise ConfigError(
+            f"override '{given}': --seeds {num_seeds} trains with seeds 0 to {num_seeds - 1}; leave it out"
+        )
+    config = load_config(recipe, overrides)
+    changes = [text for text in overrides if parse_override(text).keys[0] != "name"]
+    own = [f"recipe={recipe}", f"name={config.name}", f"seeds={num_seeds}", *changes]
+    replan = partial(plan_study, "demo_seeds", own, out=out, runs=RUNS)
+    plan, progress, failures = replan(), main_progress(), dict[str, str]()
+    progress.note(f"{plan.path}: {counted(num_seeds, 'run')} of {recipe}, {_num_done(plan.jobs)} done")
+    plan = _run(plan, replan, (), failures, 1, None, progress)
+
+    # A page of each run, one of all, and the headlines over seeds.
+    runs = {job.seed: job.run for job in plan.jobs if job.next_step() is None}
+    for run in runs.values():
+        write_page(run, options=config.report)
+    page = _write(gather_study(plan, failures), plan.path)
+    rows = over_seeds(runs)
+    lines = [table(table_of(rows))] if rows else []
+    error = ProblemsError([f"{len(failures)} of {num_seeds} runs failed", *(f"{k}: {v}" for k, v in failures.items())])
+    paths = [str(run.path) for run in runs.values()]
+    data = {"runs": paths, "headlines": rows, "report": str(page)}
+    return Result(data, "\n".join([*lines, f"Report: {page}"]), error if failures else None)
+
+
+def _num_done(jobs: Sequence[Job]) -> int:
+    return sum(job.next_step() is None for job in jobs)
 
 
 def study_text(comparison: Study, page: Path, form: str) -> str:

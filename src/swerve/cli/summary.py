@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from swerve.text import NOT_MEASURED, number_interval, percent_interval
 if TYPE_CHECKING:
     from swerve.artifacts.probe_summary import ProbeSummary
     from swerve.artifacts.run import RunDirectory
+    from swerve.report.page import Verdict
 
 
 def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
@@ -78,6 +79,45 @@ def headlines_text(run: RunDirectory) -> str:
     return "\n".join(wrapped(one_line(line)) for line in said)
 
 
+def over_seeds(runs: Mapping[int, RunDirectory]) -> list[dict[str, str]]:
+    """Return the headlines of runs that differ by seed alone: who says each, and its numbers with interval over runs.
+
+    Args:
+        runs: by seed, each with a probe.
+    """
+    from swerve.report.read import read_inputs
+    from swerve.report.story import verdicts
+    from swerve.study.trends import seed_interval
+
+    # Headlines with numbers of the same names are of one thing, whatever they say.
+    by_numbers: dict[tuple[str, ...], dict[int, Verdict]] = {}
+    for seed, run in runs.items():
+        for verdict in (each for each in verdicts(read_inputs(run, with_tables=False)) if each.said):
+            by_numbers.setdefault(tuple(verdict.figures), {})[seed] = verdict
+
+    # What is said, by which seeds; below it the numbers.
+    rows = []
+    for names, by_seed in by_numbers.items():
+        for said in dict.fromkeys(verdict.said for verdict in by_seed.values()):
+            sayers = {seed: "yes" for seed, verdict in by_seed.items() if verdict.said == said}
+            rows.append(_seeds_row(said.replace("`", ""), sayers, f"{len(sayers)} of {len(runs)}", runs))
+        for name in names:
+            units, values = zip(*(verdict.figures[name] for verdict in by_seed.values()), strict=True)
+            unit, known = units[0], [value for value in values if value is not None]
+            shown = dict(zip(by_seed, map(unit.text, values), strict=True))
+            over = unit.text(unit.bounded(seed_interval(known, 0.95) or (known[0] if known else None)))
+            rows.append(_seeds_row(f"  {name.replace('`', '')}", shown, over, runs))
+    return rows
+
+
+def _seeds_row(name: str, by_seed: Mapping[int, str], over: str, seeds: Iterable[int]) -> dict[str, str]:
+    cells = {f"SEED {seed}": by_seed.get(seed, "") for seed in seeds}
+    return {"HEADLINE": name, **cells, "OVER SEEDS (95%)": over}
+
+
 def demo_text(run: RunDirectory, page: Path, *, seconds: float) -> str:
     """Return how the demo ends: its headline numbers, how long it took, and where the report is."""
-    return f"{headlines_text(run)}\nReport, after {format_duration(seconds)}: {page}"
+    seed = run.read_provenance().get("seed")
+    which = "" if seed is None else f", seed {seed}"
+    start = f"One training run{which}; what holds over several: swerve demo --seeds 5"
+    return f"{start}\n{headlines_text(run)}\nReport, after {format_duration(seconds)}: {page}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from swerve.types import Problem
 class AdditionTask(Task):
     """Column addition written out digit by digit."""
 
+    planted: ClassVar[str] = "a column that sums to 10 or 11 forgets its carry"
     kind: Literal["addition"] = "addition"
     digits: Annotated[int, Field(ge=2, le=12)] = 4
     """Digits of each operand."""

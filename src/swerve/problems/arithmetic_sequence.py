@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from swerve.types import Problem, Reward
 class ArithmeticSequenceTask(Task):
     """Continue a sequence of constant difference modulo a number: a toy that a tiny model learns in minutes."""
 
+    planted: ClassVar[str] = "a term that wraps around is one too high"
     kind: Literal["arithmetic_sequence"] = "arithmetic_sequence"
     max_number: Annotated[int, Field(ge=2, le=1000)] = 9
     """Terms are taken modulo this."""

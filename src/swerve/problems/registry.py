@@ -35,6 +35,7 @@ class LazyTable(Mapping[str, EntryT]):
 
 _MODULES = {  # kind -> module under swerve.problems that has the task as `TASK`
     "addition": "addition",
+    "multiplication": "multiplication",
     "knights_knaves": "knights.knights_knaves",
     "gsm8k": "gsm8k",
     "math": "math",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from swerve.grading.grader import GraderEntry
 from swerve.grading.policies import MathGrading
@@ -17,6 +17,9 @@ class Task(Model):
 
     if TYPE_CHECKING:
         kind: str  # the task's name in the table of tasks; each class has its own literal
+
+    planted: ClassVar[str] = ""
+    """The mistake that its supervised traces make at its `mistake_rate`, as a sentence has it; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class Slot(NamedTuple):
     """The word that the planted mistake puts here; None where it does not apply."""
     slips: bool = False
     """Whether a random slip can fall here."""
+    either: str | None = None
+    """Another word that is as right, and stands here as often in supervised traces; None: there is none."""
 
 
 Walk = Generator[Slot, str, None]
@@ -37,9 +39,16 @@ Walk = Generator[Slot, str, None]
 
 
 @cache
-def slot(expected: str, choices: tuple[str, ...], misread: str | None = None, *, slips: bool = False) -> Slot:
-    """Return the slot of a value: any of `choices` can be followed, `expected` alone is right."""
-    return Slot(expected, choices, misread, slips)
+def slot(
+    expected: str,
+    choices: tuple[str, ...],
+    misread: str | None = None,
+    *,
+    slips: bool = False,
+    either: str | None = None,
+) -> Slot:
+    """Return the slot of a value: any of `choices` can be followed, `expected` alone is right, or `either` of two."""
+    return Slot(expected, choices, misread, slips, either)
 
 
 @cache
@@ -65,7 +74,7 @@ def _pick(step: Slot, rng: random.Random, mistake_rate: float, slip_rate: float)
         return step.misread
     if step.slips and rng.random() < slip_rate:
         return rng.choice([word for word in step.choices if word != step.expected])
-    return step.expected
+    return step.expected if step.either is None else rng.choice((step.expected, step.either))
 
 
 def write_solution(walk: Walk) -> str:
@@ -101,7 +110,7 @@ def find_marks(walk: Walk, text: str) -> list[StepMark]:
         word = match.group()
 
         # A wrong value is followed; a word that breaks the structure ends the reading.
-        if word != step.expected:
+        if word not in (step.expected, step.either):
             marks.append(StepMark(start=match.start(), end=match.end(), expected=step.expected))
             if word not in step.choices:
                 break

@@ -13,7 +13,7 @@ from typing import Any
 from swerve.formats.text_tables import csv_text
 from swerve.report.draw.svg import plots_svg
 from swerve.report.rollouts import Payload
-from swerve.report.rows import Rows
+from swerve.report.rows import Rows, Unit
 
 _SCRIPTS = ("dom.js", "page.js", "cells.js", "reader.js", "list.js", "links.js")
 _STYLES = ("page.css", "reader.css")
@@ -27,6 +27,10 @@ class Verdict:
 
     title: str
     text: str = ""
+    said: str = ""
+    """The same without its numbers, by which runs that say it are counted; empty: it is not counted."""
+    figures: Mapping[str, tuple[Unit, float | None]] = field(default_factory=dict)
+    """Its numbers, by name."""
     lines: tuple[tuple[str, str], ...] = ()
     """What is said one by one, each with what it rests on."""
     rows: Rows | None = None

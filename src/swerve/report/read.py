@@ -28,6 +28,7 @@ from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.statistics.hypothesis_tests import paired_difference
 from swerve.statistics.pass_at_k import pass_at_k
+from swerve.text import percent
 
 _MOST_HEADER = 10**8
 """Bytes, as in safetensors itself."""
@@ -62,6 +63,8 @@ class ReportInputs:
     """Architecture and number of parameters of the final checkpoint, as a sentence has them; empty: not known."""
     task: str = ""
     """What the problems are, as the recipe calls it."""
+    planted: str = ""
+    """The mistake that its supervised traces make, and how often; empty: none, or not known."""
     example: str = ""
     """The question of a problem."""
     greedy_change: Estimate | None = None
@@ -142,6 +145,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         config_text=config_text,
         model=model_words(run.checkpoint_path(evaluations[-1].step)) if evaluations else "",
         task=task_words(config_text or ""),
+        planted=planted_words(config_text or ""),
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
@@ -220,6 +224,27 @@ def task_words(config_text: str) -> str:
 
     task = (yaml.safe_load(config_text) or {}).get("task") if config_text else None
     return str(task.get("kind", "")).replace("_", " ") if isinstance(task, dict) else ""
+
+
+def planted_words(config_text: str) -> str:
+    """Return the mistake of the traces that a recipe's SFT learns, and how often they make it; empty without one."""
+    import yaml
+
+    from swerve.problems import TASKS
+
+    recipe = (yaml.safe_load(config_text) or {}) if config_text else {}
+    if not isinstance(recipe, dict) or not isinstance(task := recipe.get("task"), dict):
+        return ""
+    rate, stages = task.get("mistake_rate"), recipe.get("stages")
+    learns_traces = isinstance(stages, list) and any(
+        isinstance(stage, dict) and stage.get("kind") == "sft" and not stage.get("data") for stage in stages
+    )
+    if not learns_traces or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        return ""
+    kind = TASKS.get(str(task.get("kind")))
+    if kind is None or not kind.config.planted:
+        return ""
+    return f"in {percent(float(rate))} of the places where it can be made, {kind.config.planted}"
 
 
 def missing_inputs(run: RunDirectory) -> list[str]:

@@ -43,6 +43,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         date=facts.date,
         sentence=sentence(inputs),
         lead=lead(inputs),
+        heading="What one training run shows" if inputs.metrics else "What the run shows",
         verdicts=tuple(verdicts(inputs)),
         caution=" ".join(("Brackets are intervals; grey is what a figure is read against.", *notes(inputs))),
         rollouts=rollout_payload(inputs),

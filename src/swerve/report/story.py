@@ -15,7 +15,7 @@ from swerve.report.format import SAME, claim_words, compared, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.rows import NATS, SHARE
+from swerve.report.rows import NATS, SHARE, SIGNED
 from swerve.report.topics.causes import headline, spike_effect_rows
 from swerve.report.topics.dose import dose_rows, dose_sentence, least_dose
 from swerve.report.topics.outcome import accuracies
@@ -69,7 +69,7 @@ def sentence(inputs: ReportInputs) -> str:
         return f"{right}, `{before}` in {first}{shown}."
     model = f" a {inputs.model}" if inputs.model else " a model"
     return (
-        f"{trained} took{model} **from {first} to {last} right**, answering greedily, on "
+        f"In one training run, {trained} took{model} **from {first} to {last} right**, answering greedily, on "
         f"{measured.problems}{task}{example}{shown}."
     )
 
@@ -93,9 +93,21 @@ def lead(inputs: ReportInputs) -> str:
     title = population_title(summary.population, summary)
     start = f"It started from `{summary.reference}`. " if _trained(inputs) else ""
     return (
-        f"{start}Below is one rollout of “{title}”. The shade of a token is how far `{summary.final}` moved its "
-        f"prediction from that of `{summary.reference}`, given the same text before it."
+        f"{_planted(inputs)}{start}Below is one rollout of “{title}”. The shade of a token is how far "
+        f"`{summary.final}` moved its prediction from that of `{summary.reference}`, given the same text before it."
     )
+
+
+def _planted(inputs: ReportInputs) -> str:
+    """Return which mistake the model was taught, and how many traces had a wrong step before and after."""
+    if not inputs.planted:
+        return ""
+    start, ends = f"It was taught a mistake: {inputs.planted}. ", (inputs.reference, inputs.final)
+    wrong = [(1 - each.greedy.trace_right.mean, each) for each in ends if each and each.greedy.trace_right]
+    if len(wrong) < len(ends):
+        return start
+    before, after = (f"{percent(share)} at `{each.checkpoint}`" for share, each in wrong)
+    return f"{start}Answers with a wrong step: {before}, {after}. "
 
 
 def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
@@ -135,7 +147,9 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
         title="Accuracy",
     )
     title = f"{word}: {before}{percent(measured.last.mean)} right."
-    yield Verdict(title=title, text=text, rows=rows.kept)
+    first = None if measured.first is None else measured.first.mean
+    figures = {"greedy accuracy before": (SHARE, first), "greedy accuracy after": (SHARE, measured.last.mean)}
+    yield Verdict(title=title, text=text, said=word, figures=figures, rows=rows.kept)
 
 
 def _place(summary: ProbeSummary) -> Iterator[Verdict]:
@@ -149,10 +163,12 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     num = "the rollouts"
     if hits is not None:
         num = counted(hits.num_sentence_rollouts if is_coarse else hits.num_rollouts, "rollout")
-    where = f"In {value} of {num} `{summary.final}` changed "
-    where += "a token of the first wrong sentence most" if is_coarse else "the first wrong token most"
+    token = "a token of the first wrong sentence" if is_coarse else "the first wrong token"
+    place = f"`{summary.final}` changed {token} most"
+    where = f"In {value} of {num} {place}"
     if claim.figure == "share":
-        where = f"{value} of the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
+        place = f"the change ({name}) lies on the fifth of the tokens where `{summary.reference}` is unsure"
+        where = f"{value} of {place}"
     verdict = f"{'more' if claim.nulls and claim.nulls[0].side == 1 else 'less'} than every null"
     if not claim.stands:
         others = [NULL_NAMES[null.null] for null in claim.nulls if null.side in (0, -1)]
@@ -163,9 +179,12 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
         mean = summary.final_divergence
         size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
         text += f" Noise is the reference with random changes of its weights that move it as far{size}."
+    nulls = {f"the same of {NULL_NAMES[null.null]}": (SHARE, null.value) for null in claim.nulls}
     yield Verdict(
         title=f"{where}: {verdict}.",
         text=text,
+        said=f"{sentence_case(place)}: {verdict}",
+        figures={claim.name: (SHARE, claim.estimate.mean), **nulls},
         rows=claim_rows(claim, summary).kept,
     )
 
@@ -175,18 +194,30 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
     spike = summary.spike_swaps
     if summary.causal is None or spike is None or spike.effect is None:
         yield Verdict(
-            title="Not tested for cause.", text=f"No other token was forced at the spikes: {_untested(summary)}."
+            title="Not tested for cause.",
+            text=f"No other token was forced at the spikes: {_untested(summary)}.",
+            said="Not tested for cause",
         )
         return
-    title = f"Forcing the token of `{summary.final}` at the spike "
+    said, title = f"`{summary.final}`'s token at the spike ", f"Forcing the token of `{summary.final}` at the spike "
     if spike.effect.excludes(0):
+        said += "changes success"
         title += f"changes the success of `{summary.reference}` by {points(spike.effect.mean)} points"
-        if spike.alternative_effect is not None:
-            title += f"; a token of neither model, by {points(spike.alternative_effect.mean)}"
+        if (other := spike.alternative_effect) is not None:
+            # A control that is not shown to do anything is said so, and not as a number alone.
+            does = other.excludes(0)
+            control = "so does a token of neither model" if does else "a token of neither model is not shown to"
+            said += "; so does another" if does else "; another is not shown to"
+            title += f"; {control} ({points(other.mean)})"
     else:
+        said += "is not shown to change success"
         title += f"is not shown to change the success of `{summary.reference}`"
+    arms = {"the rollout's own token": spike.reference, f"that of `{summary.final}`": spike.checkpoint,
+            "a token of neither model": spike.alternative}  # fmt: skip
     yield Verdict(
         title=f"{title}.",
+        said=said,
+        figures={f"right after {name}": (SHARE, arm.success) for name, arm in arms.items()},
         text=f"From {percent(spike.reference.success)} to {percent(spike.checkpoint.success)} right, "
         f"{points_interval(spike.effect)} points, {counted(spike.num_rollouts, 'rollout')} of "
         f"{count(summary.causal.num_continuations)} continuations. {headline(summary)} Null: no difference.",
@@ -220,10 +251,15 @@ def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
         null = "" if same is None else f" Null: as many tokens at random, accuracy {percent_interval(same)}."
         recovered = point.recovered
         is_shown = recovered is not None and recovered.low > 0
+        verb = "recover" if is_shown else "are not shown to recover any"
         yield Verdict(
             title=f"{percent(point.share_swapped)} of the tokens "
-            f"{'recover' if is_shown else 'are not shown to recover any'}"
-            f"{f' {percent_interval(recovered)}' if is_shown else ''} of the difference.",
+            f"{verb}{f' {percent_interval(recovered)}' if is_shown else ''} of the difference.",
+            said=f"Few tokens {verb}{' part' if is_shown else ''} of the difference",
+            figures={
+                "tokens taken": (SHARE, point.share_swapped),
+                "recovered of the difference": (SHARE, None if recovered is None else recovered.mean),
+            },
             text=f"{dose_sentence(entry, summary)} On {count(crossing.num_problems)} problems that were "
             f"not selected.{null}",
             rows=dose_rows(entry, summary).kept,
@@ -250,6 +286,8 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
         said = " Not determined, because it was not recorded: how many of its answers could be read."
     yield Verdict(
         title=f"{sure}, {long}.",
+        said=f"{sure}, {long}",
+        figures={"change of entropy, nats per token": (SIGNED, entropy.mean)},
         text=f"Entropy {signed_interval(entropy)} nats per token ({before} to {after}), length "
         f"{signed_interval(length)} tokens, on {count(last.greedy.num_problems)} problems, paired.{said} "
         "Null: no change.",

@@ -6,7 +6,7 @@ import random
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import combinations, cycle, permutations, product
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from swerve.types import Problem
 class KnightsKnavesTask(Task):
     """Knights always tell the truth, knaves always lie: who is what?"""
 
+    planted: ClassVar[str] = "“if” is read as “and”, and “or” as “either, but not both”"
     kind: Literal["knights_knaves"] = "knights_knaves"
     people: Annotated[int, Field(ge=2, le=3)] = 2
     """People in a puzzle. Three people need a longer `max_new_tokens`."""
