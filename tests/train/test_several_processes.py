@@ -101,7 +101,7 @@ def _runner(name: str, stage: Any, cases: Any, models: Any, world: Any, folder: 
     )
     whole = cases.rollouts()
     if stage.kind == "sft":
-        return sft.SftRunner(stage, context, [Example(str(n), one) for n, one in enumerate(whole.sequences())])
+        return sft.SftRunner(stage, context, [Example(str(n), (one,)) for n, one in enumerate(whole.sequences())])
     if stage.kind == "distill":
         with patch.object(distill, "load_frozen", lambda *_: models[1]):
             return distill.DistillRunner(stage, context)

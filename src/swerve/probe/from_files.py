@@ -76,7 +76,8 @@ def plan_files(
         check_readable(list(sources.values()))  # what is wrong with the others is said as well
         raise
     files = recipe.sample_files or (Path(str(recipe.responses)),)
-    most_tokens = _most_tokens(sources.values())
+    # Of two files of samples also those that are too long decide who is right where; what is read of them must fit.
+    most_tokens = _most_tokens(sources.values()) if recipe.sample_files is None else None
     read = [import_file(recipe, tokenizer, trained, file, most_tokens=most_tokens) for file in files]
     if recipe.sample_files is None:
         plan = plan_responses(recipe, sources, read[0])
