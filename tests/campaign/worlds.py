@@ -135,9 +135,10 @@ COMMANDS: Mapping[str, Sequence[str]] = {
         "phases": "train phases.yaml --out run --resume-or-start --verify",
         "train-sglang": "train served.yaml --out run --resume-or-start --verify",
         "view": "train recipe.yaml --out run --resume-or-start --verify",
-        "demo": f"demo 'model={{kind: pretrained, path: {_LATE}}}' task.digits=2 task.num_train=60 task.num_heldout=8 "
-        "task.mistake_rate=0.5 max_new_tokens=36 stages.sft.steps=1 stages.sft.batch_size=4 stages.dpo.steps=1 "
-        "stages.dpo.batch_size=1 stages.rl.steps=1 stages.rl.prompts_per_step=2 stages.rl.samples_per_prompt=2 "
+        "demo": f"demo task=addition 'model={{kind: pretrained, path: {_LATE}}}' task.digits=2 task.num_train=60 "
+        "task.num_heldout=8 task.mistake_rate=0.5 max_new_tokens=36 stages.sft.steps=1 stages.sft.batch_size=4 "
+        "stages.dpo.steps=1 stages.dpo.batch_size=1 stages.rl.steps=1 stages.rl.prompts_per_step=2 "
+        "stages.rl.samples_per_prompt=2 "
         "stages.rl.checkpoints=[1] eval.num_problems=8 probe.causal.max_rollouts=1 probe.causal.num_continuations=2 "
         "probe.cross_sampling.max_problems=0 probe.pivots.max_rollouts=0 probe.noise_models=0 probe.min_rollouts=1 "
         "runtime.max_rows=512 runtime.device=cpu --out run",
