@@ -200,6 +200,9 @@ def test_a_checkpoint_without_optimizer_state_is_passed_over(trained, tmp_path):
 
 def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tmp_path, monkeypatch):
     config, whole = trained()
+    # What a process reads once, such as the files of the package, is not counted.
+    shutil.copytree(whole.path, tmp_path / "before")
+    train_run(config, RunDirectory(tmp_path / "before"), resume=True, progress=Notes())
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(whole.path, run.path)
     raw = bytearray((run.checkpoint_path(6) / "model.safetensors").read_bytes())
