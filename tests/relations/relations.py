@@ -45,6 +45,26 @@ def _messages_in_some(bench: Bench, command: str) -> None:
         agree(first, second)
 
 
+_OF_WORDS = ("labels.0.length.words.mean", "labels.0.reflection.all.per_response.mean", "labels.0.thinking.words.mean")
+
+
+def _thoughts_apart(bench: Bench, command: str) -> None:
+    """What was thought counts, and is learned, whether it is within the response or in a field of its own."""
+    thought = "Wait, let me check: one and one"
+    before, between = "<think>\n", "\n</think>\n\n"
+    inline, apart = (
+        bench.outcome(command, *([row | change(row) for row in rows] for rows in bench.pair(command)))
+        for change in (
+            lambda row: {"response": f"{before}{thought}{between}{row['response']}"},
+            lambda row: {"reasoning_content": thought},
+        )
+    )
+    agree(inline, apart, command=command)
+    for place in _OF_WORDS * (command == "data behaviours"):
+        assert not (found := difference(at(inline.value, place), at(apart.value, place), place)), found
+        assert at(apart.value, place)
+
+
 def _in_form(form: str) -> Relation:
     def check(bench: Bench, command: str) -> None:
         agree(bench.outcome(command, *bench.pair(command)), bench.outcome(command, *bench.pair(command), form))
@@ -182,6 +202,7 @@ def _missing(bench: Bench, command: str) -> None:
 RELATIONS: dict[str, Relation] = {
     **{change: _unchanged_by(change) for change in CHANGES},
     "messages in some rows": _messages_in_some,
+    "thoughts apart": _thoughts_apart,
     **{f"as {form}": _in_form(form) for form in FORMS[1:]},
     "imported first": _passed("parquet", IMPORT, in_all=True),
     "graded first": _passed("jsonl", "grade {source} --task math --out {out}", without="correct"),

@@ -115,7 +115,7 @@ class NamesPresent:
 
 
 MOST_KINDS = 1000
-"""Of records that are told apart by their fields."""
+"""Of records with different fields that are remembered."""
 
 
 def without_place(values: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from swerve.artifacts.files import regular_file
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import responses_of
+from swerve.formats.imported_responses import LeftOut, responses_of
 from swerve.formats.records import Record
 from swerve.problems.data_specs import parse_spec, read_source
 from swerve.problems.held_out import HeldOut
@@ -22,7 +22,7 @@ def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> t
     Args:
         spec: the source.
         held_out: what is left out.
-        note: told in one line how many were.
+        note: told in one line how many were, and how many records had no response.
 
     Raises:
         ConfigError: the source does not exist, or all in it is held out.
@@ -41,7 +41,10 @@ def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> t
         return kept, []
 
     # Responses: none that is asked a held-out question.
-    responses = list(responses_of(path, records))
+    left_out = LeftOut()
+    responses = list(responses_of(path, records, left_out=left_out))
+    if left_out.num_failed:
+        note(f"{spec}: {left_out.note}")
     asked = [one for one in responses if not any(map(held_out.asked_in, one.asked_texts))]
     _note_left_out(spec, len(responses) - len(asked), len(responses), note)
     return [], asked

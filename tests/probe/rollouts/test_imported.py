@@ -683,6 +683,23 @@ def test_turns_without_ids_go_through_the_chat_template_and_only_what_the_model_
     assert list(read.provenance["unread_turns"].values()) == [1]
 
 
+@pytest.mark.parametrize("template", [CALLS, TURNS, None])
+def test_a_thought_kept_apart_has_the_tokens_of_one_within_the_text(template: str | None, tmp_path: Path) -> None:
+    before, between = ("<think>", "</think>") if template == CALLS else ("<think>\n", "\n</think>\n\n")
+    asked = {"id": "a", "question": "2 + 2?", "gold": "4", "correct": True}
+    rows = {
+        "inline": {**asked, "response": rf"{before}two and two{between}\boxed{{4}}"},
+        "apart": {**asked, "response": r"\boxed{4}", "reasoning": "two and two"},
+    }
+    found = []
+    for name, row in rows.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(json.dumps(row))
+        (sequence,) = import_responses(path, tokenizer=byte_level(template)).sequences
+        found.append((sequence.prompt_ids, sequence.completion_ids, sequence.text, sequence.spans, sequence.written))
+    assert found[0] == found[1]
+
+
 def test_a_table_of_turns_is_read_as_the_file_it_was_made_from(tmp_path: Path) -> None:
     path, out, tokenizer = several_turns(tmp_path / "turns.jsonl"), tmp_path / "table.parquet", byte_level(CALLS)
     tokenizer.save_pretrained(tmp_path / "words")

@@ -300,6 +300,15 @@ def test_of_a_conversation_with_tools_each_turn_is_learned_after_all_before_it(t
     assert "all of 1 response with several messages or calls of tools are learned" in notes.notes[0]
 
 
+def test_records_without_a_response_are_left_out_and_said(tmp_path):
+    notes = Notes()
+    rows = [{"question": "2 + 2?", "response": "4"}, {"question": "3 + 3?", "response": None}]
+    ((sequence,),) = _learned(tmp_path, rows, CALLS, notes.note)
+    assert sequence[1] == "4<|end|>"
+    assert "records without a response, left out: 1 (" in notes.notes[0]
+    assert "line 2" in notes.notes[0]
+
+
 def test_what_a_template_does_not_write_is_not_learned_and_counted(tmp_path):
     rows = [{"id": str(number), "messages": [ASKED, USED, RETURNED, FOUND]} for number in range(2)]
     rows.append({"id": "2", "messages": [ASKED, FOUND]})

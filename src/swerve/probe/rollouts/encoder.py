@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
 from swerve.probe.rollouts.tokenise import (
@@ -29,6 +30,7 @@ from swerve.prompts import (
     looks_words_up,
     prompt_texts,
     turn_end,
+    with_thought,
 )
 from swerve.sandbox.bounded import BoundedCallError, call_each
 from swerve.sandbox.limits import shared_limits
@@ -66,6 +68,7 @@ class ResponseEncoder:
             ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it, or fails on it.
             ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; the chat template fails.
         """
+        records = list(map(self._inline, records))
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
         problems = [records[number].problem for number in through]
         pieces = self._pieces(records, unread)
@@ -112,15 +115,26 @@ class ResponseEncoder:
                 unread[f"{TOO_LONG}, {error}: {record.problem.id!r} ({record.place})"] += 1
         return fails
 
+    def _inline(self, record: Response) -> Response:
+        """Return a response whose one message is a thought and a text as one text, where it is still to be encoded."""
+        if record.completion_ids or not record.turns or not is_thought_and_text(record.turns):
+            return record
+        return replace(record, text=with_thought(self._words, record.turns[0], self.arguments), turns=())
+
+    @property
+    def _words(self) -> Any:
+        """The tokenizer, without its chat template where texts are raw."""
+        if self.template == "auto":
+            return self.tokenizer
+        words: Any = copy(self.tokenizer)
+        words.chat_template = None
+        return words
+
     def _pieces(self, records: Sequence[Response], unread: Counter[str] | None) -> dict[int, list[str] | None]:
         """Return the pieces of texts of several turns by the numbers of their responses; None: left out."""
         turned = [number for number, record in enumerate(records) if record.turns and not record.completion_ids]
-        words: Any = self.tokenizer
-        if self.template == "raw":
-            words = copy(self.tokenizer)
-            words.chat_template = None
         told = [(records[number].problem, records[number].turns) for number in turned]
-        split = conversation_pieces(words, told, self.arguments)
+        split = conversation_pieces(self._words, told, self.arguments)
         pieces: dict[int, list[str] | None] = {}
         for number, parts in zip(turned, split, strict=True):
             record = records[number]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, uncut
 from swerve.types import StepMark
@@ -43,10 +44,14 @@ class EncodedResponse:
     """Of several turns: what the model wrote in them."""
 
     def put_into(self, response: Response) -> Response:
-        """Return a response with these tokens; its prompt's text stays as it was given, and so do its turns."""
+        """Return a response with these tokens; its prompt's text stays as it was given, and so do several turns.
+
+        A thought that was kept apart is in the text, as the tokens are.
+        """
         tokens: Any = {name: getattr(self, name) for name in ("prompt_ids", "completion_ids", "boundary", "sampled")}
         text: Any = {"text": self.written, "spans": ()} if self.sampled else {"text": self.text, "spans": self.spans}
-        return replace(response, **tokens, **text)
+        is_one_text = not self.sampled and is_thought_and_text(response.turns)
+        return replace(response, **tokens, **text, turns=() if is_one_text else response.turns)
 
 
 def encode_response(
