@@ -129,7 +129,7 @@ def asked_by(entry: Fields) -> Response:
 
 
 def _golds(entry: Fields) -> tuple[str, list[str]]:
-    """Return the gold answer, and the others of a list, any of which is right; empty where there is none."""
+    """Return the gold answer, and the others of a list, any of which is right; empty where the record has no gold."""
     given = entry.get("gold")
     if not isinstance(given, list | bool | dict):
         return entry.label("gold") or "", []

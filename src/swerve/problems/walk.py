@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     slips: bool = False
     """Whether a random slip can fall here."""
     either: str | None = None
-    """Another word that is as right, and stands here as often in supervised traces; None: there is none."""
+    """Another word that is as right, and stands here as often in supervised traces; None: no other word is."""
 
 
 Walk = Generator[Slot, str, None]

@@ -70,7 +70,7 @@ def _entries(responses: Any) -> list[Any]:
     """Return the responses one by one: the rows of a table, the entries of a list, or one alone.
 
     Raises:
-        ConfigError: it is none of these, or columns have different lengths.
+        ConfigError: it is something else, or columns have different lengths.
     """
     is_pair = isinstance(responses, tuple) and all(isinstance(part, str) for part in responses)
     if isinstance(responses, str | Response) or is_pair:
