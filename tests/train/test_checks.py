@@ -62,9 +62,9 @@ def test_a_folder_whose_name_is_mistyped_is_not_looked_for_on_the_hub(begins, sm
 
 
 def test_files_of_examples_are_read(small_recipe, tmp_path):
-    (tmp_path / "broken.jsonl").write_text('{"prompt": "1+1", "response": "2"}\n{"prompt": "1+2"}\n')
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "1 + 1", "response": "2"}\n{"prompt": "1 +\n')
     config = load_config(small_recipe, [f"stages.sft.data={tmp_path}/broken.jsonl"])
-    with pytest.raises(SwerveError, match="broken.jsonl, line 2 has no response") as checked:
+    with pytest.raises(SwerveError, match="broken.jsonl, line 2 is not JSON") as checked:
         check_recipe(config)
     with pytest.raises(SwerveError, match=re.escape(str(checked.value))):
         train_run(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
