@@ -6,7 +6,7 @@ nats, positions count from 0 at the first completion token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,6 +40,9 @@ class Problem:
     """A fully right written-out reasoning, where the family has one."""
     kind: str = "all"
     """The stratum by which evaluation reports (number of carries, connectives, level, ...)."""
+    group: str | None = None
+    """The template that it is made from, or whatever else it shares with other problems: those of one group count as
+    one observation. None: it is alone."""
     difficulty: float | None = None
     """How hard the family says it is, on the family's own scale; higher is harder."""
     messages: tuple[Message, ...] = ()
@@ -54,6 +57,27 @@ class Problem:
     """The grader's policies that differ from their defaults (JSON values)."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What else the source says of it (JSON values)."""
+
+    @property
+    def cluster(self) -> str:
+        """The name of the observation that it belongs to: its group's, else its own.
+
+        >>> of = {"family": "sums", "question": "1 + 1?", "answer": "2"}
+        >>> Problem(id="p", **of).cluster, Problem(id="p", group="sums of two", **of).cluster
+        ('problem p', 'group sums of two')
+        """
+        return f"problem {self.id}" if self.group is None else f"group {self.group}"
+
+
+def clusters_of(problems: Iterable[Problem]) -> list[str] | None:
+    """Return the name of each problem's cluster, for intervals over problems; None where none has a group.
+
+    >>> of = {"family": "sums", "question": "1 + 1?", "answer": "2"}
+    >>> clusters_of([Problem(id="p", **of), Problem(id="q", group="sums of two", **of)])
+    ['problem p', 'group sums of two']
+    """
+    known = list(problems)
+    return None if all(problem.group is None for problem in known) else [problem.cluster for problem in known]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,20 +15,22 @@ _REQUIRED = ("id", "family", "question", "answer")
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:
-    """Return a problem as a record of JSON values, every field under its name.
+    """Return a problem as a record of JSON values, every field under its name; a group only where it has one.
 
     >>> problem_record(Problem(id="p-1", family="math", question="1 + 1?", answer="2"))["answer"]
     '2'
     """
     record = asdict(problem)
+    if problem.group is None:
+        del record["group"]
     record["alternatives"] = list(problem.alternatives)
     record["messages"] = [{"role": role, "content": content} for role, content in problem.messages]
     return record
 
 
 def is_problem_record(values: Mapping[str, Any]) -> bool:
-    """Whether a record is one of `problem_record`: it has all the fields of a problem and no others."""
-    return values.keys() == _FIELDS
+    """Whether a record is one of `problem_record`: it has all the fields of a problem and no others; a group or none."""
+    return values.keys() | {"group"} == _FIELDS
 
 
 def problem_from_record(values: Mapping[str, Any]) -> Problem:

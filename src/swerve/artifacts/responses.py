@@ -59,7 +59,7 @@ COLUMNS: Columns = {
     "question": (_TEXT, "the problem, before any prompt format; null: not known"),
     "gold": (_TEXT, "the right answer; null: not known"),
     "messages": (_TEXT, "JSON list of `{role, content}`; null: question or prompt say it"),
-    "problem_details": (_TEXT, "JSON object: alternatives, solution, prefix, begun, grader, grading, metadata"),
+    "problem_details": (_TEXT, "JSON object: group, alternatives, solution, prefix, begun, grader, grading, metadata"),
     "prompt": (_TEXT, "the text as the model read it, chat template filled in"),
     "prompt_ids": (_IDS, "token ids the model was given; null: not tokenised"),
     "completion_ids": (_IDS, "token ids after the prompt, end of sequence included; null: not tokenised, or empty"),

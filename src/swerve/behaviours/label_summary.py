@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import compress
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from swerve.artifacts.comparison import MEASURES
 from swerve.artifacts.responses import Response
@@ -27,13 +28,27 @@ Figure = dict[str, Any] | None
 _SHARE, _AT_LEAST_0 = (0.0, 1.0), (0.0, math.inf)
 
 
-def _mean(problems: Sequence[str], values: Iterable[float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
+class _Owner(NamedTuple):
+    """Whose a value is."""
+
+    problem: str
+    cluster: str
+
+
+def _owner(response: Response) -> _Owner:
+    return _Owner(response.problem.id, response.problem.cluster)
+
+
+def _mean(owners: Sequence[_Owner], values: Iterable[float | None], bounds: Bounds = _AT_LEAST_0) -> Figure:
     """Return the mean over problems of each problem's mean of values, without those that are not known."""
-    known: dict[str, list[float]] = {}
-    for problem, value in zip(problems, values, strict=True):
+    known: dict[_Owner, list[float]] = {}
+    for owner, value in zip(owners, values, strict=True):
         if value is not None:
-            known.setdefault(problem, []).append(float(value))
-    estimate = mean_interval([fmean(values) for values in known.values()], bounds=bounds)
+            known.setdefault(owner, []).append(float(value))
+    clusters = [owner.cluster for owner in known]
+    # Where each problem is alone, they are taken in their order, as sums of them depend on it in their last digit.
+    names = clusters if len({*clusters}) < len(clusters) else None
+    estimate = mean_interval([fmean(values) for values in known.values()], clusters=names, bounds=bounds)
     return None if estimate is None else asdict(estimate)
 
 
@@ -69,17 +84,16 @@ def summarise(
     return [
         {
             "label": label,
-            **_row_metrics([row for _, row in pairs], phrases),
+            **_row_metrics([row for _, row in pairs], [_owner(response) for response, _ in pairs], phrases),
             "groups": _group_metrics([response for response, _ in pairs], embed),
         }
         for label, pairs in labels.items()
     ]
 
 
-def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
+def _row_metrics(rows: Sequence[Row], owners: Sequence[_Owner], lexicon: Lexicon) -> dict[str, Any]:
     """Return the metrics of one label's rows; each figure is over the rows that have what it needs."""
-    problems = [row["problem_id"] for row in rows]
-    mean = partial(_mean, problems)
+    mean = partial(_mean, owners)
 
     # Figures that several entries have.
     def of(column: str, bounds: Bounds = _AT_LEAST_0) -> Figure:
@@ -90,15 +104,15 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
         return mean(marks, _SHARE)
 
     def reflection(behaviours: Sequence[str]) -> dict[str, Figure]:
-        texts = [row for row in rows if row["num_words"] is not None]
-        owners = [row["problem_id"] for row in texts]
+        of_texts = [row["num_words"] is not None for row in rows]
+        texts, own = [*compress(rows, of_texts)], [*compress(owners, of_texts)]
         counts = [float(sum(row[f"reflection_{name}"] for name in behaviours)) for row in texts]
         thousands = [row["num_words"] / 1000 for row in texts]
-        rate = ratio_interval(counts, thousands, clusters=owners, bounds=(0.0, math.inf))
+        rate = ratio_interval(counts, thousands, clusters=[each.cluster for each in own], bounds=(0.0, math.inf))
         return {
-            "per_response": _mean(owners, counts),
+            "per_response": _mean(own, counts),
             "per_1000_words": None if rate is None else asdict(rate),
-            "share": _mean(owners, [count > 0 for count in counts], _SHARE),
+            "share": _mean(own, [count > 0 for count in counts], _SHARE),
         }
 
     def sign(name: str) -> dict[str, Any]:
@@ -112,7 +126,7 @@ def _row_metrics(rows: Sequence[Row], lexicon: Lexicon) -> dict[str, Any]:
     ends = [row["finish_reason"] for row in rows]
     return {
         "num_responses": len(rows),
-        "num_problems": len(set(problems)),
+        "num_problems": len({*owners}),
         "accuracy": of("correct", _SHARE),
         "unanswered": of("unanswered", _SHARE),
         "length": {unit: of(f"num_{unit}") for unit in ("tokens", "words", "characters")},
@@ -160,7 +174,7 @@ def _group_metrics(responses: Sequence[Response], embed: Embedder | None) -> dic
     texts = [[response.written for response in group] for group in several.values()]
     measured = problem_values(several, leave_out=MEASURES.keys() - _OF_GROUPS, embed=embed)
 
-    mean = partial(_mean, [group[0].problem.id for group in several.values()])
+    mean = partial(_mean, [_owner(group[0]) for group in several.values()])
     return {
         "num_groups": len(several),
         "samples": mean(map(len, texts)),

@@ -34,6 +34,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": (*RESPONSE_NAMES["id"], "idx"),
     "question": ("question", "problem"),
     "gold": RESPONSE_NAMES["gold"],
+    "group": RESPONSE_NAMES["group"],
     "alternatives": ("alternatives", "gold_alternatives"),
     "response": (*RESPONSE_NAMES["response"], "text"),
     "answer": ("answer",),
@@ -82,11 +83,13 @@ class GradingTask:
             ArtifactError: it has no field of a text to grade or of a gold answer, or one of the wrong type.
         """
         values = record.values
+        group = Fields(record.place, values, self.names).label("group")
         if "problem_details" in values:  # of a table of responses: its problem's further fields
             try:
                 details = from_json(values, "problem_details", dict) or {}
             except ValueError as error:
                 raise ArtifactError(f"{record.place}: {error}") from None
+            group = details.pop("group", None) if group is None else group
             values = {**details.pop("metadata", {}), **details, **values}
         entry = Fields(record.place, values, self.names)
 
@@ -113,7 +116,10 @@ class GradingTask:
         if isinstance(text, bool | list | dict):
             raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
         problem = self._problem(entry, answer, is_answer=is_answer)
-        return None if problem is None else (problem, "" if text is None else str(text))
+        if problem is None:
+            return None
+        problem = problem if group is None else replace(problem, group=group)
+        return problem, "" if text is None else str(text)
 
     def _problem(self, entry: Fields, answer: Any, *, is_answer: bool) -> Problem | None:
         # A problem that is known says what the gold answer is, where the record does not.

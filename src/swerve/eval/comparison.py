@@ -49,6 +49,7 @@ class ModelResponses:
         self._values = ProblemValues(leave_out=leave_out, embed=embed)
         self._part_of = part_of
         self._kinds: dict[str, str] = {}
+        self._clusters: dict[str, str] = {}
         self._parts: dict[str, str] = {}
         self._statuses: Counter[str | None] = Counter()
         self._sampled: list[SampledProblem] = []
@@ -62,6 +63,8 @@ class ModelResponses:
         if not self._kinds and group[0].dialect:
             self._origin = "file"
         self._kinds[problem] = sys.intern(known.kind)
+        if known.group is not None:
+            self._clusters[problem] = sys.intern(known.cluster)
         if self._part_of is not None:
             self._parts[problem] = self._part_of(known)
         self._values.add(problem, group)
@@ -83,6 +86,11 @@ class ModelResponses:
         return self._kinds.keys()
 
     @property
+    def clusters(self) -> Mapping[str, str]:
+        """Of each problem that has a group, the name of its cluster."""
+        return self._clusters
+
+    @property
     def values(self) -> Values:
         """Of each measure, by problem."""
         return self._values.known
@@ -96,7 +104,7 @@ class ModelResponses:
             confidence: coverage of the intervals.
         """
         # Counts are over all completions, pass@k over the samples of each problem.
-        values, kinds = self.values, self._kinds
+        values, kinds, clusters = self.values, self._kinds, self._clusters
         single = self._num_samples == 1
 
         def scores_by(names: Mapping[str, str]) -> dict[str, Scores]:
@@ -104,11 +112,14 @@ class ModelResponses:
             named: dict[str, list[str]] = {}
             for problem, name in names.items():
                 named.setdefault(name, []).append(problem)
-            return {name: _scores(values, named[name], single, confidence) for name in sorted(named, key=by_number)}
+            return {
+                name: _scores(values, named[name], single, confidence, clusters)
+                for name in sorted(named, key=by_number)
+            }
 
         by_kind = scores_by(kinds)
         return ModelScores(
-            **dict(_scores(values, list(kinds), single, confidence)),
+            **dict(_scores(values, list(kinds), single, confidence, clusters)),
             model=model,
             temperature=temperature,
             num_samples=self._num_samples,
@@ -118,23 +129,32 @@ class ModelResponses:
             curve=() if temperature == 0 or single else tuple(sampling_curve(self._sampled, confidence=confidence)),
             by_kind=by_kind,
             by_part=scores_by(self._parts) if self._part_of else None,
-            kind_average=_kind_average(kinds, values.get("accuracy", {}), list(by_kind), confidence),
+            kind_average=_kind_average(kinds, values.get("accuracy", {}), list(by_kind), confidence, clusters),
         )
 
 
-def _scores(values: Values, problems: Sequence[str], single: bool, confidence: float) -> Scores:
+def _clusters_of(problems: Iterable[str], clusters: Mapping[str, str]) -> list[str] | None:
+    """Return the name of each problem's cluster; None where each is its own."""
+    return [clusters.get(problem, f"problem {problem}") for problem in problems] if clusters else None
+
+
+def _scores(
+    values: Values, problems: Sequence[str], single: bool, confidence: float, clusters: Mapping[str, str]
+) -> Scores:
     estimates: dict[str, Estimate] = {}
     measured: dict[str, int] = {}
     for name, by_name in values.items():
-        known = [by_name[problem] for problem in problems if problem in by_name]
+        measured_at = [problem for problem in problems if problem in by_name]
+        known, names = [by_name[problem] for problem in measured_at], _clusters_of(measured_at, clusters)
         # A fraction of one response each is a share of problems; rewards may have any scale.
         is_share = name in MEASURES and MEASURES[name].unit == "share"
-        if single and is_share and {*known} <= {0.0, 1.0}:
+        if names is None and single and is_share and {*known} <= {0.0, 1.0}:
             estimate = share(round(sum(known)), len(known), confidence=confidence)
         else:
             bounds = MEASURES[name].bounds if name in MEASURES else (0.0, 1.0)
             are_bounded = all(bounds[0] <= value <= bounds[1] for value in known)
-            estimate = mean_interval(known, confidence=confidence, bounds=bounds if are_bounded else UNBOUNDED)
+            bounds = bounds if are_bounded else UNBOUNDED
+            estimate = mean_interval(known, clusters=names, confidence=confidence, bounds=bounds)
         if estimate is not None:
             estimates[name] = estimate
             measured |= {name: len(known)} if len(known) < len(problems) else {}
@@ -142,7 +162,11 @@ def _scores(values: Values, problems: Sequence[str], single: bool, confidence: f
 
 
 def _kind_average(
-    kind_of: Mapping[str, str], accuracy: Mapping[str, float], kinds: Sequence[str], confidence: float
+    kind_of: Mapping[str, str],
+    accuracy: Mapping[str, float],
+    kinds: Sequence[str],
+    confidence: float,
+    clusters: Mapping[str, str],
 ) -> Estimate | None:
     """Return the mean over kinds of the accuracy of each, every kind counting the same.
 
@@ -158,7 +182,8 @@ def _kind_average(
     for kind in kinds:
         of_kind = [float(kind_of[problem] == kind) for problem in accuracy]
         columns += [[inside * right for inside, right in zip(of_kind, accuracy.values(), strict=True)], of_kind]
-    return statistic_interval(average, columns, confidence=confidence, bounds=(0.0, 1.0))
+    names = _clusters_of(accuracy, clusters)
+    return statistic_interval(average, columns, clusters=names, confidence=confidence, bounds=(0.0, 1.0))
 
 
 def compare(
@@ -189,11 +214,11 @@ def compare(
     """
     # Each model's values by temperature and problem.
     rows: list[ModelScores] = []
-    values: list[tuple[Values, Collection[str]]] = []
+    values: list[ModelResponses] = []
     for responses in models:
         label, of_model = _by_temperature(responses, pooled=pooled, leave_out=leave_out, embed=embed)
         for temperature, measured in of_model.items():
-            values.append((measured.values, measured.problems))
+            values.append(measured)
             rows.append(measured.scores(model=label, temperature=temperature, confidence=_CONFIDENCE))
 
     # Each other model's differences from the baseline.
@@ -202,11 +227,13 @@ def compare(
     check_baseline(base, labels)
     of_base = [(row, own) for row, own in zip(rows, values, strict=True) if row.model == base]
     differences: list[dict[str, Difference]] = []
-    for row, (own, problems) in zip(rows, values, strict=True):
-        before, (early, asked) = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
-        name = f"{base} {before.decoding}"
-        differences.append({} if row.model == base else measure_differences(early, own, name))
-        if row.model != base and not any(problem in asked for problem in problems):
+    for row, own in zip(rows, values, strict=True):
+        before, early = next((pair for pair in of_base if pair[0].temperature == row.temperature), of_base[0])
+        name, clusters = f"{base} {before.decoding}", {**own.clusters, **early.clusters}
+        differences.append(
+            {} if row.model == base else measure_differences(early.values, own.values, name, clusters=clusters)
+        )
+        if row.model != base and not any(problem in early.problems for problem in own.problems):
             raise MismatchError(f"'{row.model}' and '{base}' have no problem in common; sample both with the same task")
     compared = tuple(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
@@ -252,8 +279,17 @@ def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:
         )
 
 
-def measure_differences(before: Values, after: Values, compared_with: str) -> dict[str, Difference]:
-    """Return each measure of the second minus that of the first, over the problems of which it is known for both."""
+def measure_differences(
+    before: Values, after: Values, compared_with: str, *, clusters: Mapping[str, str]
+) -> dict[str, Difference]:
+    """Return each measure of the second minus that of the first, over the problems of which it is known for both.
+
+    Args:
+        before: measure -> problem -> value.
+        after: the same of the second.
+        compared_with: what the first is called.
+        clusters: of each problem that has a group, the name of its cluster.
+    """
     differences = {}
     for name, measure in MEASURES.items():
         early, late = before.get(name, {}), after.get(name, {})
@@ -261,6 +297,7 @@ def measure_differences(before: Values, after: Values, compared_with: str) -> di
         estimate, p_value = paired_difference(
             [early[problem] for problem in shared],
             [late[problem] for problem in shared],
+            clusters=_clusters_of(shared, clusters),
             confidence=_CONFIDENCE,
             bounds=measure.difference_bounds,
         )

@@ -157,11 +157,11 @@ def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
 
 
 class GradingSummary:
-    """Running counts of what the grader said; of each answer nine bytes are held, for the interval over problems."""
+    """Running counts of what the grader said; of each answer 17 bytes are held, for the interval over problems."""
 
     def __init__(self, answers: AnswerFile, left_out: str | None, audits: Sequence[VerdictComparison]) -> None:
         self._answers, self._left_out, self._audits = answers, left_out, audits
-        self._problems, self._right = RowKeys(), bytearray()
+        self._problems, self._clusters, self._right = RowKeys(), RowKeys(), bytearray()
         self._graders, self._statuses = Counter[str](), Counter[str]()
         self._values, self._failures, self._endings = Counter[float](), Counter[str](), Counter[str]()
         self._sum, self._num = 0.0, Counter[str]()
@@ -170,6 +170,7 @@ class GradingSummary:
         """Count an answer; one that reached a limit, or made the grader fail, is neither right nor wrong."""
         if reward.status not in FAILED:
             self._problems.add(answer.problem.id)
+            self._clusters.add(answer.problem.cluster)
             self._right.append(reward.is_right)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
@@ -193,8 +194,9 @@ class GradingSummary:
 
     def summary(self) -> dict[str, Any]:
         """Return how many answers are right, with the interval, the counts, and the audits."""
-        # A problem counts once, however many records it has.
-        _, groups = np.unique(self._problems.digests, return_inverse=True)
+        # A problem counts once, however many records it has, and problems of one group as one observation.
+        _, places, groups = np.unique(self._problems.digests, return_index=True, return_inverse=True)
+        clusters = np.unique(self._clusters.digests[places], return_inverse=True)[1]
         right = np.frombuffer(self._right, np.uint8)
         fractions = np.bincount(groups, right) / np.maximum(1, np.bincount(groups))
         num_graded = self._statuses["graded"]
@@ -206,7 +208,7 @@ class GradingSummary:
             "num_records": self._statuses.total(),
             "num_not_graded": self._statuses.total() - len(groups),
             "num_right": int(right.sum()),
-            "right": mean_interval(fractions, bounds=(0.0, 1.0)),
+            "right": mean_interval(fractions, clusters=clusters, bounds=(0.0, 1.0)),
             "mean_value": self._sum / num_graded if num_graded else None,
             "values": {f"{value:g}": count for value, count in sorted(self._values.items())},
             "statuses": dict(sorted(self._statuses.items())),

@@ -70,8 +70,13 @@ def behaviour_summary(
     for response, row in zip(responses, rows, strict=True):
         own.setdefault(row["label"], []).append(response)
     values = {name: problem_values(by_problem(own[name]), lexicon=lexicon, embed=embed) for name in names}
+    asked = (response.problem for response in responses)
+    clusters = {problem.id: problem.cluster for problem in asked if problem.group is not None}
     differences = adjusted(
-        [{} if name == base else measure_differences(values[base], values[name], base) for name in names]
+        [
+            {} if name == base else measure_differences(values[base], values[name], base, clusters=clusters)
+            for name in names
+        ]
     )
     # What is known of each label, and of all.
     for label, of_label in zip(labels, differences, strict=True):

@@ -55,7 +55,7 @@ STEP_LABELS = ("first_wrong", "first_wrong_sentence")
 """Where a response goes wrong."""
 _LABELS = (*STEP_LABELS, "step_starts")
 """Kept in `extra` until it is tokenised, when they are read."""
-_ASKED = ("id", "family", "problem", "gold", "kind", "difficulty", "prompt", "prompt_ids", "messages")
+_ASKED = ("id", "family", "problem", "gold", "kind", "group", "difficulty", "prompt", "prompt_ids", "messages")
 _WRITTEN = ("response", "completion_ids", "turns", "sampled", "logprobs", "parts", "set")
 _COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
 """Columns of a table of responses that have another name than what is read."""
@@ -312,7 +312,10 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
     taken = set(given.values())
     columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS and name not in taken}
-    columns |= {_COLUMNS.get(name, name): at_place(record.values, key) for name, key in given.items()}
+    of_problem = Fields(record.place, record.values, {"group": (given["group"],)} if "group" in given else {})
+    columns |= {
+        _COLUMNS.get(name, name): at_place(record.values, key) for name, key in given.items() if name != "group"
+    }
     if "prompt_text" in record.values:  # a data set of conversations, whose messages have the response too
         columns |= {"prompt": record.values["prompt_text"], "messages": record.values["problem_messages"]}
     if not columns.get("completion_ids") or not columns.get("prompt_ids"):  # ids alone cannot be placed after a prompt
@@ -325,6 +328,8 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
         _check_spans(row)
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
+        if (group := of_problem.label("group")) is not None:  # the column of this name is of training
+            response = replace(response, problem=replace(response.problem, group=group))
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
     others = {name: value for name, value in record.values.items() if name not in _NOT_EXTRA and value is not None}
@@ -506,6 +511,7 @@ def _filled(response: Response, known: Response) -> Response:
         answer=known.problem.answer or own.answer,
         alternatives=known.problem.alternatives if known.problem.answer else own.alternatives,
         kind=known.problem.kind if own.kind == "all" else own.kind,
+        group=known.problem.group if own.group is None else own.group,
         family=own.family if known.problem.family == IMPORTED else known.problem.family,
     )
     return replace(response, problem=problem, prompt=asked.prompt, prompt_ids=asked.prompt_ids)

@@ -27,6 +27,7 @@ RESPONSE_NAMES: Names = {
     "set": ("set", "population"),
     "kind": ("kind", "level"),
     "difficulty": ("difficulty", "level"),
+    "group": (),
     "family": ("family",),
     "sample": ("sample", "sample_idx", "sample_index"),
     "step": ("step", "global_step"),
@@ -38,9 +39,11 @@ RESPONSE_NAMES: Names = {
     "first_wrong_sentence": ("first_wrong_sentence",),
     "step_starts": ("step_starts",),
 }
-# In a file of problems "answer" is the gold answer; in a file of responses it may be the model's.
+# In a file of problems "answer" is the gold answer, and "group" the problem's; in a file of responses they may be the
+# model's, and the number of a prompt.
 PROBLEM_NAMES: Names = {
     **RESPONSE_NAMES,
+    "group": ("group",),
     "gold": ("gold", "ground_truth", "answer"),
     **{name: (name,) for name in ("alternatives", "solution", "prefix", "begun", "grader", "grading", "metadata")},
 }

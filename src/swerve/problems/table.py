@@ -20,7 +20,7 @@ from swerve.problems.record_values import has_value, list_of_texts, missing_fiel
 from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
-_MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "difficulty")
+_MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "group", "difficulty")
 _TABLE_FIELDS = ("id", *_MADE_FROM)
 
 
@@ -29,8 +29,8 @@ class TableTask(DataTask):
 
     kind: Literal["table"] = "table"
     fields: dict[str, str] = Field(default_factory=dict)
-    """The file's names for id, question, answer, alternatives, solution, kind and difficulty, where they differ. An id
-    is read only if named here; otherwise it is made from the question."""
+    """The file's names for id, question, answer, alternatives, solution, kind, group (problems of one template) and
+    difficulty, where they differ. An id is read only if named here; otherwise it is made from the question."""
     grader: str | None = None
     """Name of the grader; python: the function `reward(problem, text)` of `reward_file`; null: math, or what the
     problem names."""
@@ -139,6 +139,7 @@ class Table(ReadFamily[TableTask]):
             alternatives=tuple(dict.fromkeys((*answers[1:], *others))),
             solution=text_of(record, solution) if has_value(record, solution) else None,
             kind=self._word(record, "kind") or "all",
+            group=self._word(record, "group") or None,
             difficulty=number_of(record, self._field(record, "difficulty")),
             grader=grader,
             metadata={name: value for name, value in record.values.items() if name not in used and value is not None},

@@ -111,6 +111,7 @@ def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
 
 def problems_digest(problems: Sequence[Problem]) -> str:
     """Return the SHA-256 of problems in their order, and of all that grading them depends on; see `grading_of`."""
-    asked = [problem_record(replace(problem, begun=None)) for problem in problems]  # whatever the model's template
+    # Whatever the model's template, and whichever problems count as one.
+    asked = [problem_record(replace(problem, begun=None, group=None)) for problem in problems]
     records = json.dumps([asked, grading_of(problems)], sort_keys=True)
     return hashlib.sha256(records.encode()).hexdigest()

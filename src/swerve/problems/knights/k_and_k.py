@@ -154,7 +154,9 @@ class KAndK(SolvedFamily):
                 continue
             (solution,) = solutions(puzzle.statements)
             reasoning = reasoning_text(puzzle)
-            yield puzzle_problem(puzzle, solution, question=render_puzzle(puzzle), reasoning=reasoning, variant=variant)
+            question = render_puzzle(puzzle)
+            problem = puzzle_problem(puzzle, solution, question=question, reasoning=reasoning, variant=variant)
+            yield replace(problem, group=key)
 
 
 class _ReadPuzzles(ReadFamily[KAndKTask]):

@@ -404,6 +404,7 @@ class KnightsKnaves(WalkedFamily, GeneratedFamily[KnightsKnavesTask]):
             answer=" ".join(f"{name} {role}" for name, role in zip(names, roles, strict=True)),
             solution=write_solution(_walk(puzzle, names)),
             kind="+".join(_misread_connectives(puzzle)) or "other",
+            group=text,
             metadata={"structure": text, "people": len(names)},
         )
 

@@ -67,10 +67,11 @@ class WordProblems(GeneratedFamily[WordProblemsTask]):
         while True:
             story = draw_story(rng, steps=range(self._task.min_steps, self._task.max_steps + 1))
             question, wordings = told(story, rng, rare=rare)
-            yield self.problem(story, question) if is_heldout(wordings) == (split == "heldout") else None
+            is_other = is_heldout(wordings) != (split == "heldout")
+            yield None if is_other else self.problem(story, question, wordings)
 
-    def problem(self, story: Story, question: str) -> Problem:
-        """Return the problem of a story that is told as a question."""
+    def problem(self, story: Story, question: str, wordings: str) -> Problem:
+        """Return the problem of a story that is told as a question in a combination of wordings."""
         num_steps, name = len(story.steps), problem_id(self.name, question)
         kind = counted(num_steps, "step")
         problem = Problem(
@@ -80,6 +81,7 @@ class WordProblems(GeneratedFamily[WordProblemsTask]):
             answer=str(story.end),
             solution=written_solution(story, random.Random(name)),
             kind=kind if len(story.events) == num_steps else f"{kind}, distracted",
+            group=wordings,
             difficulty=float(num_steps),
             metadata={**story._asdict(), "events": [list(event) for event in story.events]},
         )
