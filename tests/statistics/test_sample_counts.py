@@ -56,7 +56,7 @@ def test_values_of_the_simulated_example(counts):
     ],
 )
 def test_cover_of_the_simulated_example(counts, probability, expected):
-    cover = cover_at(counts[0], 64, probability)
+    cover = cover_at(counts[0], 64, [probability])[0]
     assert (cover.mean, cover.low, cover.high) == pytest.approx(expected, abs=1e-5)
 
 
@@ -140,7 +140,7 @@ def test_the_bound_of_what_is_newly_solved():
 
 
 def test_cover_of_sure_problems():
-    cover = cover_at([64] * 80 + [0] * 20, 64, 0.5)
+    (cover,) = cover_at([64] * 80 + [0] * 20, 64, [0.5])
     assert cover.mean == pytest.approx(81 / 102, abs=1e-4)
     assert cover.low < 0.74
     assert cover.high > 0.84

@@ -109,7 +109,7 @@ def test_cover(mixture, probability):
     rng = np.random.default_rng(3)
     many = mixture(rng, 10**6)
     truth = float(np.mean(many > probability) + np.mean(many == probability) / 2)
-    estimates = [cover_at(rng.binomial(16, mixture(rng, 200)), 16, probability) for _ in range(DRAWS)]
+    estimates = [cover_at(rng.binomial(16, mixture(rng, 200)), 16, [probability])[0] for _ in range(DRAWS)]
     assert np.mean([not estimate.excludes(truth) for estimate in estimates]) >= 0.91 - SLACK
     assert abs(np.mean([estimate.mean for estimate in estimates]) - truth) < 0.03
 

@@ -20,8 +20,9 @@ from swerve.behaviours.measures import problem_values
 from swerve.behaviours.response_format import RESPONSE_FORMATS, DummyThinking
 from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, default_lexicon, samples_of
 from swerve.behaviours.signs import SIGNS
-from swerve.statistics.intervals import mean_interval, ratio_interval
+from swerve.statistics.intervals import mean_interval
 from swerve.statistics.jackknife import Bounds
+from swerve.statistics.ratios import ratio_interval
 
 Figure = dict[str, Any] | None
 """A mean with the ends of its interval over problems, as `estimates.Estimate` has them; None: not measured."""

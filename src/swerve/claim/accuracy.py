@@ -63,6 +63,7 @@ def accuracy_part(label: str, num: ArrayLike, right: NDArray[np.int64]) -> Accur
         elif better and better < (largest or 0):
             said = f"{said} beyond k = {better}, up to which {label} is better"
         verdicts.append(verdict("curves_cross", f"{said}; at {largest}", at_last, shown=crosses, num=num_problems))
+    covers = [cover_at(own, given, _PROBABILITIES) for own, given in zip(right, nums, strict=True)]
     return AccuracyPart(
         verdicts=tuple(verdicts),
         notes=(_KIND, *_own_numbers(nums)),
@@ -73,12 +74,8 @@ def accuracy_part(label: str, num: ArrayLike, right: NDArray[np.int64]) -> Accur
         crossing_after=better,
         crossing_before=worse,
         cover=tuple(
-            CoverRow(
-                probability=chance,
-                base=cover_at(right[0], nums[0], chance),
-                trained=cover_at(right[1], nums[1], chance),
-            )
-            for chance in _PROBABILITIES
+            CoverRow(probability=chance, base=base, trained=trained)
+            for chance, base, trained in zip(_PROBABILITIES, *covers, strict=True)
         ),
     )
 

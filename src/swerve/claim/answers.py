@@ -21,7 +21,7 @@ from swerve.rewards.graders import GRADERS
 from swerve.seeds import derive_seed
 from swerve.statistics.clusters import Array
 from swerve.statistics.decomposition import accuracy_parts
-from swerve.statistics.intervals import divided
+from swerve.statistics.ratios import divided
 
 _MARKED = ("boxed", "answer_tag", "hash", "phrase")
 _ABSTAINS = re.compile(

@@ -18,9 +18,9 @@ from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
 from swerve.statistics import benjamini_hochberg, mean_interval, paired_difference, share, statistic_interval
 from swerve.statistics.clusters import Array
-from swerve.statistics.intervals import divided
 from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
+from swerve.statistics.ratios import divided
 from swerve.types import Problem, RewardStatus
 
 _CONFIDENCE = 0.95

@@ -12,14 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from swerve.estimates import Estimate, SkewedMean
 from swerve.statistics.clusters import Clusters
-from swerve.statistics.intervals import (
-    divided,
-    mean_interval,
-    ratio_interval,
-    skewed_mean_interval,
-    statistic_interval,
-)
+from swerve.statistics.intervals import mean_interval, skewed_mean_interval
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
+from swerve.statistics.ratios import divided, ratio_interval, statistic_interval
 
 Array = NDArray[np.float64]
 

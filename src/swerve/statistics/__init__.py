@@ -24,13 +24,12 @@ from swerve.statistics.intervals import (
     draw_difference,
     mean_interval,
     median_interval,
-    ratio_interval,
     share,
-    share_difference,
     skewed_mean_interval,
-    statistic_interval,
 )
+from swerve.statistics.paired import paired_interval
 from swerve.statistics.ranking import Ranking, auc, auc_difference, auc_interval, average_precision, ranking_intervals
+from swerve.statistics.ratios import ratio_interval, share_difference, statistic_interval
 
 __all__ = [
     "Correlation",
@@ -56,6 +55,7 @@ __all__ = [
     "mean_interval",
     "median_interval",
     "paired_difference",
+    "paired_interval",
     "paired_t_test",
     "paired_wilcoxon",
     "ranking_intervals",

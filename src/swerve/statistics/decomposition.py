@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from swerve.estimates import Estimate
-from swerve.statistics.clusters import Array
-from swerve.statistics.intervals import mean_interval
+from swerve.statistics.clusters import Array, Clusters
+from swerve.statistics.paired import paired_interval
 from swerve.statistics.sample_counts import most_have
 from swerve.text import counted, percent
 
@@ -26,7 +26,9 @@ class GainPart(NamedTuple):
     """Why it has no interval, as a clause; empty: it has one, or no problem has such a part."""
 
 
-def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) -> tuple[list[GainPart], float]:
+def accuracy_parts(
+    num_samples: ArrayLike, before: ArrayLike, after: ArrayLike, *, clusters: Clusters | None = None
+) -> tuple[list[GainPart], float]:
     """Return the parts of the gain in accuracy that are of ends, of readable answers and of right ones.
 
     Accuracy is a product, finished t * parsed of those f * right of those c. Its change is shared out by Shapley values
@@ -73,7 +75,7 @@ def accuracy_parts(num_samples: ArrayLike, before: ArrayLike, after: ArrayLike) 
         num = int(np.count_nonzero(values))
         few = f"such a part is in {counted(num, 'problem')}, and it takes {_LEAST_PROBLEMS}"
         missing = why or (few if num < _LEAST_PROBLEMS else "")
-        gain = float(values.mean()) if missing else mean_interval(values)
+        gain = float(values.mean()) if missing else paired_interval(values, clusters=clusters)
         rows.append(GainPart(part, gain, missing if num else ""))
     return rows, filled
 

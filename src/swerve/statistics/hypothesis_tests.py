@@ -14,6 +14,7 @@ from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
 from swerve.statistics.clusters import Array, Clusters, finite_array, membership, paired_arrays
 from swerve.statistics.intervals import mean_interval
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
+from swerve.statistics.paired import paired_interval
 from swerve.statistics.ranking import auc
 
 _MAX_ENUMERATED = 12
@@ -168,7 +169,8 @@ def paired_difference(
     if bounds == (-1.0, 1.0) and alone and np.isin([before, after], [0, 1]).all():
         test = mcnemar(before == 1, after == 1, confidence=confidence)
         return test.difference, test.p_value
-    estimate = mean_interval(after - before, clusters=clusters, confidence=confidence, bounds=bounds)
+    interval = paired_interval if bounds == (-1.0, 1.0) else mean_interval
+    estimate = interval(after - before, clusters=clusters, confidence=confidence, bounds=bounds)
     return estimate, sign_flip_test(before, after, clusters=clusters)
 
 

@@ -36,6 +36,25 @@ def quantile(confidence: float, degrees: float = math.inf) -> float:
     return float(scipy.special.ndtri(level) if math.isinf(degrees) else scipy.special.stdtrit(degrees, level))
 
 
+def pseudo_values(sums: Array) -> tuple[float, Array]:
+    """Return the mean over the rows of all clusters, and each cluster's pseudo-value less it: (C - 1) (T - T_c).
+
+    Of clusters of one size these are their means less the mean.
+
+    Args:
+        sums: `[C, 2]`, sum of the values and number of rows.
+
+    >>> mean, values = pseudo_values(np.array([[1.0, 2.0], [3.0, 2.0]]))
+    >>> mean, values.tolist()
+    (1.0, [-0.5, 0.5])
+    """
+    total, size = sums.sum(axis=0).tolist()
+    mean = total / size
+    rest = size - sums[:, 1]
+    left = np.divide(sums[:, 0] - mean * sums[:, 1], rest, out=np.zeros(len(sums)), where=rest > 0)
+    return mean, left * (len(sums) - 1)
+
+
 def degrees_of_freedom(deviations: Array) -> float:
     """Return the degrees of freedom of a variance estimated from n deviations: min(n - 1, 2 n / (kurtosis - 1)).
 

@@ -7,6 +7,7 @@ either extreme. Without them the bands of pass@k cover .05 to .24.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.estimates import Estimate
-from swerve.statistics.clusters import Array
+from swerve.statistics.clusters import Array, Clusters, membership
 from swerve.statistics.intervals import mean_interval, share
-from swerve.statistics.jackknife import quantile
+from swerve.statistics.jackknife import pseudo_values, quantile
+from swerve.statistics.paired import paired_interval
 
 Counts = NDArray[np.int64]
 
@@ -40,7 +42,7 @@ class PassAtKDifference(NamedTuple):
 
 
 def pass_at_k_differences(
-    right_before: ArrayLike, right_after: ArrayLike, num: ArrayLike
+    right_before: ArrayLike, right_after: ArrayLike, num: ArrayLike, *, clusters: Clusters | None = None
 ) -> tuple[list[PassAtKDifference], tuple[int | None, int | None]]:
     """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ... and half the samples.
 
@@ -79,8 +81,10 @@ def pass_at_k_differences(
         _pass_at_every_k(counts[have_it], given[have_it], full) for counts, given in zip(right, nums, strict=True)
     )
     gains, top = after - before, before.shape[1]
-    alone: list[Any] = [mean_interval(gain, bounds=_GAINS) for gain in gains.T]
-    alone[0] = mean_interval(first[1] - first[0], bounds=_GAINS)
+    names = None if clusters is None else np.asarray(clusters)
+    own = None if names is None else names[have_it]
+    alone: list[Any] = [paired_interval(gain, clusters=own) for gain in gains.T]
+    alone[0] = paired_interval(first[1] - first[0], clusters=names)
     num_better = sum(1 for _ in takewhile(lambda gain: gain.low > 0, alone))
     num_worse = sum(1 for _ in takewhile(lambda gain: gain.high < 0, reversed(alone)))
 
@@ -93,10 +97,14 @@ def pass_at_k_differences(
     rows = [
         PassAtKDifference(
             k=k,
-            base=mean_interval(first[0] if k == 1 else before[:, k - 1], bounds=_CHANCES),
-            trained=mean_interval(first[1] if k == 1 else after[:, k - 1], bounds=_CHANCES),
+            base=mean_interval(
+                first[0] if k == 1 else before[:, k - 1], bounds=_CHANCES, clusters=names if k == 1 else own
+            ),
+            trained=mean_interval(
+                first[1] if k == 1 else after[:, k - 1], bounds=_CHANCES, clusters=names if k == 1 else own
+            ),
             difference=alone[k - 1],
-            band=mean_interval(gains[:, k - 1], bounds=_GAINS, confidence=each),
+            band=paired_interval(gains[:, k - 1], confidence=each, clusters=own),
         )
         for k in ks
     ]
@@ -116,7 +124,7 @@ def most_have(num: ArrayLike) -> int:
     return int(np.sort(fewest)[fewest.size // 10])
 
 
-def newly_solved(right: ArrayLike, num: ArrayLike) -> Estimate:
+def newly_solved(right: ArrayLike, num: ArrayLike, *, clusters: Clusters | None = None) -> Estimate:
     """Return how many of the problems that were never solved as many samples again would solve, with its 90% interval.
 
         f0 * (1 - sum_p w(p) (1 - p)^(2n) / sum_p w(p) (1 - p)^n)
@@ -129,10 +137,12 @@ def newly_solved(right: ArrayLike, num: ArrayLike) -> Estimate:
     Args:
         right: number of right samples of each problem.
         num: samples of each problem, n; or `[N]`, of each one.
+        clusters: which problems belong together (their groups); by default each is its own cluster.
     """
     counts = np.asarray(right)
     nums, usual = np.broadcast_to(num, counts.shape), most_have(num)
-    weights = _mixtures((counts, nums), (np.r_[counts, 1, usual], np.r_[nums, usual, usual]))
+    names = _with_added(clusters, counts.size, 2)
+    weights = _mixtures((counts, nums), (np.r_[counts, 1, usual], np.r_[nums, usual, usual]), names)
     rng, mean, drawn = np.random.default_rng(0), 0.0, np.zeros(len(weights) - 1, dtype=np.int64)
     for samples in np.unique(nums):
         failure = (1 - _chances(int(nums.max()))) ** samples
@@ -162,7 +172,9 @@ def newly_solved_at_most(right: ArrayLike) -> float:
     return float(min(never, counts.size * solved_once.high))
 
 
-def cover_at(right: ArrayLike, num: ArrayLike, probability: float) -> Estimate:
+def cover_at(
+    right: ArrayLike, num: ArrayLike, probabilities: Sequence[float], *, clusters: Clusters | None = None
+) -> list[Estimate]:
     """Return the fraction of problems that are solved with at least some probability, with its 95% interval.
 
     By the nonparametric maximum likelihood estimate, a problem always and one never solved added. The interval's half
@@ -173,14 +185,31 @@ def cover_at(right: ArrayLike, num: ArrayLike, probability: float) -> Estimate:
     Args:
         right: number of right samples of each problem.
         num: samples of each problem, or `[N]`, of each one.
-        probability: of success, from 0 to 1.
+        probabilities: of success, from 0 to 1.
+        clusters: which problems belong together (their groups); by default each is its own cluster.
     """
     counts, usual = np.asarray(right), most_have(num)
     added, nums = np.r_[counts, 0, usual], np.r_[np.broadcast_to(num, counts.shape), usual, usual]
-    covers = _mixtures((added, nums), (added, nums)) @ _at_least(_chances(int(nums.max())), probability)
-    error = max(covers[1:].std(ddof=1), scipy.stats.sem(_at_least(added / nums, probability)))
-    mean, half = float(covers[0]), quantile(0.95, added.size - 1) * float(error)
-    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half))
+    names = _with_added(clusters, counts.size, 2)
+    num_cases, index = membership(names, added.size)
+    weights = _mixtures((added, nums), (added, nums), names)
+    chances, t, estimates = _chances(int(nums.max())), quantile(0.95, num_cases - 1), []
+    for probability in probabilities:
+        covers = weights @ _at_least(chances, probability)
+        values = _at_least(added / nums, probability)
+        _, apart = pseudo_values(np.stack([np.bincount(index, values), np.bincount(index)], axis=1))
+        half = t * max(covers[1:].std(ddof=1), scipy.stats.sem(apart))
+        mean = float(covers[0])
+        estimates.append(Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half)))
+    return estimates
+
+
+def _with_added(clusters: Clusters | None, num: int, num_added: int) -> NDArray[np.intp] | None:
+    """Return the index of each problem's cluster, and that of each added problem, a cluster of its own."""
+    if clusters is None:
+        return None
+    num_clusters, index = membership(clusters, num)
+    return np.concatenate([index, num_clusters + np.arange(num_added)])
 
 
 def _pass_at_every_k(right: Counts, num: Counts, full: int) -> Array:
@@ -201,7 +230,7 @@ def _chances(num: int) -> Array:
     return np.concatenate([[0.0], low, np.linspace(0.075, 0.95, 36), [0.97, 0.985, 1.0]])
 
 
-def _mixtures(seen: tuple[Counts, Counts], redrawn: tuple[Counts, Counts]) -> Array:
+def _mixtures(seen: tuple[Counts, Counts], redrawn: tuple[Counts, Counts], clusters: NDArray[np.intp] | None) -> Array:
     """Return `[1 + B, P]`: weights of the chances in the mixtures that make the numbers right most probable.
 
     A hundred steps of the EM algorithm from equal weights: w(p) <- w(p) sum_c h(c) Bin(c; p) / sum_q w(q) Bin(c; q).
@@ -209,15 +238,24 @@ def _mixtures(seen: tuple[Counts, Counts], redrawn: tuple[Counts, Counts]) -> Ar
     Args:
         seen: numbers right and samples of each problem, of the first mixture.
         redrawn: those from which the others' are drawn.
+        clusters: index of the cluster of each redrawn problem, which are redrawn whole; None: each is its own.
     """
     # Every number that can be right, of every number of samples that some problem has, is a place.
     sizes = np.unique(np.r_[seen[1], redrawn[1]])
     starts = np.r_[0, np.cumsum(sizes + 1)]
     places = [starts[np.searchsorted(sizes, nums)] + right for right, nums in (seen, redrawn)]
     first, rest = (np.bincount(place, minlength=starts[-1]) / place.size for place in places)
-    num_redrawn = places[1].size
-    draws = np.random.default_rng(0).multinomial(num_redrawn, rest, size=_RESAMPLES)
-    shares = np.vstack([first, draws / num_redrawn])
+    rng, num_redrawn = np.random.default_rng(0), places[1].size
+    if clusters is None:
+        draws = rng.multinomial(num_redrawn, rest, size=_RESAMPLES)
+    else:
+        of_cluster = np.zeros((clusters.max() + 1, starts[-1]))
+        np.add.at(of_cluster, (clusters, places[1]), 1)
+        draws = (
+            rng.multinomial(len(of_cluster), np.full(len(of_cluster), 1 / len(of_cluster)), size=_RESAMPLES)
+            @ of_cluster
+        )
+    shares = np.vstack([first, draws / draws.sum(axis=1, keepdims=True)])
     occurring = np.flatnonzero(shares.any(axis=0))
     size = np.searchsorted(starts, occurring, side="right") - 1
     chances = _chances(int(sizes.max()))

@@ -19,7 +19,9 @@ NUM_PROBLEMS, NUM_SAMPLES, DRAWS = 200, 64, 400
 @pytest.fixture(autouse=True)
 def _without_cover(monkeypatch):
     """Leave out what no claim rests on and takes longest."""
-    monkeypatch.setattr("swerve.claim.accuracy.cover_at", lambda *given: None)
+    monkeypatch.setattr(
+        "swerve.claim.accuracy.cover_at", lambda right, num, probabilities, **given: [None] * len(probabilities)
+    )
 
 
 def _base(rng):

@@ -18,8 +18,9 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.estimates import Estimate
 from swerve.probe.intervals import Intervals
-from swerve.statistics.intervals import divided, mean_interval
+from swerve.statistics.intervals import mean_interval
 from swerve.statistics.jackknife import jackknife_interval
+from swerve.statistics.ratios import divided
 
 _Array = NDArray[np.float64]
 

@@ -25,8 +25,8 @@ from swerve.probe.findings.parts import by_source, good_moves
 from swerve.probe.intervals import Mask
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
-from swerve.statistics.intervals import divided
 from swerve.statistics.ranking import auc_interval
+from swerve.statistics.ratios import divided
 
 CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 """Of a rollout."""

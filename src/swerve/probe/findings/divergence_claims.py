@@ -23,8 +23,9 @@ from swerve.probe.findings.entropy import forking_tokens
 from swerve.probe.findings.parts import REGIONS, good_moves, style_tokens, token_regions
 from swerve.probe.findings.planted import Sentences
 from swerve.probe.intervals import Mask, TokenIntervals
-from swerve.statistics.intervals import draw_difference, share_difference
+from swerve.statistics.intervals import draw_difference
 from swerve.statistics.ranking import auc_difference
+from swerve.statistics.ratios import share_difference
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from swerve.probe.engine.measured import Measurements, Pair
 from swerve.probe.intervals import MOST, Array, Mask, TokenIntervals
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
-from swerve.statistics.intervals import divided
+from swerve.statistics.ratios import divided
 
 _NUM_BINS = 8
 
