@@ -168,7 +168,7 @@ class GainedPart(Part):
     newly_solved: Number = None
     """How many that the base never solved as many samples again would solve, with its 90% interval."""
     newly_solved_at_most: Number = None
-    """Upper end of the number expected."""
+    """Upper end of the number expected; not known where problems have groups."""
     mean_bound: Share = None
     """The base's mean probability of the right answers that the trained model wrote; at most its accuracy."""
     mean_own: Share = None

@@ -29,7 +29,7 @@ def problem_record(problem: Problem) -> dict[str, Any]:
 
 
 def is_problem_record(values: Mapping[str, Any]) -> bool:
-    """Whether a record is one of `problem_record`: it has all the fields of a problem and no others; a group or none."""
+    """Whether a record is one of `problem_record`: all the fields of a problem, with or without a group, and no others."""
     return values.keys() | {"group"} == _FIELDS
 
 

@@ -11,18 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
+from swerve.statistics.clusters import Clusters
 from swerve.statistics.intervals import share
 from swerve.statistics.sample_counts import cover_at, most_have, pass_at_k_differences
 from swerve.text import percent
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_KIND = "The intervals are of new problems of this kind; problems made from one template are fewer than they seem."
+_KIND = "The intervals are of new problems of this kind."
 
 
 def measure(work: Work) -> AccuracyPart:
     """Return this part."""
     num, right = work.counts
-    part = accuracy_part(work.trained.label, num, right)
+    part = accuracy_part(work.trained.label, num, right, clusters=work.clusters)
     part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes)})
     with suppress(NotMeasuredError):  # two files have no greedy responses
         base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
@@ -30,16 +31,19 @@ def measure(work: Work) -> AccuracyPart:
     return part
 
 
-def accuracy_part(label: str, num: ArrayLike, right: NDArray[np.int64]) -> AccuracyPart:
+def accuracy_part(
+    label: str, num: ArrayLike, right: NDArray[np.int64], *, clusters: Clusters | None = None
+) -> AccuracyPart:
     """Return what counts of right samples show.
 
     Args:
         label: of the trained model.
         num: samples of each problem; or `[2, N]`, of each one by the base and by the trained model.
         right: `[2, N]`, how many are right, of the base and of the trained model.
+        clusters: which problems belong together (their groups); by default each is its own cluster.
     """
     nums = np.broadcast_to(num, right.shape)
-    rows, (better, worse) = pass_at_k_differences(right[0], right[1], nums)
+    rows, (better, worse) = pass_at_k_differences(right[0], right[1], nums, clusters=clusters)
     first, largest, num_problems = rows[0], rows[-1].k, right.shape[1]
     differences: list[Any] = [row.difference for row in rows]
     at_first, at_last = differences[0], differences[-1]
@@ -63,7 +67,7 @@ def accuracy_part(label: str, num: ArrayLike, right: NDArray[np.int64]) -> Accur
         elif better and better < (largest or 0):
             said = f"{said} beyond k = {better}, up to which {label} is better"
         verdicts.append(verdict("curves_cross", f"{said}; at {largest}", at_last, shown=crosses, num=num_problems))
-    covers = [cover_at(own, given, _PROBABILITIES) for own, given in zip(right, nums, strict=True)]
+    covers = [cover_at(own, given, _PROBABILITIES, clusters=clusters) for own, given in zip(right, nums, strict=True)]
     return AccuracyPart(
         verdicts=tuple(verdicts),
         notes=(_KIND, *_own_numbers(nums)),

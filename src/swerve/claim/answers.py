@@ -19,7 +19,7 @@ from swerve.problems.task import MATHS
 from swerve.rewards import trl_reward
 from swerve.rewards.graders import GRADERS
 from swerve.seeds import derive_seed
-from swerve.statistics.clusters import Array
+from swerve.statistics.clusters import Array, Clusters
 from swerve.statistics.decomposition import accuracy_parts
 from swerve.statistics.ratios import divided
 
@@ -79,7 +79,8 @@ def measure(work: Work) -> AnswersPart:
         for each in samples
     ]
     table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
-    part = answers_part([side.label for side in work.sides], groups, table, asked=drawn[groups])
+    labels = [side.label for side in work.sides]
+    part = answers_part(labels, groups, table, asked=drawn[groups], clusters=work.clusters)
     if drawn.all():
         return part
     num, num_all = int(drawn.sum()) // 2, len(sizes) // 2
@@ -106,7 +107,12 @@ def _number(value: bool | str | None) -> float:
 
 
 def answers_part(
-    labels: Sequence[str], groups: Array, table: Array, *, asked: NDArray[np.bool_] | None = None
+    labels: Sequence[str],
+    groups: Array,
+    table: Array,
+    *,
+    asked: NDArray[np.bool_] | None = None,
+    clusters: Clusters | None = None,
 ) -> AnswersPart:
     """Return this part from what is known of samples of N problems by both models; NaN where it is unknown.
 
@@ -118,6 +124,7 @@ def answers_part(
             answer that was read, is right under a lenient reading, says that it does not know; its tokens (words where
             it has no ids); and whether a second grader disagrees.
         asked: `[S]`, the samples that other graders were asked of; None: all.
+        clusters: `[N]`, which problems belong together (their groups); by default each is its own cluster.
     """
     num_groups = int(groups[-1]) + 1
     nums = np.bincount(groups, minlength=num_groups).reshape(2, -1)
@@ -131,7 +138,7 @@ def answers_part(
     ended = np.ones_like(right) if unknown["gain_by_finishing"] else ended
     read = ended * np.where(np.isnan(read), 1.0, read)
     sums = np.array([np.bincount(groups, row, num_groups) for row in (ended, read, right)]).reshape(3, 2, -1)
-    gains, filled = accuracy_parts(nums, sums[:, 0], sums[:, 1])
+    gains, filled = accuracy_parts(nums, sums[:, 0], sums[:, 1], clusters=clusters)
     because = {claim: unknown[claim] or row.missing for claim, row in zip(CLAIMED, gains, strict=True)}
 
     # Why answers are wrong, in the order of the row's fields.

@@ -36,7 +36,7 @@ def measure(work: Work) -> GainedPart:
         ElsewhereError: a shard reads nothing.
     """
     nums, right = work.counts
-    num = most_have(nums)
+    num, clusters = most_have(nums), work.clusters
     base, trained = right > 0
 
     # What the base's own probabilities add.
@@ -67,10 +67,10 @@ def measure(work: Work) -> GainedPart:
         only_base=(base & ~trained).sum(),
         only_trained=(trained & ~base).sum(),
         neither=(~base & ~trained).sum(),
-        newly_solved=newly_solved(right[0], nums[0]) if num >= _LEAST_SAMPLES else None,
-        newly_solved_at_most=newly_solved_at_most(right[0]) if num >= _LEAST_SAMPLES else None,
-        mean_bound=mean_interval(bounds, bounds=_CHANCES),
-        mean_own=mean_interval(own, bounds=_CHANCES),
+        newly_solved=newly_solved(right[0], nums[0], clusters=clusters) if num >= _LEAST_SAMPLES else None,
+        newly_solved_at_most=newly_solved_at_most(right[0]) if num >= _LEAST_SAMPLES and not clusters else None,
+        mean_bound=mean_interval(bounds, clusters=clusters if bounds else None, bounds=_CHANCES),
+        mean_own=mean_interval(own, clusters=clusters if own else None, bounds=_CHANCES),
         gained=tuple(gained),
     )
 

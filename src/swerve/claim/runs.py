@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.claim import RunRow, RunsPart
-from swerve.claim.verdicts import verdict
+from swerve.claim.verdicts import undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
-from swerve.statistics.clusters import Array
+from swerve.statistics.clusters import Array, Clusters, cluster_sums
 from swerve.statistics.intervals import mean_interval, rows_and_columns_interval
 from swerve.text import counted, percent
+from swerve.types import clusters_of
 
 _SHARE, _CHANGE = (0.0, 1.0), (-1.0, 1.0)
 
@@ -29,38 +30,66 @@ def measure(work: Work) -> RunsPart:
     shared = [name for name in pairs[0].first if all(name in pair.second for pair in pairs)]
     sides = [pairs[0].first, *(pair.second for pair in pairs)]
     rates = np.array([[np.mean([bool(one.correct) for one in side[name]]) for name in shared] for side in sides])
-    part = runs_part([work.trained.label, *(run.label for run in work.runs)], rates[0], rates[1:])
+    problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
+    clusters = clusters_of(problems[name] for name in shared)
+    labels = [work.trained.label, *(run.label for run in work.runs)]
+    part = runs_part(labels, rates[0], rates[1:], clusters=clusters)
     notes = [note for pair in pairs[1:] for note in pair.notes]
     return part.model_copy(update={"notes": (*part.notes, *notes)})
 
 
-def runs_part(labels: list[str], base: Array, runs: NDArray[np.float64]) -> RunsPart:
+def runs_part(
+    labels: list[str], base: Array, runs: NDArray[np.float64], *, clusters: Clusters | None = None
+) -> RunsPart:
     """Return what the accuracies of several runs show.
 
     Args:
         labels: of R runs.
         base: `[N]`, the base's share of right samples at each problem.
         runs: `[R, N]`, those of each run.
+        clusters: `[N]`, which problems belong together (their groups); by default each is its own cluster.
     """
-    changes = runs - base
-    over = rows_and_columns_interval(changes, bounds=_CHANGE)
-    assert over is not None, "there are several runs, and problems"
+    # Of one problem, or problems of one group, there is no interval.
+    over = rows_and_columns_interval(by_cluster(runs - base, clusters), bounds=_CHANGE)
     trained, before = (float(rates.mean()) for rates in (runs, base))
-    claim, more = ("accuracy_fell_over_runs", "less") if over.high < 0 else ("accuracy_rose_over_runs", "more")
+    has_fallen = over is not None and over.high < 0
+    claim, more = ("accuracy_fell_over_runs", "less") if has_fallen else ("accuracy_rose_over_runs", "more")
     said = f"{counted(len(labels), 'run')} of {labels[0]} are right {more} often, "
     said += f"{percent(trained)} against {percent(before)}"
+    line = (
+        undetermined(claim, said, "an interval over runs takes two problems, or two groups of them")
+        if over is None
+        else verdict(claim, said, over, shown=over.excludes(0), num=len(labels))
+    )
     return RunsPart(
-        verdicts=(verdict(claim, said, over, shown=over.excludes(0), num=len(labels)),),
+        verdicts=(line,),
         notes=("The intervals over runs are of new runs of this training on new problems of this kind.",),
-        base=mean_interval(base, bounds=_SHARE),
-        trained=rows_and_columns_interval(runs, bounds=_SHARE),
+        base=mean_interval(base, clusters=clusters, bounds=_SHARE),
+        trained=rows_and_columns_interval(by_cluster(runs, clusters), bounds=_SHARE),
         difference=over,
         runs=tuple(
             RunRow(
                 run=label,
-                accuracy=mean_interval(rates, bounds=_SHARE),
-                difference=paired_difference(base, rates, bounds=_CHANGE)[0],
+                accuracy=mean_interval(rates, clusters=clusters, bounds=_SHARE),
+                difference=paired_difference(base, rates, clusters=clusters, bounds=_CHANGE)[0],
             )
             for label, rates in zip(labels, runs, strict=True)
         ),
     )
+
+
+def by_cluster(table: NDArray[np.float64], clusters: Clusters | None) -> NDArray[np.float64]:
+    """Return `[R, C]`: what each cluster of N columns adds to the means of R rows, which stay as they are.
+
+        m_r + (sum over c of x_rn - m_r n_c) C / N
+
+    with n_c columns in cluster c: its mean where all have as many, and otherwise it weighs as its columns do.
+
+    >>> by_cluster(np.array([[1.0, 0.0, 0.5]]), ["a", "a", "b"]).tolist(), by_cluster(np.array([[1.0]]), None).tolist()
+    ([[0.5, 0.5]], [[1.0]])
+    """
+    if clusters is None:
+        return table
+    *sums, sizes = cluster_sums([*table, np.ones(table.shape[1])], clusters).T
+    means = table.mean(axis=1, keepdims=True)
+    return means + (np.array(sums) - means * sizes) * len(sizes) / table.shape[1]

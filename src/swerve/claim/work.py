@@ -22,8 +22,9 @@ from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import LeftOut, iter_responses
+from swerve.formats.typed_fields import at_place
 from swerve.progress import Progress, SilentProgress
-from swerve.types import Problem
+from swerve.types import Problem, clusters_of
 
 if TYPE_CHECKING:
     from swerve.batch import TokenSequence
@@ -78,7 +79,7 @@ def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> 
         ArtifactError: the file is missing or damaged, or has no response with a verdict.
     """
     if is_samples_file(path):
-        yield from StoredSamples(path).samples
+        yield from _with_groups(StoredSamples(path).samples, path, fields.get("group"))
         return
     last: Problem | None = None
     are_judged = False
@@ -92,6 +93,21 @@ def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> 
         yield replace(response, problem=problem, correct=response.verdict, answered=answered)
     if not are_judged:
         raise ArtifactError(f"no response in {path} has a verdict; grade {path} with swerve grade")
+
+
+def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> Iterator[Response]:
+    """Yield samples whose problems' groups are in a field of what else their source says, where one is named.
+
+    Raises:
+        ArtifactError: no sample has the field.
+    """
+    is_there = field is None
+    for sample in samples:
+        group = at_place({**sample.problem.metadata, **sample.extra}, field) if field is not None else None
+        is_there |= group is not None
+        yield sample if group is None else replace(sample, problem=replace(sample.problem, group=str(group)))
+    if not is_there:
+        raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
 class _WithoutNotes(SilentProgress):
@@ -136,6 +152,17 @@ class Work:
         if self.base.model is None or self.trained.model is None:
             raise NotMeasuredError("needs the two models; files of samples were given")
         return self.base.model, self.trained.model
+
+    @cached_property
+    def problem_of_each(self) -> list[Problem]:
+        """The problems that are compared, in the order of `samples`; each with its group where either model's has."""
+        pairs = ([group[0].problem for group in groups] for groups in zip(*map(dict.values, self.samples), strict=True))
+        return [next((own for own in pair if own.group is not None), pair[0]) for pair in pairs]
+
+    @property
+    def clusters(self) -> list[str] | None:
+        """The name of the cluster of each problem, in the order of `samples`; None where no problem has a group."""
+        return clusters_of(self.problem_of_each)
 
     @property
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:

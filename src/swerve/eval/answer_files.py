@@ -34,7 +34,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": (*RESPONSE_NAMES["id"], "idx"),
     "question": ("question", "problem"),
     "gold": RESPONSE_NAMES["gold"],
-    "group": RESPONSE_NAMES["group"],
+    "group": ("problem_group",),
     "alternatives": ("alternatives", "gold_alternatives"),
     "response": (*RESPONSE_NAMES["response"], "text"),
     "answer": ("answer",),
@@ -83,13 +83,12 @@ class GradingTask:
             ArtifactError: it has no field of a text to grade or of a gold answer, or one of the wrong type.
         """
         values = record.values
-        group = Fields(record.place, values, self.names).label("group")
         if "problem_details" in values:  # of a table of responses: its problem's further fields
             try:
                 details = from_json(values, "problem_details", dict) or {}
             except ValueError as error:
                 raise ArtifactError(f"{record.place}: {error}") from None
-            group = details.pop("group", None) if group is None else group
+            details["problem_group"] = details.pop("group", None)
             values = {**details.pop("metadata", {}), **details, **values}
         entry = Fields(record.place, values, self.names)
 
@@ -116,17 +115,15 @@ class GradingTask:
         if isinstance(text, bool | list | dict):
             raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
         problem = self._problem(entry, answer, is_answer=is_answer)
-        if problem is None:
-            return None
-        problem = problem if group is None else replace(problem, group=group)
-        return problem, "" if text is None else str(text)
+        return None if problem is None else (problem, "" if text is None else str(text))
 
     def _problem(self, entry: Fields, answer: Any, *, is_answer: bool) -> Problem | None:
         # A problem that is known says what the gold answer is, where the record does not.
         name, kind, asked = entry.get("id"), GRADERS[self.grader], self.asked(entry)
         known, gold = self.known.get(str(name)) or self._of_question.get(asked), entry.get("gold")
+        group = entry.label("group")
         if gold is None and known is not None:
-            return self._known(known)
+            return replace(self._known(known), group=known.group if group is None else group)
         gold = answer if gold is None else gold
         letters = entry.values.get("letters")
         if gold is None and self.grader == "palindrome":  # they decide, in any order
@@ -162,6 +159,7 @@ class GradingTask:
             id=str(name) if name is not None else made_id(asked) if asked else entry.place,
             family=self.grader,
             question=str(entry.get("question") or ""),
+            group=group,
             answer=golds[0] if golds else "",
             prefix=prefix if isinstance(prefix, str) else "",
             begun=begun if isinstance(begun, str) else None,

@@ -126,14 +126,17 @@ def _check_same(name: str, labels: Sequence[str], problems: Sequence[Problem]) -
     """Check that an id stands for one problem.
 
     Raises:
-        ConfigError: its questions or gold answers differ.
+        ConfigError: its questions, gold answers or groups differ.
     """
     questions = [" ".join(problem.question.split()) for problem in problems]
-    golds = [problem.answer.strip() for problem in problems]
+    golds, groups = [problem.answer.strip() for problem in problems], [problem.group for problem in problems]
+    pair: Sequence[str | None]
     if all(questions) and questions[0] != questions[1]:
         what, pair = "questions", questions
     elif all(golds) and not _same_gold(*golds):
         what, pair = "gold answers", golds
+    elif None not in groups and groups[0] != groups[1]:
+        what, pair = "groups", groups
     else:
         return
     raise ConfigError(
