@@ -66,6 +66,11 @@ class Verdict(Record):
     """Problems (or directions, or runs) that it is over."""
     null: str = ""
     """What it is compared with."""
+    false_rate: float | None = None
+    """The fraction of cards of this size, of two equal models, that show this line (`claim_rates`); None: not known."""
+    detectable: float | None = None
+    """The size that 80% of such cards would show, in the unit of the estimate, or samples of the base for
+    `base_reaches_gained`; None: not known."""
 
 
 class Part(Record):
@@ -385,6 +390,11 @@ class ControlsPart(Part):
     study: str = ""
 
 
+def alike_said(num_alike: int, num_problems: int) -> str:
+    """Return that problems are near-copies, and what to do."""
+    return f"{num_alike:,} of {num_problems:,} problems differ only in their numbers: give their group"
+
+
 class ClaimCard(Record):
     """What RL changed, with the minimum standard of evidence."""
 
@@ -393,6 +403,11 @@ class ClaimCard(Record):
     trained: str
     task: str
     num_problems: int
+    num_groups: int | None = None
+    """Of the problems, as which they count; None: no problem has a group."""
+    num_alike: int = 0
+    """Problems that differ from another one only in their numbers, where so many do that intervals are too narrow, and
+    none has a group."""
     num_samples: int
     inputs: str
     """Digest of models, problems and settings."""

@@ -29,7 +29,7 @@ def problem_record(problem: Problem) -> dict[str, Any]:
 
 
 def is_problem_record(values: Mapping[str, Any]) -> bool:
-    """Whether a record is one of `problem_record`: all the fields of a problem, with or without a group, and no others."""
+    """Whether a record is one of `problem_record`: all fields of a problem, with or without a group, and no others."""
     return values.keys() | {"group"} == _FIELDS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swerve.artifacts.claim import ClaimCard
@@ -21,6 +21,7 @@ def claim(
     settings: ClaimSettings | None = None,
     *,
     labels: Sequence[str] = ("base", "rl"),
+    fields: Mapping[str, str] | None = None,
     out: str | Path = "claim",
     shard: Shard = WHOLE,
     progress: Progress | bool | None = None,
@@ -34,6 +35,8 @@ def claim(
             is what all parts but `runs` are of.
         settings: task, sampling, and which parts; needed where models are given.
         labels: what they are called; of further runs `rl-2` and so on.
+        fields: names of the files' fields where they differ from those known, such as `{"group": "template"}` for
+            problems that are made from one template.
         out: the folder of `claim.json`, `index.html` and the samples.
         shard: whose share of the sampling is done, and nothing else; by default everything.
         progress: told what is done; None: shown in a terminal or a notebook; True and False: shown or not.
@@ -42,7 +45,8 @@ def claim(
         The card; `to_pandas` has its tables as data frames. None of a shard.
 
     Raises:
-        ConfigError: `out` has another card, or models are given without settings.
+        ConfigError: `out` has another card, models are given without settings, or with fields, or a field has a name
+            that is not read.
         CheckpointError: there is no such model, or it is damaged.
         ArtifactError: a file cannot be read.
 
@@ -52,11 +56,13 @@ def claim(
     """
     from swerve.claim.card import write_card
     from swerve.claim.sides import given_sides, settings_of_files
+    from swerve.formats.typed_fields import parse_fields
 
     runs = [trained] if isinstance(trained, str | Path) else list(trained)
     if not all(isinstance(one, str | Path) for one in (base, *runs)):
         raise ConfigError("swerve.claim takes models or files by their paths; write the table to a file first")
-    sides = given_sides([str(base), *map(str, runs)], labels)
+    names = parse_fields([f"{name}={field}" for name, field in (fields or {}).items()])
+    sides = given_sides([str(base), *map(str, runs)], labels, fields=names)
     if settings is None:
         if sides[0].samples is None:
             raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two files of samples")

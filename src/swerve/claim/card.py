@@ -23,12 +23,13 @@ from swerve.formats.imported_responses import LeftOut
 from swerve.formats.table_files import digest_of_table
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
-from swerve.statistics.sample_counts import most_have
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
 _WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers", "controls")
 """Parts that are measured on files of samples, too."""
+_OF_SAMPLES: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers")
+"""Parts whose lines are over the problems and samples of the card."""
 
 
 def write_card(
@@ -58,6 +59,8 @@ def write_card(
         "problems": problems_digest(problems),
         "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
     }
+    if any(side.fields for side in sides):
+        inputs["fields"] = [dict(side.fields) for side in sides]
     if settings.texts:
         inputs["texts"] = [sha256_file(Path(text)) for text in settings.texts]
     parts = Parts(out / "claim.partial", inputs, copied=shard.copied)
@@ -87,8 +90,10 @@ def write_card(
             base=base.label,
             trained=trained.label,
             task=settings.task.kind,
-            num_problems=len(problems or work.samples[0]),
-            num_samples=settings.num_samples if problems else most_have(work.counts[0]),
+            num_problems=work.size.num_problems,
+            num_groups=work.size.num_groups,
+            num_alike=work.size.num_alike,
+            num_samples=work.size.num_samples,
             inputs=digest_of(inputs),
             contents=contents,
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
@@ -203,6 +208,8 @@ def _measured(name: PartName, work: Work) -> Part:
         if name not in _WITHOUT_MODELS:
             work.models  # noqa: B018 (where there are none, nothing more is loaded)
         part: Part = import_module(f"swerve.claim.{name}").measure(work)
+        if name in _OF_SAMPLES:
+            part = part.model_copy(update={"verdicts": tuple(map(work.size.told, part.verdicts))})
     except (NotMeasuredError, MismatchError) as error:
         return kind(missing=str(error))
     if name != "controls":  # rests on a study, and is quick

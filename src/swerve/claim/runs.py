@@ -92,4 +92,5 @@ def by_cluster(table: NDArray[np.float64], clusters: Clusters | None) -> NDArray
         return table
     *sums, sizes = cluster_sums([*table, np.ones(table.shape[1])], clusters).T
     means = table.mean(axis=1, keepdims=True)
-    return means + (np.array(sums) - means * sizes) * len(sizes) / table.shape[1]
+    values: NDArray[np.float64] = means + (np.array(sums) - means * sizes) * len(sizes) / table.shape[1]
+    return values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from swerve.artifacts.files import regular_file
@@ -17,15 +18,19 @@ from swerve.recipes.layers import Override
 from swerve.recipes.loader import load_settings
 
 
-def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) -> tuple[Side, ...]:
+def given_sides(
+    texts: Sequence[str], labels: Sequence[str] = ("base", "rl"), *, fields: Mapping[str, str] | None = None
+) -> tuple[Side, ...]:
     """Return the models: of each `[NAME=]MODEL`, or `[NAME=]FILE` with its responses.
 
     Args:
         texts: the model before, and the model after; or several after, each of a run of the same training.
         labels: what those without a NAME are called; further runs have the last one and a number.
+        fields: names of the files' fields where they differ from those known.
 
     Raises:
-        ConfigError: they are fewer than two, two have one name, or some are files and others models.
+        ConfigError: they are fewer than two, two have one name, some are files and others models, or there are fields
+            of models.
         CheckpointError: there is no such model.
         ArtifactError: there is no such file, or it cannot be read.
     """
@@ -42,7 +47,9 @@ def given_sides(texts: Sequence[str], labels: Sequence[str] = ("base", "rl")) ->
     for side, text in zip(sides, texts, strict=True):
         if (side.model is None) != (sides[0].model is None):
             raise ConfigError(f"{texts[0]} and {text} are a model and a file; give two models, or a file of each")
-    return sides
+    if fields and not sides[0].samples:
+        raise ConfigError("--field names the fields of files of responses; models were given")
+    return tuple(replace(side, fields=fields or {}) for side in sides)
 
 
 def _side(label: str, text: str) -> Side:

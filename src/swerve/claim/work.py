@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +16,7 @@ from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import StoredSamples, is_samples_file
 from swerve.artifacts.shards import Shard
+from swerve.claim.design import CardSize, num_alike
 from swerve.config.claim import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
@@ -24,6 +25,7 @@ from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.typed_fields import at_place
 from swerve.progress import Progress, SilentProgress
+from swerve.statistics.sample_counts import most_have
 from swerve.types import Problem, clusters_of
 
 if TYPE_CHECKING:
@@ -163,6 +165,23 @@ class Work:
     def clusters(self) -> list[str] | None:
         """The name of the cluster of each problem, in the order of `samples`; None where no problem has a group."""
         return clusters_of(self.problem_of_each)
+
+    @cached_property
+    def size(self) -> CardSize:
+        """How much the lines of the card rest on."""
+        asked = [Response(problem=problem) for problem in self.problems]  # of models, which need not be sampled yet
+        num_samples = self.settings.num_samples
+        if not asked:
+            asked, num_samples = [group[0] for group in self.samples[0].values()], most_have(self.counts[0])
+        clusters = clusters_of(self.problems or self.problem_of_each)
+        texts = ((each.problem.family, next(iter(each.asked_texts), "")) for each in asked)
+        return CardSize(
+            num_problems=len(asked),
+            num_groups=len({*clusters}) if clusters else None,
+            num_alike=0 if clusters else num_alike(texts),
+            num_samples=num_samples,
+            num_runs=1 + len(self.runs),
+        )
 
     @property
     def samples(self) -> tuple[dict[str, list[Response]], dict[str, list[Response]]]:

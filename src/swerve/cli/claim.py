@@ -78,11 +78,7 @@ def claim(
 
     shard, progress = given_shard(context, share, parts_from), main_progress()
     named, changes = sample.split_arguments(arguments, task)
-    sides, given = given_sides(named), given_settings(context)
-    names = parse_fields(fields or ())
-    if names and not sides[0].samples:
-        raise ConfigError("--field names the fields of files of responses; models were given")
-    sides = tuple(replace(side, fields=names) for side in sides)
+    sides, given = given_sides(named, fields=parse_fields(fields or ())), given_settings(context)
     for key in given.keys() & {"parts", "ranks"}:
         words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
         given[key] = replace(given[key], value=words)
@@ -119,6 +115,9 @@ def claim(
 
     lines = []
     for question in claim_page(card).verdicts:
-        lines += [question.title, *(wrapped(line.replace("**", ""), indent="  ") for line, _ in question.lines)]
+        lines.append(question.title)
+        for line, basis in question.lines:
+            lines.append(wrapped(line.replace("**", ""), indent="  "))
+            lines += [wrapped(f"({basis})", indent="    ")] if basis else []
     paths = write_claim_figures(card, out / "figures") if figures else ()
     return Result(card, "\n".join([*lines, *map(str, paths), f"Card: {out / 'index.html'}"]))

@@ -37,7 +37,11 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Fields = Annotated[
     list[str] | None,
-    typer.Option("--field", metavar="NAME=FIELD", help="Field of FILE that holds NAME, such as response=completion."),
+    typer.Option(
+        "--field",
+        metavar="NAME=FIELD",
+        help="Field of FILE that holds NAME, such as response=completion; group=FIELD: problems of one template.",
+    ),
 ]
 EmbeddingModel = Annotated[
     str | None,

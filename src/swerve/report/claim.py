@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
-from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict
+from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict, alike_said
 from swerve.artifacts.claim_rates import claim_rates
 from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
@@ -14,7 +15,7 @@ from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, render
 from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
-from swerve.text import sentence_case
+from swerve.text import counted, sentence_case
 from swerve.version import __version__
 
 _UNITS = {"share": SHARE, "points": POINTS, "number": NUMBER, "count": COUNT}
@@ -37,7 +38,7 @@ def claim_html(card: ClaimCard) -> str:
 
 def claim_page(card: ClaimCard) -> Page:
     """Return what the page of a card says."""
-    questions = [_question(name, part) for name, part in card.parts if part.is_measured]
+    questions = [_question(name, part, card) for name, part in card.parts if part.is_measured]
     reasons: dict[str, list[str]] = {}
     for name, part in card.parts:
         if not part.is_measured:
@@ -55,7 +56,7 @@ def claim_page(card: ClaimCard) -> Page:
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
         sentence=headline if accuracy.is_measured else "Accuracy was not asked for",
-        lead=f"Task {card.task}, problems {card.num_problems}, samples of each {card.num_samples} by `{card.base}` and "
+        lead=f"Task {card.task}, problems {_problems(card)}, samples of each {card.num_samples} by `{card.base}` and "
         f"as many by `{card.trained}`. Claims shown: {shown[True]} of {shown[True] + shown[False]}, in **bold**."
         f"{unknown} What is not shown, or not determined, may still be so.",
         heading="What changed",
@@ -79,7 +80,15 @@ def claim_rows(name: PartName, part: Part) -> list[Rows]:
     return [_rows(f"{name}_{table}", records) for table, records in part.tables]
 
 
-def _question(name: PartName, part: Part) -> pages.Verdict:
+def _problems(card: ClaimCard) -> str:
+    """Return how many problems there are, in how many groups, or that groups are missing."""
+    if card.num_groups is not None:
+        return f"{card.num_problems} in {counted(card.num_groups, 'group')}"
+    alike = f" ({alike_said(card.num_alike, card.num_problems)})" if card.num_alike else ""
+    return f"{card.num_problems}{alike}"
+
+
+def _question(name: PartName, part: Part, card: ClaimCard) -> pages.Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
     tables = [rows.kept for rows in claim_rows(name, part)]
     figures = [
@@ -91,17 +100,22 @@ def _question(name: PartName, part: Part) -> pages.Verdict:
         title=QUESTIONS[name],
         lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
-        fold=Fold(id=name, title="Details", sentences=(*part.notes, *figures, *_rates(part)), parts=tuple(tables)),
+        fold=Fold(
+            id=name, title="Details", sentences=(*part.notes, *figures, *_rates(part, card)), parts=tuple(tables)
+        ),
     )
 
 
-def _rates(part: Part) -> list[str]:
-    """Return how often each claim of a part was shown where the truth is planted."""
+def _rates(part: Part, card: ClaimCard) -> list[str]:
+    """Return what the rates beside the lines of a part are of, and those of claims that have them at one size alone."""
     rates = [claim_rates()[claim] for claim in dict.fromkeys(verdict.claim for verdict in part.verdicts)]
-    return [
+    size = counted(card.num_groups or card.num_problems, "problem" if card.num_groups is None else "group")
+    lines = [f"Rates and sizes beside the lines are of simulated cards: {size}, {card.num_samples:,} samples of each."]
+    return lines * any(each.designs for each in rates) + [
         f"Planted: {each.size}; shown in {100 * each.right:.3g} of 100, where it is 1.3 times as much in "
         f"{100 * each.right_more:.3g}, where nothing is there in {100 * each.false:.2g} ({each.draws:,} draws)."
         for each in rates
+        if not each.designs
     ]
 
 
@@ -110,9 +124,35 @@ def _line(verdict: Verdict) -> tuple[str, str]:
     if verdict.shown is None:
         return verdict.sentence, ""
     basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
-    basis += f"; by chance in {100 * claim_rates()[verdict.claim].false:.2g} of 100"
+    basis += f"; {_chance(verdict) if verdict.shown else _could_show(verdict)}"
     mark = "**" if verdict.shown else ""
-    return f"{mark}{verdict.sentence}{mark}", basis.lstrip(",; ")
+    return f"{mark}{verdict.sentence}{mark}", basis.strip(",; ")
+
+
+def _chance(verdict: Verdict) -> str:
+    """Return how often two equal models show a line, in whole hundredths rounded up."""
+    rates = claim_rates()[verdict.claim]
+    if rates.designs and verdict.false_rate is None:
+        return "how often a card of two equal models shows this line is not known"
+    rate = rates.false if verdict.false_rate is None else verdict.false_rate
+    where = "" if rates.designs else " at the size under Details"
+    return f"a card of two equal models shows this line in at most {max(1, ceil(100 * rate - 1e-9))} of 100{where}"
+
+
+def _could_show(verdict: Verdict) -> str:
+    """Return what would have been shown, in whole points where it is 2 or more; empty where it is not known."""
+    size = verdict.detectable
+    if size is None:
+        return "what size such cards show is not known" if claim_rates()[verdict.claim].designs else ""
+    if verdict.claim == "base_reaches_gained":
+        return f"80% of such cards would show it where the base needs {size:,.0f} samples for a right one"
+    sign = "\N{MINUS SIGN}" if verdict.claim in _LOSSES else "+"
+    at = f" at {_AT[verdict.claim]}" if verdict.claim in _AT else ""
+    return f"80% of such cards would show {sign}{100 * size:.{int(size < 0.0195)}f} points{at}"
+
+
+_LOSSES = ("accuracy_fell", "accuracy_fell_over_runs", "curves_cross", "forgot")
+_AT = {"better_at_every_k": "the largest k", "curves_cross": "the largest k"}
 
 
 def _rows(id: str, records: Sequence[Record]) -> Rows:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import swerve
 from swerve.artifacts.claim_rates import ClaimRates
@@ -50,10 +52,16 @@ def _record(claim: str, rates: ClaimRates) -> None:
     with RATES.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         known = json.load(file)
-        known[claim] = {name: round(value, 3) if isinstance(value, float) else value for name, value in rates}
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps(known, indent=2, sort_keys=True) + "\n")
+        measured = {name: round(value, 3) if isinstance(value, float) else value for name, value in rates}
+        known[claim] = {**measured, "designs": known.get(claim, {}).get("designs", [])}
+        write_rates(known)
+
+
+def write_rates(known: dict[str, dict[str, Any]]) -> None:
+    """Write all rates into the file, each design on a line of its own."""
+    text = json.dumps(known, indent=2, sort_keys=True)
+    lines = re.sub(r"\{\s+(\"[^{}]*?)\s+\}", lambda match: "{" + re.sub(r"\s*\n\s*", " ", match[1]) + "}", text)
+    RATES.write_text(lines + "\n")
 
 
 def _noise(first: float, num_first: int, second: float, num_second: int) -> float:
