@@ -97,7 +97,7 @@ class Part(Record):
 
 
 class PassAtK(Row):
-    """How probable one of k samples is right."""
+    """How probable one of k samples is right, up to all samples; verdicts are of k up to half of them."""
 
     k: Count
     base: Share

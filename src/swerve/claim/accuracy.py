@@ -13,7 +13,7 @@ from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics.clusters import Clusters
 from swerve.statistics.intervals import share
-from swerve.statistics.sample_counts import cover_at, most_have, pass_at_k_differences
+from swerve.statistics.sample_counts import cover_at, most_have, most_judged, pass_at_k_differences
 from swerve.text import percent
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -44,9 +44,9 @@ def accuracy_part(
     """
     nums = np.broadcast_to(num, right.shape)
     rows, (better, worse) = pass_at_k_differences(right[0], right[1], nums, clusters=clusters)
-    first, largest, num_problems = rows[0], rows[-1].k, right.shape[1]
-    differences: list[Any] = [row.difference for row in rows]
-    at_first, at_last = differences[0], differences[-1]
+    first, largest, num_problems = rows[0], most_judged(rows[-1].k), right.shape[1]
+    differences: dict[int, Any] = {row.k: row.difference for row in rows if row.k <= largest}
+    at_first, at_last = differences[1], differences[largest]
 
     # One line of accuracy, in the direction that is shown.
     rates: tuple[Any, Any] = first.trained, first.base
@@ -55,18 +55,23 @@ def accuracy_part(
     said = f"{label} is right {more} often, {trained} against {base}"
     verdicts = [verdict(claim, said, at_first, shown=at_first.excludes(0), num=num_problems)]
 
-    # The largest k is fixed before, so that its own interval suffices.
-    if len(rows) > 1:
-        every = all(difference.low > 0 for difference in differences)
-        said = f"{label} is better at every k tried, 1 to {largest}; at {largest}"
-        verdicts.append(verdict("better_at_every_k", said, at_last, shown=every, num=num_problems))
-        crosses = bool(better and worse)
-        said = "the curves cross"
+    # Each line has the interval of the k that decides it: the one that is furthest from what is claimed.
+    if largest > 1:
+        least = min(differences, key=lambda k: differences[k].low)
+        every = differences[least].low > 0
+        said = f"{label} is better at every k tried, 1 to {largest}"
+        verdicts.append(
+            verdict("better_at_every_k", said, differences[least], shown=every, num=num_problems, at=f"At k = {least}")
+        )
+        crosses, at, said = bool(better and worse), f"At k = {largest}", "the curves cross"
+        deciding = at_last
+        if at_first.low < -at_last.high:
+            deciding, at = at_first, "At k = 1"
         if crosses:
-            said = f"{label} is better up to k = {better} and worse from {worse}: {said}"
-        elif better and better < (largest or 0):
-            said = f"{said} beyond k = {better}, up to which {label} is better"
-        verdicts.append(verdict("curves_cross", f"{said}; at {largest}", at_last, shown=crosses, num=num_problems))
+            said = f"{said}: {label} is better up to k = {better} and worse from {worse}"
+        elif better and better < largest:
+            at = f"Up to k = {better} {label} is better. {at}"
+        verdicts.append(verdict("curves_cross", said, deciding, shown=crosses, num=num_problems, at=at))
     covers = [cover_at(own, given, _PROBABILITIES, clusters=clusters) for own, given in zip(right, nums, strict=True)]
     return AccuracyPart(
         verdicts=tuple(verdicts),

@@ -19,6 +19,7 @@ def verdict(
     num: int | None,
     null: str = "no difference",
     of: str = "",
+    at: str = "",
 ) -> Verdict:
     """Return a line of the card.
 
@@ -30,9 +31,10 @@ def verdict(
         num: problems (or runs) that it is over.
         null: what it is compared with.
         of: what it is about, where a card makes the claim several times.
+        at: where the size is, as the beginning of a sentence of its own.
     """
     by = points_interval(size, " points") if isinstance(size, Estimate) else points(size, " points")
-    sentence = f"{'' if shown else 'Not shown: '}{said}: {by}."
+    sentence = f"{'' if shown else 'Not shown: '}{said}{f'. {at}' * bool(at)}: {by}."
     return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 

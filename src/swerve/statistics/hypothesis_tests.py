@@ -58,15 +58,11 @@ def mcnemar(
         )
     if not first.size:
         return McNemarResult(num=0, num_first_only=0, num_second_only=0, difference=None, p_value=None)
-    # Bonett and Price: one more case on either side, so that the interval is not too short where few differ.
-    change, total = only_second - only_first, first.size + 2
-    centre = change / total
-    half = float(scipy.stats.norm.ppf((1 + confidence) / 2)) * math.sqrt(discordant + 2 - change**2 / total) / total
     return McNemarResult(
         num=first.size,
         num_first_only=only_first,
         num_second_only=only_second,
-        difference=Estimate(mean=change / first.size, low=max(-1.0, centre - half), high=min(1.0, centre + half)),
+        difference=paired_interval(second.astype(float) - first, confidence=confidence),
         p_value=p_value,
     )
 

@@ -49,20 +49,40 @@ def paired_interval(
     low, high = bounds
     if array.min() < low - _SINGLE or array.max() > high + _SINGLE:
         raise ValueError(f"differences must be from {low} to {high}, got {array.min()} to {array.max()}")
+    return cases_interval(array, clusters, confidence=confidence, bounds=bounds)
+
+
+def cases_interval(
+    values: Array,
+    clusters: Clusters | None,
+    *,
+    confidence: float = 0.95,
+    bounds: Bounds = (-1.0, 1.0),
+    most_degrees: float = math.inf,
+) -> Estimate:
+    """Return the interval of `paired_interval` of what problems add to a mean, which may leave its bounds.
+
+    Args:
+        values: one number each.
+        clusters: which values belong together.
+        confidence: coverage of the interval.
+        bounds: of the mean.
+        most_degrees: of freedom, where less is known than there are clusters.
+
+    >>> found = cases_interval(np.array([0.5, 0.25, 0.0, 0.25]), None)
+    >>> round(found.low, 3), round(found.high, 3)
+    (-0.391, 0.725)
+    """
     # Two cases are added; how much they count rests on how much of the spread is known.
-    mean, deviations = pseudo_values(cluster_sums([array, np.ones(array.size)], clusters))
-    weight = _weight(deviations)
-    num = len(deviations) + 2 * weight
-    center = (len(deviations) * mean + weight * (low + high)) / num
-    apart = deviations - deviations.mean() + mean - center
-    square = float(apart @ apart) + weight * ((low - center) ** 2 + (high - center) ** 2)
-    reach = quantile(confidence, num - 1) * math.sqrt(square / (num - 1) / num)
-    return Estimate(mean=mean, low=max(low, min(mean, center - reach)), high=min(high, max(mean, center + reach)))
-
-
-def _weight(deviations: Array) -> float:
-    """Return what each of the added cases counts."""
+    low, high = bounds
+    mean, deviations = pseudo_values(cluster_sums([values, np.ones(values.size)], clusters))
     centred = deviations - deviations.mean()
-    if np.abs(centred).max() <= _SINGLE:
-        return 1.0
-    return min(1.0, _FULL / degrees_of_freedom(centred))
+    weight = 1.0
+    if np.abs(centred).max() > _SINGLE:
+        weight = min(1.0, _FULL / degrees_of_freedom(centred))
+    num = len(centred) + 2 * weight
+    center = (len(centred) * mean + weight * (low + high)) / num
+    apart = centred + mean - center
+    square = float(apart @ apart) + weight * ((low - center) ** 2 + (high - center) ** 2)
+    reach = quantile(confidence, min(num - 1, most_degrees)) * math.sqrt(square / (num - 1) / num)
+    return Estimate(mean=mean, low=max(low, min(mean, center - reach)), high=min(high, max(mean, center + reach)))

@@ -26,7 +26,7 @@ Counts = NDArray[np.int64]
 _DRAWS, _RESAMPLES = 2000, 200
 _STEPS = 100  # of the EM algorithm: stopped early the mixture stays smooth
 _TINY = 1e-300
-_CHANCES, _GAINS = (0.0, 1.0), (-1.0, 1.0)
+_CHANCES = (0.0, 1.0)
 
 
 class PassAtKDifference(NamedTuple):
@@ -44,16 +44,16 @@ class PassAtKDifference(NamedTuple):
 def pass_at_k_differences(
     right_before: ArrayLike, right_after: ArrayLike, num: ArrayLike, *, clusters: Clusters | None = None
 ) -> tuple[list[PassAtKDifference], tuple[int | None, int | None]]:
-    """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ... and half the samples.
+    """Return pass@k before and after and their paired difference, for k = 1, 2, 4, ..., half and all of the samples.
 
-    Two problems are added, D = +1 and -1 at every k; m and S are the mean and covariance of the N + 2 differences.
+    The intervals of the difference are those of `paired_interval`:
 
-        interval of one k:  m_k +- t(N + 1) sqrt(S_kk / (N + 2))
-        band:               the same at the confidence 2 Phi(w) - 1,  w the .95 quantile of max_k |Z_k|
+        interval of one k:  at 95%
+        band:               at the confidence 2 Phi(w) - 1,  w the .95 quantile of max_k |Z_k|
 
-    with Z normal and of the correlations in S (the Gaussian multiplier bootstrap). Simulated coverage of the band: .95
-    and more at 30 to 500 problems. "Better at every k" needs no band: the interval of each k alone suffices
-    (intersection-union). A k that is picked from the curve needs it.
+    with Z normal and of the correlations of the differences, the two added cases among them (the Gaussian multiplier
+    bootstrap). "Better at every k" needs no band: the interval of each k alone suffices (intersection-union). A k that
+    is picked from the curve needs it.
 
     The row of k = 1 is of all problems, each with the samples that it has; those of k above 1 are of the problems that
     have as many samples on both sides as nine in ten of them (`most_have`).
@@ -62,53 +62,60 @@ def pass_at_k_differences(
         right_before: number of right samples of each problem.
         right_after: the same after, of the same problems.
         num: samples of each problem, before and after; or `[2, N]`, of each one before and after.
+        clusters: which problems belong together (their groups); by default each is its own cluster.
 
     Returns:
         The rows; and up to which k the model after is shown to be better, and from which on worse, None where it is
         not. The curves cross between the two, if they cross once. Every whole k to half the samples is tried, each by
-        its own interval: they cross at one k, so that no correction is needed. Simulated coverage: .96 to 1.
+        its own interval: they cross at one k, so that no correction is needed. Simulated coverage: .96 to 1. Beyond
+        half the samples an interval holds as well, and shows less.
 
     >>> rows, crossing = pass_at_k_differences([2] * 40 + [0] * 2, [0] * 30 + [16] * 12, 16)
     >>> [row.k for row in rows], crossing
-    ([1, 2, 4, 8], (1, 5))
+    ([1, 2, 4, 8, 16], (1, 5))
     """
     right = np.array([right_before, right_after])
     nums = np.broadcast_to(num, right.shape)
     full = most_have(nums)
-    have_it = nums.min(axis=0) >= full
-    first = 1 - (nums - right) / nums
+    have_it, half = nums.min(axis=0) >= full, most_judged(full)
+    names = None if clusters is None else np.asarray(clusters)
+    own = None if names is None else names[have_it]
+    first = right / nums
     before, after = (
         _pass_at_every_k(counts[have_it], given[have_it], full) for counts, given in zip(right, nums, strict=True)
     )
-    gains, top = after - before, before.shape[1]
-    names = None if clusters is None else np.asarray(clusters)
-    own = None if names is None else names[have_it]
-    alone: list[Any] = [paired_interval(gain, clusters=own) for gain in gains.T]
+    gains = after - before
+    alone: list[Any] = [paired_interval(gain, clusters=own) for gain in gains.T[:half]]
     alone[0] = paired_interval(first[1] - first[0], clusters=names)
     num_better = sum(1 for _ in takewhile(lambda gain: gain.low > 0, alone))
     num_worse = sum(1 for _ in takewhile(lambda gain: gain.high < 0, reversed(alone)))
 
     # The confidence of each k alone at which all hold together.
-    ks = sorted({top, *(2**power for power in range(top.bit_length()))})
+    ks = sorted({half, full, *(2**power for power in range(full.bit_length()))})
     added = np.vstack([gains[:, np.array(ks) - 1], np.ones(len(ks)), -np.ones(len(ks))])
     correlations = np.atleast_2d(np.corrcoef(added.T))
     normal = np.random.default_rng(0).multivariate_normal(np.zeros(len(ks)), correlations, size=_DRAWS)
     each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(normal).max(axis=1), 0.95))) - 1
-    rows = [
-        PassAtKDifference(
-            k=k,
-            base=mean_interval(
-                first[0] if k == 1 else before[:, k - 1], bounds=_CHANCES, clusters=names if k == 1 else own
-            ),
-            trained=mean_interval(
-                first[1] if k == 1 else after[:, k - 1], bounds=_CHANCES, clusters=names if k == 1 else own
-            ),
-            difference=alone[k - 1],
-            band=paired_interval(gains[:, k - 1], confidence=each, clusters=own),
-        )
-        for k in ks
-    ]
-    return rows, (num_better or None, top - num_worse + 1 if num_worse else None)
+    rows = [_row(k, (before[:, k - 1], after[:, k - 1]), own, each) for k in ks]
+    rows[0] = _row(1, (first[0], first[1]), names, each)
+    return rows, (num_better or None, half - num_worse + 1 if num_worse else None)
+
+
+def _row(k: int, sides: tuple[Array, Array], clusters: Clusters | None, band: float) -> PassAtKDifference:
+    base, trained = (mean_interval(side, bounds=_CHANCES, clusters=clusters) for side in sides)
+    difference: Any = paired_interval(sides[1] - sides[0], clusters=clusters)
+    return PassAtKDifference(
+        k, base, trained, difference, paired_interval(sides[1] - sides[0], clusters=clusters, confidence=band)
+    )
+
+
+def most_judged(num_samples: int) -> int:
+    """Return the largest k of pass@k from so many samples at which models are said to differ: half of them.
+
+    >>> most_judged(16), most_judged(1)
+    (8, 1)
+    """
+    return max(1, num_samples // 2)
 
 
 def most_have(num: ArrayLike) -> int:
@@ -213,8 +220,8 @@ def _with_added(clusters: Clusters | None, num: int, num_added: int) -> NDArray[
 
 
 def _pass_at_every_k(right: Counts, num: Counts, full: int) -> Array:
-    """Return `[N, K]`: pass@k (`swerve.statistics.pass_at_k`) of k = 1, ..., K, half of the samples that all have."""
-    drawn = np.arange(max(1, full // 2))
+    """Return `[N, K]`: pass@k (`swerve.statistics.pass_at_k`) of k = 1, ..., K, the samples that all have."""
+    drawn = np.arange(full)
     wrong = (num - right)[:, None]
     return 1 - np.cumprod(np.maximum(wrong - drawn, 0) / (num[:, None] - drawn), axis=1, dtype=np.float64)
 
