@@ -11,6 +11,7 @@ def test_costs_of_every_part():
         "both models: 1,600 samples of at most 64 tokens, and 100 greedy",
         "accuracy: nothing more",
         "runs: nothing more",
+        "prompts: nothing more",
         "gained: 1,600 sequences more",
         "answers: nothing more",
         "contamination: 360 samples more",

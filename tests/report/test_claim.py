@@ -26,6 +26,7 @@ from swerve.artifacts.claim import (
     GraftRow,
     MatrixRow,
     PassAtK,
+    PromptsPart,
     ReasoningPart,
     ReasoningRow,
     RunsPart,
@@ -70,6 +71,7 @@ def full_card() -> ClaimCard:
         num_samples=64,
         inputs="0123456789abcdef",
         runs=RunsPart(missing="needs further runs of the same training"),
+        prompts=PromptsPart(missing="needs samples of the base under other prompts"),
         accuracy=AccuracyPart(
             verdicts=(
                 verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points (36.2 to 42.2)."),
@@ -222,10 +224,11 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
     answers = card.answers.model_copy(update={"verdicts": (*card.answers.verdicts, unknown, unknown)})
     lead = claim_page(card.model_copy(update={"answers": answers})).lead
     assert "Claims shown: 9 of 12, in **bold**. Not determined: 2 more. What is" in lead
-    measured = [title for name, title in QUESTIONS.items() if name not in ("runs", "controls")]
+    measured = [title for name, title in QUESTIONS.items() if name not in ("runs", "prompts", "controls")]
     assert [each.title for each in PAGE.verdicts] == [*measured, "What was not measured"]
     assert PAGE.verdicts[-1].lines == (
         ("Does it hold over runs? Needs further runs of the same training.", ""),
+        ("Would another prompt have done it? Needs samples of the base under other prompts.", ""),
         ("Would any reward have done it? Needs --study DIR, a finished study with controls=all.", ""),
     )
 

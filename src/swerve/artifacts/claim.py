@@ -13,6 +13,7 @@ from swerve.estimates import Estimate
 PartName = Literal[
     "accuracy",
     "runs",
+    "prompts",
     "gained",
     "answers",
     "contamination",
@@ -33,6 +34,7 @@ Count = Annotated[int | None, "count"]
 QUESTIONS: dict[PartName, str] = {
     "accuracy": "Did accuracy rise?",
     "runs": "Does it hold over runs?",
+    "prompts": "Would another prompt have done it?",
     "gained": "What was gained and lost?",
     "answers": "Is it format or length?",
     "contamination": "Is it contamination?",
@@ -149,6 +151,23 @@ class RunsPart(Part):
     """Mean over runs, with the interval over runs and problems, as that of the difference."""
     difference: Points = None
     runs: tuple[RunRow, ...] = ()
+
+
+class PromptRow(Row):
+    """The base under one prompt."""
+
+    prompt: str
+    """File of its samples; the first is the prompt of all other parts."""
+    base: Share
+    difference: Points
+    """The trained model's accuracy less the base's under this prompt, paired over problems."""
+    problems: Count
+
+
+class PromptsPart(Part):
+    """Would another prompt have done it?"""
+
+    prompts: tuple[PromptRow, ...] = ()
 
 
 class GainedRow(Row):
@@ -417,6 +436,7 @@ class ClaimCard(Record):
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
     accuracy: AccuracyPart = AccuracyPart()
     runs: RunsPart = RunsPart()
+    prompts: PromptsPart = PromptsPart()
     gained: GainedPart = GainedPart()
     answers: AnswersPart = AnswersPart()
     contamination: ContaminationPart = ContaminationPart()

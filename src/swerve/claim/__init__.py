@@ -16,7 +16,7 @@ __all__ = ["claim"]
 
 
 def claim(
-    base: str | Path,
+    base: str | Path | Sequence[str | Path],
     trained: str | Path | Sequence[str | Path],
     settings: ClaimSettings | None = None,
     *,
@@ -30,7 +30,8 @@ def claim(
 
     Args:
         base: the model before: a folder, `RUN:LABEL` or `owner/name#revision`; or a file of its samples.
-            Files of other programs, with a verdict for each response, are read too.
+            Files of other programs, with a verdict for each response, are read too. Of several the others are files of
+            its samples under other prompts, for the part `prompts`.
         trained: the model after, or its samples; or those of several runs of the same training, of which the first
             is what all parts but `runs` are of.
         settings: task, sampling, and which parts; needed where models are given.
@@ -57,12 +58,18 @@ def claim(
     from swerve.claim.card import write_card
     from swerve.claim.sides import given_sides, settings_of_files
     from swerve.formats.typed_fields import parse_fields
+    from swerve.models.named_models import split_name
 
-    runs = [trained] if isinstance(trained, str | Path) else list(trained)
-    if not all(isinstance(one, str | Path) for one in (base, *runs)):
+    prompts, runs = (
+        list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        for given in (base, trained)
+    )
+    if not all(isinstance(one, str | Path) for one in (*prompts, *runs)):
         raise ConfigError("swerve.claim takes models or files by their paths; write the table to a file first")
+    first, *others = map(str, prompts)
+    others = [f"{split_name(first)[0] or labels[0]}={other}" for other in others]
     names = parse_fields([f"{name}={field}" for name, field in (fields or {}).items()])
-    sides = given_sides([str(base), *map(str, runs)], labels, fields=names)
+    sides = given_sides([first, *map(str, runs), *others], labels, fields=names)
     if settings is None:
         if sides[0].samples is None:
             raise ConfigError("give settings=swerve.ClaimSettings(task=...), or two files of samples")

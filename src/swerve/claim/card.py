@@ -26,7 +26,7 @@ from swerve.rewards.checks import problems_digest
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
-_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers", "controls")
+_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "runs", "prompts", "gained", "answers", "controls")
 """Parts that are measured on files of samples, too."""
 _OF_SAMPLES: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers")
 """Parts whose lines are over the problems and samples of the card."""
@@ -38,7 +38,8 @@ def write_card(
     """Measure the parts that are asked for and write `out/claim.json` and `out/index.html`.
 
     Each part is kept as soon as it is there. Parts of an earlier card of the same models, problems and settings stay
-    in it. The first of `sides` is the base, the second the trained model, any others further runs of the same training.
+    in it. The first of `sides` is the base, the second the trained model; others are further runs of
+    the same training, or the base under another prompt.
 
     Returns:
         The card; None of a shard.
@@ -51,7 +52,8 @@ def write_card(
     # Everything that can be wrong is checked before the first sample.
     _check_given(sides, settings, out)
     check_vocabularies(sides)
-    base, trained, *runs = sides
+    base, trained, *runs = (side for side in sides if not side.is_prompt)
+    prompts = [side for side in sides if side.is_prompt]
     problems = chosen_problems(settings, progress) if base.model else []
     contents = tuple(map(_content, sides))
     inputs: dict[str, Any] = {
@@ -78,7 +80,7 @@ def write_card(
     parts.begin()
 
     # A shard takes its share of the samples; what rests on them is measured once all are there.
-    work = Work(base, trained, settings, problems, out, parts, shard, progress, runs=runs)
+    work = Work(base, trained, settings, problems, out, parts, shard, progress, runs=runs, prompts=prompts)
     measured: dict[str, Part] = dict(known.parts) if known else {}
     with nullcontext() if shard.is_share else RunDirectory(out).lock():
         for name in wanted:
@@ -158,7 +160,7 @@ def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, ..
         ConfigError: a model, or a file of samples, is another.
         ArtifactError: a file that it was measured on, or of a model, is missing or damaged; the message names it.
     """
-    for side, content, known in zip(sides, contents, card.contents or contents, strict=True):
+    for side, content, known in zip(sides, contents, card.contents or contents, strict=False):  # others: other inputs
         if content != known:
             raise ConfigError(
                 f"{side.model or side.samples} is not what the card in {out} is of: it has changed, or is another; put "

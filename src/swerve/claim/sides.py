@@ -24,9 +24,13 @@ def given_sides(
     """Return the models: of each `[NAME=]MODEL`, or `[NAME=]FILE` with its responses.
 
     Args:
-        texts: the model before, and the model after; or several after, each of a run of the same training.
+        texts: the model before, and the model after; or several after, each of a run of the same training. Further
+            files with the NAME of the first are the model before under other prompts.
         labels: what those without a NAME are called; further runs have the last one and a number.
         fields: names of the files' fields where they differ from those known.
+
+    Returns:
+        The model before, those after, and those under other prompts.
 
     Raises:
         ConfigError: they are fewer than two, two have one name, some are files and others models, or there are fields
@@ -34,6 +38,9 @@ def given_sides(
         CheckpointError: there is no such model.
         ArtifactError: there is no such file, or it cannot be read.
     """
+    before = split_name(texts[0])[0] or labels[0] if texts else None
+    prompts = [text for text in texts[1:] if split_name(text)[0] == before and _is_file(split_name(text)[1])]
+    texts = [*texts[:1], *(text for text in texts[1:] if text not in prompts)]
     if len(texts) < 2:
         raise ConfigError(
             f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; a key of the "
@@ -47,15 +54,21 @@ def given_sides(
     for side, text in zip(sides, texts, strict=True):
         if (side.model is None) != (sides[0].model is None):
             raise ConfigError(f"{texts[0]} and {text} are a model and a file; give two models, or a file of each")
-    if fields and not sides[0].samples:
+    others = [_side("", text) for text in prompts]
+    others = [replace(other, label=f"{other.label} ({other.samples})", is_prompt=True) for other in others]
+    if fields and not (sides[0].samples or others):
         raise ConfigError("--field names the fields of files of responses; models were given")
-    return tuple(replace(side, fields=fields or {}) for side in sides)
+    return tuple(replace(side, fields=fields or {}) for side in (*sides, *others))
+
+
+def _is_file(place: str) -> bool:
+    return is_table(Path(place)) or Path(place).is_file()
 
 
 def _side(label: str, text: str) -> Side:
     name, place = split_name(text)
     path = Path(place)
-    if not (is_table(path) or path.is_file()):
+    if not _is_file(place):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
     if not all(regular_file(file).is_file() for file in files_of(path)):
         raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")

@@ -22,6 +22,7 @@ from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
 from swerve.eval.sampling import run_jobs
+from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.typed_fields import at_place
 from swerve.progress import Progress, SilentProgress
@@ -55,6 +56,8 @@ class Side:
     """File of its samples, where there is one."""
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Names of the file's fields where they differ from those known."""
+    is_prompt: bool = False
+    """Whether it is the base once more, under another prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,8 @@ class Work:
     progress: Progress
     runs: Sequence[Side] = ()
     """Further runs of the training that the trained model is of."""
+    prompts: Sequence[Side] = ()
+    """The base under other prompts."""
     _loaded: tuple[Path | str, LoadedModel] | None = None
 
     @property
@@ -206,9 +211,22 @@ class Work:
         (own,) = self._responses([run])
         return self._paired((self.base, run), [(base, ""), own])
 
+    def paired_prompt(self, prompt: Side) -> Paired:
+        """Return the samples of the base under another prompt and of the trained model; see `paired`.
+
+        The prompt may be a part of what a file calls the question: problems with ids of their own are paired by these.
+        """
+        trained = [each for group in self.samples[1].values() for each in group]
+        ((own, left_out),) = self._responses([prompt])
+        named = [
+            each if has_made_id(each.problem) else replace(each, problem=replace(each.problem, question=""))
+            for each in own
+        ]
+        return self._paired((prompt, self.trained), [(named, left_out), (trained, "")])
+
     def _responses(self, sides: Sequence[Side]) -> list[tuple[list[Response], str]]:
         """Return the samples of models or files at temperature 1, and which records are left out."""
-        if self.base.model is None:
+        if sides[0].model is None:
             read = []
             for side in sides:
                 assert side.samples is not None

@@ -35,8 +35,8 @@ def claim(
         typer.Argument(
             metavar="[NAME=]BASE [NAME=]RL... [KEY=VALUE]...",
             help="The model before and the model after (a folder, RUN:LABEL, owner/name#revision), or a file of "
-            "graded responses of each; several after are runs of one training; keys of the task, such as "
-            "'levels=[3, 4]'.",
+            "graded responses of each; several after are runs of one training, further files with the "
+            "NAME of the first the base under other prompts; keys of the task, such as 'levels=[3, 4]'.",
             **completed("models"),
         ),
     ],
@@ -64,6 +64,7 @@ def claim(
       swerve claim models/base mine:rl-80 --task gsm8k --num-samples 64
       swerve claim base.parquet rl.parquet
       swerve claim base.jsonl rl-seed0.jsonl rl-seed1.jsonl rl-seed2.jsonl
+      swerve claim base=base.jsonl base=base-fewshot.jsonl rl.jsonl
       swerve claim models/base mine:rl-80 --task gsm8k --parts accuracy,weights --costs
     """
     from swerve.claim.card import write_card
@@ -102,7 +103,9 @@ def claim(
     else:
         tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others or ())]
         settings = sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
-        lines = costs_said(settings, len(chosen_problems(settings, progress)), num_models=len(sides))
+        lines = costs_said(
+            settings, len(chosen_problems(settings, progress)), num_models=sum(not side.is_prompt for side in sides)
+        )
         if costs:
             return Result(lines, "\n".join(lines))
         if not (out / "claim.json").exists():

@@ -1,0 +1,93 @@
+"""Would the base do as well under another prompt?
+
+What RL teaches may be what a few examples in the prompt, or another template, bring out of the base. A gain over the
+base's best prompt is one over each of its prompts: the largest of several shares of right answers is taken, and each
+difference has to be shown by itself (intersection-union), so that the choice needs no correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swerve.artifacts.claim import PromptRow, PromptsPart
+from swerve.artifacts.responses import Response
+from swerve.claim.verdicts import verdict
+from swerve.claim.work import NotMeasuredError, Work
+from swerve.statistics import paired_difference
+from swerve.statistics.clusters import Array, Clusters
+from swerve.statistics.intervals import mean_interval
+from swerve.text import counted, percent
+from swerve.types import clusters_of
+
+
+def measure(work: Work) -> PromptsPart:
+    """Return this part: the accuracy of the base under each prompt, beside that of the trained model.
+
+    Raises:
+        NotMeasuredError: there is one prompt.
+        ElsewhereError: other shards have samples that it needs.
+    """
+    if not work.prompts:
+        raise NotMeasuredError(
+            f"needs samples of the base under other prompts: {work.base.label}=FILE for each, after the first"
+        )
+    pairs = [work.paired, *map(work.paired_prompt, work.prompts)]
+    places = [Path(side.samples or side.model or "") for side in (work.base, *work.prompts)]
+    names = [place.name for place in places]
+    names = names if len({*names}) == len(names) else list(map(str, places))
+    problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
+    clusters = [clusters_of(problems[name] for name in pair.first if name in problems) for pair in pairs]
+    rates = [(_rates(each.first), _rates(each.second)) for each in pairs]
+    part = prompts_part(work.trained.label, names, rates, clusters)
+    notes = [note for pair in pairs[1:] for note in pair.notes]
+    return part.model_copy(update={"notes": (*part.notes, *notes)})
+
+
+def prompts_part(
+    label: str,
+    names: Sequence[str],
+    pairs: Sequence[tuple[Array, Array]],
+    clusters: Sequence[Clusters | None] | None = None,
+) -> PromptsPart:
+    """Return what the base's accuracies under several prompts show.
+
+    Args:
+        label: of the trained model.
+        names: of the prompts.
+        pairs: of each prompt the shares of right samples of problems, by the base under it and by the trained model.
+        clusters: of each prompt which problems belong together (their groups); by default each is its own cluster.
+    """
+    clusters = clusters or [None] * len(pairs)
+    differences: list[Any] = [
+        paired_difference(*rates, clusters=own, bounds=(-1.0, 1.0))[0]
+        for rates, own in zip(pairs, clusters, strict=True)
+    ]
+
+    # The prompt over which the least is shown decides.
+    least = min(range(len(pairs)), key=lambda number: differences[number].low)
+    base, trained = (percent(float(rates.mean())) for rates in pairs[least])
+    said = f"{label} is right more often than the base under each of {counted(len(pairs), 'prompt')}; the least over "
+    said += f"{names[least]}, {trained} against {base}"
+    size = differences[least]
+    return PromptsPart(
+        verdicts=(verdict("accuracy_rose_over_prompts", said, size, shown=size.low > 0, num=len(pairs[least][0])),),
+        notes=("Prompts that were not tried may do better.",),
+        prompts=tuple(
+            PromptRow(
+                prompt=name,
+                base=mean_interval(base, clusters=own, bounds=(0.0, 1.0)),
+                difference=difference,
+                problems=len(base),
+            )
+            for name, (base, _), difference, own in zip(names, pairs, differences, clusters, strict=True)
+        ),
+    )
+
+
+def _rates(samples: Mapping[str, Sequence[Response]]) -> Array:
+    """Return the share of right samples of each problem."""
+    return np.array([np.mean([bool(one.correct) for one in group]) for group in samples.values()])
