@@ -28,8 +28,8 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "swerve.artifacts.responses.Response",
             "swerve.eval.comparison.compare",
             "swerve.artifacts.comparison.Comparison",
-            "swerve.config.claim.ClaimSettings",
-            "swerve.artifacts.claim.ClaimCard",
+            "swerve.claim.settings.ClaimSettings",
+            "swerve.claim.record.ClaimCard",
         ),
     ),
     (

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 from swerve.artifacts import responses, tables
-from swerve.artifacts.claim import ClaimCard
 from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import OTHER_METRICS, StepMetrics
@@ -24,6 +23,7 @@ from swerve.artifacts.probe_findings import EntropySummary, RankShift
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import Record
 from swerve.artifacts.study import Study
+from swerve.claim.record import ClaimCard
 from swerve.estimates import Estimate
 
 _HEAD = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
     from swerve.claim import claim
-    from swerve.config.claim import ClaimSettings
+    from swerve.claim.settings import ClaimSettings
     from swerve.config.recipe import Config
     from swerve.config.sampling import SampleSettings
     from swerve.eval import evaluate
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClaimSettings": "swerve.config.claim",
+    "ClaimSettings": "swerve.claim.settings",
     "Config": "swerve.config.recipe",
     "Run": "swerve.run",
     "RunDirectory": "swerve.artifacts.run",

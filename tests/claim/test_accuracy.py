@@ -10,8 +10,8 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.artifacts.shards import WHOLE
 from swerve.claim.accuracy import accuracy_part, measure
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.work import Side, Work
-from swerve.config.claim import ClaimSettings
 from swerve.eval.pairing import Paired
 from swerve.progress import SilentProgress
 from swerve.statistics.intervals import share

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.claim import FailureRow
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim import answers
-from swerve.claim.answers import judged, measure
+from swerve.claim.answers import FailureRow, judged, measure
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem

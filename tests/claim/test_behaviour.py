@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 import swerve
-from swerve.artifacts.claim import DivergenceRow
 from swerve.artifacts.probe_claims import DivergenceClaim, NullFigure
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import RunDirectory
-from swerve.claim.behaviour import behaviour_part
+from swerve.claim.behaviour import DivergenceRow, behaviour_part
 from swerve.claim.work import NotMeasuredError
 from swerve.estimates import Estimate
 from tests.claim.planted.models import planted_pair, table_settings

@@ -5,9 +5,9 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim.contamination import beginning, matches, measure, with_controls, with_other_numbers
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
-from swerve.config.claim import ClaimSettings
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress

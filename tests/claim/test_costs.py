@@ -1,7 +1,7 @@
 """What a card costs, said before it is paid."""
 
 from swerve.claim.costs import costs_said
-from swerve.config.claim import ClaimSettings
+from swerve.claim.settings import ClaimSettings
 from swerve.problems.addition import AdditionTask
 
 

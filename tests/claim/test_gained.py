@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import swerve
-from swerve.artifacts.claim import GainedRow
 from swerve.artifacts.responses import Response
-from swerve.claim.gained import measure, reached
+from swerve.claim.gained import GainedRow, measure, reached
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.models.model_folder import load_tokenizer
 from swerve.types import Problem

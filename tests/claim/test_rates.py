@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from swerve.artifacts.claim_rates import claim_rates
+from swerve.claim.rates import claim_rates
 from tests.claim.planted import rates
 from tests.claim.planted.rates import RATES
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import swerve
+from swerve.claim.page import claim_page
 from swerve.claim.runs import runs_part
 from swerve.claim.sides import given_sides
 from swerve.errors import ConfigError
-from swerve.report.claim import claim_page
 from swerve.statistics.intervals import rows_and_columns_interval
 
 

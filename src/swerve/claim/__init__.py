@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from swerve.artifacts.claim import ClaimCard
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.callable_package import make_callable
-from swerve.config.claim import ClaimSettings
+from swerve.claim.record import ClaimCard
+from swerve.claim.settings import ClaimSettings
 from swerve.errors import ConfigError
 from swerve.progress import Progress, shown_progress
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.artifacts.claim import AccuracyPart, CoverRow, PassAtK
+from swerve.claim.part import Count, Part, Points, Row, Share
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics.clusters import Clusters
@@ -20,15 +20,54 @@ _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _KIND = "The intervals are of new problems of this kind."
 
 
-def measure(work: Work) -> AccuracyPart:
-    """Return this part."""
-    num, right = work.counts
-    part = accuracy_part(work.trained.label, num, right, clusters=work.clusters)
-    part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes)})
-    with suppress(NotMeasuredError):  # two files have no greedy responses
-        base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
-        part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})
-    return part
+class PassAtK(Row):
+    """How probable one of k samples is right, up to all samples; verdicts are of k up to half of them."""
+
+    k: Count
+    base: Share
+    trained: Share
+    difference: Points
+    """Paired over problems, with the interval of this k alone."""
+    band: Points
+    """The same with the interval that holds for all k together."""
+
+
+class CoverRow(Row):
+    """Which fraction of problems is solved with at least some probability."""
+
+    probability: Share
+    base: Share
+    trained: Share
+
+
+class AccuracyPart(Part):
+    """Did accuracy rise?"""
+
+    needs_models = False
+    is_of_samples = True
+
+    greedy_base: Share = None
+    greedy_trained: Share = None
+    base: Share = None
+    trained: Share = None
+    difference: Points = None
+    pass_at_k: tuple[PassAtK, ...] = ()
+    crossing_after: Count = None
+    """The trained model is shown to be better up to this k; None: not at 1."""
+    crossing_before: Count = None
+    """The base is shown to be better from this k on; None: not shown."""
+    cover: tuple[CoverRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> AccuracyPart:
+        """Measure it; see `Part.measure`."""
+        num, right = work.counts
+        part = accuracy_part(work.trained.label, num, right, clusters=work.clusters)
+        part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes)})
+        with suppress(NotMeasuredError):  # two files have no greedy responses
+            base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
+            part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})
+        return part
 
 
 def accuracy_part(

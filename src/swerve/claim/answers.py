@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.claim import AnswersPart, FailureRow, GainRow, LengthRow, Verdict
-from swerve.claim.verdicts import undetermined, verdict
+from swerve.claim.part import Count, Number, Part, Points, Row, Share
+from swerve.claim.verdicts import Verdict, undetermined, verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import find_answer
@@ -45,47 +45,96 @@ _NOTES = (
 )
 
 
-def measure(work: Work) -> AnswersPart:
-    """Return this part.
+class FailureRow(Row):
+    """Why answers of a model are wrong."""
 
-    What was cut off ended all the same if it is right or marks the answer that was read; what is right was read.
-    """
-    samples = [response for side in work.samples for group in side.values() for response in group]
-    sizes = [len(group) for side in work.samples for group in side.values()]
-    texts, golds = [each.said for each in samples], [each.problem.answer for each in samples]
-    right = np.array([bool(each.correct) for each in samples])
-    read = np.array([_number(each.answered) for each in samples])
-    is_cut = np.array([_number(each.finish_reason and each.finish_reason == "length") for each in samples])
-    read = np.where(right, 1.0, read)
-    ended = np.where(right, 1.0, 1 - is_cut)
-    for number in np.flatnonzero(~right & (read == 1) & (is_cut != 0)):
-        if find_answer(texts[number], _MARKED) is not None:
-            ended[number] = 1.0
+    model: str
+    accuracy: Share
+    truncated: Share
+    """Of the wrong ones: cut off at the limit."""
+    unparsed: Share
+    """Of the wrong ones: no answer could be read."""
+    lenient: Share
+    """Of the wrong ones: right under a lenient reading."""
+    abstained: Share
+    """Of the wrong ones: the text says that it does not know."""
+    right_if_parsed: Share
+    """Of those with an answer."""
+    tokens: Number
+    second_grader: Share
+    """Of all: fraction on which a second grader disagrees."""
 
-    # A lenient reading takes answers in any form; of mathematics math-verify is asked as well. Both need gold and text.
-    lenient, second, first = np.full(right.size, np.nan), np.full(right.size, np.nan), samples[0].problem
-    groups: Array = np.repeat(np.arange(len(sizes)), sizes)
-    drawn, is_text = _drawn(sizes, work.settings.seed), np.array([each.text is not None for each in samples])
-    if all(golds) and any(texts):
-        asked = np.flatnonzero(drawn[groups] & is_text)
-        said, wanted = [texts[number] for number in asked], [golds[number] for number in asked]
-        lenient[asked] = trl_reward("math", thinking="whole")(said, said, answer=wanted)
-        grader = GRADERS.get(first.grader or first.family)
-        if grader == MATHS or (grader is None and np.mean(lenient[asked] == right[asked]) >= _MOSTLY):
-            second[asked] = np.array(trl_reward("math_verify")(said, said, answer=wanted)) != right[asked]
-    abstains = np.where(is_text, [bool(_ABSTAINS.search(text)) for text in texts], np.nan)
-    tokens = [
-        len(each.completion_ids or each.written.split()) if each.completion_ids or each.text is not None else np.nan
-        for each in samples
-    ]
-    table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
-    labels = [side.label for side in work.sides]
-    part = answers_part(labels, groups, table, asked=drawn[groups], clusters=work.clusters)
-    if drawn.all():
-        return part
-    num, num_all = int(drawn.sum()) // 2, len(sizes) // 2
-    note = f"Other graders were asked of {num:,} of the {num_all:,} problems, drawn at random."
-    return part.model_copy(update={"notes": (*part.notes, note)})
+
+class GainRow(Row):
+    """A part of the gain in accuracy."""
+
+    part: str
+    gain: Points
+
+
+class LengthRow(Row):
+    """Accuracy of samples of the same length."""
+
+    tokens: str
+    base: Share
+    trained: Share
+    problems: Count
+    """With samples of both models."""
+
+
+class AnswersPart(Part):
+    """Is it format or length?"""
+
+    needs_models = False
+    is_of_samples = True
+
+    failures: tuple[FailureRow, ...] = ()
+    gains: tuple[GainRow, ...] = ()
+    filled: Share = None
+    """Fraction of problems for which a rate was unknown and the other model's was taken; more than a tenth leaves the
+    gains without intervals, as fewer than 16 samples do."""
+    by_length: tuple[LengthRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> AnswersPart:
+        """Measure it; see `Part.measure`."""
+        samples = [response for side in work.samples for group in side.values() for response in group]
+        sizes = [len(group) for side in work.samples for group in side.values()]
+        texts, golds = [each.said for each in samples], [each.problem.answer for each in samples]
+        right = np.array([bool(each.correct) for each in samples])
+        read = np.array([_number(each.answered) for each in samples])
+        is_cut = np.array([_number(each.finish_reason and each.finish_reason == "length") for each in samples])
+        read = np.where(right, 1.0, read)
+        ended = np.where(right, 1.0, 1 - is_cut)
+        for number in np.flatnonzero(~right & (read == 1) & (is_cut != 0)):
+            if find_answer(texts[number], _MARKED) is not None:
+                ended[number] = 1.0
+
+        # A lenient reading takes answers in any form; of mathematics math-verify is asked as well. Both need gold and
+        # text.
+        lenient, second, first = np.full(right.size, np.nan), np.full(right.size, np.nan), samples[0].problem
+        groups: Array = np.repeat(np.arange(len(sizes)), sizes)
+        drawn, is_text = _drawn(sizes, work.settings.seed), np.array([each.text is not None for each in samples])
+        if all(golds) and any(texts):
+            asked = np.flatnonzero(drawn[groups] & is_text)
+            said, wanted = [texts[number] for number in asked], [golds[number] for number in asked]
+            lenient[asked] = trl_reward("math", thinking="whole")(said, said, answer=wanted)
+            grader = GRADERS.get(first.grader or first.family)
+            if grader == MATHS or (grader is None and np.mean(lenient[asked] == right[asked]) >= _MOSTLY):
+                second[asked] = np.array(trl_reward("math_verify")(said, said, answer=wanted)) != right[asked]
+        abstains = np.where(is_text, [bool(_ABSTAINS.search(text)) for text in texts], np.nan)
+        tokens = [
+            len(each.completion_ids or each.written.split()) if each.completion_ids or each.text is not None else np.nan
+            for each in samples
+        ]
+        table = np.array([ended, read, right, is_cut, 1 - read, lenient, abstains, tokens, second], dtype=float)
+        labels = [side.label for side in work.sides]
+        part = answers_part(labels, groups, table, asked=drawn[groups], clusters=work.clusters)
+        if drawn.all():
+            return part
+        num, num_all = int(drawn.sum()) // 2, len(sizes) // 2
+        note = f"Other graders were asked of {num:,} of the {num_all:,} problems, drawn at random."
+        return part.model_copy(update={"notes": (*part.notes, note)})
 
 
 def _drawn(sizes: Sequence[int], seed: int) -> NDArray[np.bool_]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from swerve.artifacts.claim import BehaviourPart, DivergenceRow, TakenRow
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.claim.part import Cost, Part, Points, Row, Share
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.config.probe import CausalConfig, CrossSamplingConfig, ProbeConfig
@@ -20,30 +21,73 @@ PROBE = ProbeConfig(
 """The spread of the noise models is in the interval; nine of them know it well enough."""
 
 
-def measure(work: Work) -> BehaviourPart:
-    """Return this part; the probe is in a folder of its own in the card's, of which `swerve report` makes a page."""
-    work.greedy  # noqa: B018
-    work.check_whole()
-    from swerve.probe.from_files import plan_files
-    from swerve.probe.steps import probe_in_steps
+class DivergenceRow(Row):
+    """Where the models differ, beside what it would be without training."""
 
-    # The base's responses to all problems: chosen by what is right, they would say something of the choice as well.
-    if len(work.problems) == 1:
-        raise NotMeasuredError("needs two problems and more")
-    models = {side.label: str(side.model) for side in work.sides}
-    base, trained = (f"{work.out}/samples/{label}-greedy.parquet" for label in models)
-    recipe = ProbeRecipe(
-        models=models,
-        reference=work.base.label,
-        samples=SamplesFrom(reference=base, final=trained),
-        select="all",
-        probe=PROBE,
-        out=f"{work.out}/probe",
-        **work.settings.model_dump(include={"task", "rollout", "runtime"}),
-    )
-    summary = probe_in_steps(plan_files(recipe), progress=work.progress)
-    assert summary is not None
-    return behaviour_part(summary)
+    figure: str
+    value: Share
+    chance: Share = None
+    """Were every position alike."""
+    entropy: Share = None
+    """Of the base's entropy in the place of the divergence."""
+    noise: Share = None
+    """Of random changes of the weights that move the base as far, mean."""
+
+
+class TakenRow(Row):
+    """The base's accuracy where some of its tokens are the trained model's."""
+
+    taken: Share
+    """Of the base's tokens."""
+    at_spikes: Share
+    """Accuracy where they are taken at the highest divergence."""
+    anywhere: Share
+    """The same at random places."""
+
+
+class BehaviourPart(Part):
+    """Where did behaviour change?"""
+
+    figures: tuple[DivergenceRow, ...] = ()
+    tokens_taken: tuple[TakenRow, ...] = ()
+    swap_effect: Points = None
+    """Success where the trained model's token is taken at the highest spike, minus that of the base's own."""
+
+    @classmethod
+    def measure(cls, work: Work) -> BehaviourPart:
+        """Measure it; see `Part.measure`."""
+        base, _ = work.greedy
+        work.check_whole()
+        from swerve.probe.from_files import plan_files
+        from swerve.probe.steps import probe_in_steps
+
+        # The base's responses to all problems: chosen by what is right, they would say something of the choice as well.
+        if len(base) == 1:
+            raise NotMeasuredError("needs two problems and more")
+        models = {side.label: str(side.model) for side in work.sides}
+        of_base, of_trained = (f"{work.out}/samples/{label}-greedy.parquet" for label in models)
+        recipe = ProbeRecipe(
+            models=models,
+            reference=work.base.label,
+            samples=SamplesFrom(reference=of_base, final=of_trained),
+            select="all",
+            probe=PROBE,
+            out=f"{work.out}/probe",
+            **work.settings.model_dump(include={"task", "rollout", "runtime"}),
+        )
+        summary = probe_in_steps(plan_files(recipe), progress=work.progress)
+        assert summary is not None
+        return behaviour_part(summary)
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        # Swaps of tokens in responses; accuracy with shares of tokens taken and with none, by both; passes over all.
+        swaps, taken = PROBE.causal, PROBE.cross_sampling
+        num_places, num_tokens = 1 + len(swaps.controls), 2 + swaps.alternative
+        samples = swaps.max_rollouts * num_places * num_tokens * swaps.num_continuations
+        samples += min(num_problems, taken.max_problems) * (len(taken.selectors) * len(taken.shares) + 2)
+        return Cost(samples=samples, sequences=(2 + PROBE.noise_models) * num_problems)
 
 
 def behaviour_part(summary: ProbeSummary) -> BehaviourPart:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.claim import ClaimCard, Part, PartName
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, sha256_file, verify_file
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
+from swerve.claim.part import Part
+from swerve.claim.record import ClaimCard
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file_responses
-from swerve.config.claim import PARTS, ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.formats.imported_responses import LeftOut
@@ -26,10 +26,6 @@ from swerve.rewards.checks import problems_digest
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
-_WITHOUT_MODELS: tuple[PartName, ...] = ("accuracy", "runs", "prompts", "gained", "answers", "controls")
-"""Parts that are measured on files of samples, too."""
-_OF_SAMPLES: tuple[PartName, ...] = ("accuracy", "runs", "gained", "answers")
-"""Parts whose lines are over the problems and samples of the card."""
 
 
 def write_card(
@@ -71,7 +67,7 @@ def write_card(
     known = _earlier_card(out, parts, sides, contents, progress)
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
-    wanted = [name for name in PARTS if name in settings.parts and name not in done]
+    wanted = [name for name in ClaimCard.kinds() if name in settings.parts and name not in done]
     if known and not wanted:
         progress.note(f"{out / 'claim.json'} has these parts already: nothing to do")
         _clear(out)
@@ -108,7 +104,7 @@ def write_card(
 
 
 def _write_page(out: Path, card: ClaimCard) -> None:
-    from swerve.report.claim import write_claim_page
+    from swerve.claim.page import write_claim_page
 
     write_claim_page(out / "index.html", card)
 
@@ -131,7 +127,7 @@ def _earlier_card(
     if (known and known.inputs != digest_of(parts.inputs)) or begun not in (None, parts.inputs):
         raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
     if known:
-        from swerve.report.claim import claim_html
+        from swerve.claim.page import claim_html
 
         if not regular_file(page).is_file() or page.read_bytes() != claim_html(known).encode():
             _write_page(out, known)
@@ -196,21 +192,21 @@ def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> N
         raise ConfigError(f"--out {out} is a file; give a folder, which need not be there yet")
 
 
-def _measured(name: PartName, work: Work) -> Part:
+def _measured(name: str, work: Work) -> Part:
     """Return a part, measured or kept from an interruption.
 
     Raises:
         ElsewhereError: other shards have what it needs.
     """
-    kind: type[Part] = ClaimCard.model_fields[name].annotation  # type: ignore[assignment]
+    kind = ClaimCard.kinds()[name]
     kept = work.parts.get(f"part-{name}")
     if kept is not None:
         return kind.model_validate(kept)
     try:
-        if name not in _WITHOUT_MODELS:
-            work.models  # noqa: B018 (where there are none, nothing more is loaded)
-        part: Part = import_module(f"swerve.claim.{name}").measure(work)
-        if name in _OF_SAMPLES:
+        if kind.needs_models:
+            work.check_models()
+        part = kind.measure(work)
+        if kind.is_of_samples and not kind.needs_models:  # lines over the problems and samples of the card
             part = part.model_copy(update={"verdicts": tuple(map(work.size.told, part.verdicts))})
     except (NotMeasuredError, MismatchError) as error:
         return kind(missing=str(error))

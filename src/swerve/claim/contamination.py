@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from swerve.artifacts.claim import ContaminationPart, ContaminationRow
 from swerve.artifacts.responses import Response
+from swerve.claim.part import Cost, Part, Row, Share
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.eval.sampling import chosen_problems
@@ -21,30 +22,64 @@ SHARES = (0.4, 0.6, 0.8)
 _NUMBER = re.compile(r"\b\d+\b")
 
 
-def measure(work: Work) -> ContaminationPart:
-    """Return this part."""
-    pairs, control = with_controls(work)
-    if not pairs:
-        raise NotMeasuredError("needs a task that generates its problems, or questions of several words with numbers")
-    begun, rests = zip(
-        *(beginning(pair[kind], share) for share in SHARES for kind in (0, 1) for pair in pairs), strict=True
-    )
-    sampled = work.sample([work.wanted("begun", side, problems=begun, template="raw") for side in work.sides])
+class ContaminationRow(Row):
+    """What a model makes of the beginnings of questions."""
 
-    rows, verdicts = [], []
-    for side, responses in zip(work.sides, sampled, strict=True):
-        figures = np.array([matches(*each) for each in zip(responses, rests, strict=True)])
-        shares = figures.reshape(len(SHARES), 2, len(pairs), 3)
-        for share, by_kind in zip(SHARES, shares, strict=True):
-            rates = [
-                mean_interval(by_kind[kind, :, figure], bounds=(0.0, 1.0)) for figure in range(3) for kind in (0, 1)
-            ]
-            row = zip(ContaminationRow.model_fields, (side.label, share, *rates), strict=True)
-            rows.append(ContaminationRow.model_validate(dict(row)))
-        own, others = shares[..., 0].mean(axis=0)
-        said = f"{side.label} continues the questions word for word more often than {control}"
-        verdicts.append(larger("completes_questions", side.label, own, others, said, null=control))
-    return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
+    model: str
+    given: Share
+    """How much of the question it is given."""
+    exact: Share
+    """Fraction of questions whose rest it writes exactly."""
+    exact_control: Share
+    rouge_l: Share
+    """F-measure of the longest common subsequence of words with the rest."""
+    rouge_l_control: Share
+    right: Share
+    """Fraction whose continuation has the right answer."""
+    right_control: Share
+    """With other numbers it is still the question's own answer that is right."""
+
+
+class ContaminationPart(Part):
+    """Is it contamination?"""
+
+    control: str = ""
+    """What the questions are compared with."""
+    completions: tuple[ContaminationRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> ContaminationPart:
+        """Measure it; see `Part.measure`."""
+        pairs, control = with_controls(work)
+        if not pairs:
+            raise NotMeasuredError(
+                "needs a task that generates its problems, or questions of several words with numbers"
+            )
+        begun, rests = zip(
+            *(beginning(pair[kind], share) for share in SHARES for kind in (0, 1) for pair in pairs), strict=True
+        )
+        sampled = work.sample([work.wanted("begun", side, problems=begun, template="raw") for side in work.sides])
+
+        rows, verdicts = [], []
+        for side, responses in zip(work.sides, sampled, strict=True):
+            figures = np.array([matches(*each) for each in zip(responses, rests, strict=True)])
+            shares = figures.reshape(len(SHARES), 2, len(pairs), 3)
+            for share, by_kind in zip(SHARES, shares, strict=True):
+                rates = [
+                    mean_interval(by_kind[kind, :, figure], bounds=(0.0, 1.0)) for figure in range(3) for kind in (0, 1)
+                ]
+                row = zip(ContaminationRow.model_fields, (side.label, share, *rates), strict=True)
+                rows.append(ContaminationRow.model_validate(dict(row)))
+            own, others = shares[..., 0].mean(axis=0)
+            said = f"{side.label} continues the questions word for word more often than {control}"
+            verdicts.append(larger("completes_questions", side.label, own, others, said, null=control))
+        return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        # The beginnings of each question and of its control, continued by both models.
+        return Cost(samples=2 * 2 * len(SHARES) * min(settings.some, num_problems))
 
 
 def matches(response: Response, rest: Sequence[str]) -> tuple[bool, float, bool]:

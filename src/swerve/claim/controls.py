@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swerve.artifacts.claim import ControlRow, ControlsPart, Verdict
 from swerve.artifacts.study import Study, find_study, read_study
-from swerve.claim.verdicts import undetermined, verdict
+from swerve.claim.part import Count, Part, Points, Row, Share
+from swerve.claim.verdicts import Verdict, undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
@@ -15,19 +15,36 @@ from swerve.text import counted
 _MEASURE = "sampled_accuracy"
 
 
-def measure(work: Work) -> ControlsPart:
-    """Return this part, from the study that the settings name.
+class ControlRow(Row):
+    """Training with another reward."""
 
-    Raises:
-        NotMeasuredError: they name none, or one without controls.
-    """
-    name = work.settings.study
-    if name is None:
-        raise NotMeasuredError("needs a study: swerve study RECIPE controls=all, then --study DIR")
-    try:
-        return controls_part(read_study(find_study(name) or Path(name)))
-    except ArtifactError as error:
-        raise NotMeasuredError(str(error)) from None
+    arm: str
+    """Variant of the study."""
+    accuracy: Share
+    """Sampled, over seeds."""
+    difference: Points
+    """From the real reward's, paired over seeds."""
+    runs: Count
+
+
+class ControlsPart(Part):
+    """Would any reward have done it?"""
+
+    needs_models = False
+
+    arms: tuple[ControlRow, ...] = ()
+    study: str = ""
+
+    @classmethod
+    def measure(cls, work: Work) -> ControlsPart:
+        """Measure it; see `Part.measure`."""
+        name = work.settings.study
+        if name is None:
+            raise NotMeasuredError("needs a study: swerve study RECIPE controls=all, then --study DIR")
+        try:
+            return controls_part(read_study(find_study(name) or Path(name)))
+        except ArtifactError as error:
+            raise NotMeasuredError(str(error)) from None
 
 
 def controls_part(study: Study) -> ControlsPart:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.claim import ForgettingPart, ForgettingRow, TextRow
+from swerve.claim.part import Cost, Count, Number, Part, Points, Row, Share
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import larger
 from swerve.claim.work import Work
 from swerve.eval.sampling import chosen_problems
-from swerve.models.model_folder import load_config, resolve_device
-from swerve.probe import probe
 from swerve.statistics import mean_interval, share
 
 _CHARS = 500
@@ -22,38 +21,76 @@ _CHARS = 500
 _NOTE = "The divergences are exact for each token, an estimate over sampled texts, and of two models, not of a path."
 
 
-def measure(work: Work) -> ForgettingPart:
-    """Return this part."""
-    settings, wanted = work.settings, []
-    for number, task in enumerate(settings.others):
-        changes = {"task": task, "split": "heldout", "limit": None}
-        problems = chosen_problems(settings.model_copy(update=changes), work.progress)[: settings.some]
-        wanted += [work.wanted(f"other-{number}", side, problems=problems, task=task) for side in work.sides]
-    sampled = [[bool(each.correct) for each in responses] for responses in work.sample(wanted)]
+class ForgettingRow(Row):
+    """Another task before and after; the difference is paired over its problems."""
 
-    # Each task's accuracies are paired over its problems.
-    rows, verdicts = [], []
-    for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
-        changed = task.model_dump(mode="json", exclude={"train"}, exclude_defaults=True)
-        name = " ".join([task.kind, *(f"{key}={_said(value)}" for key, value in changed.items())])
-        fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
-        before, after = (share(sum(right), len(right)) for right in (base, trained))
-        rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
-        verdicts.append(fell)
+    task: str
+    base: Share
+    trained: Share
+    difference: Points
 
-    # KL(base, trained) under the base's samples and the other way round, nats per response.
-    chosen = [[each[0] for each in side.values()][: settings.some] for side in work.samples]
-    read = _read(work, chosen[0] + chosen[1])
-    sums = [np.bincount(read.sequence_ids, read.statistics[name]) for name in ("kl_reverse", "kl_forward")]
-    num = len(chosen[0])
-    return ForgettingPart(
-        tasks=tuple(rows),
-        texts=tuple(text_row(work, path) for path in settings.texts),
-        kl_from_base=mean_interval(sums[0][:num], bounds=(0.0, math.inf)),
-        kl_from_trained=mean_interval(sums[1][num:], bounds=(0.0, math.inf)),
-        verdicts=tuple(verdicts),
-        notes=(_NOTE,),
-    )
+
+class TextRow(Row):
+    """A text before and after, in nats per token."""
+
+    text: str
+    base: Number
+    trained: Number
+    difference: Number
+    tokens: Count
+
+
+class ForgettingPart(Part):
+    """What was forgotten?"""
+
+    is_of_samples = True
+
+    tasks: tuple[ForgettingRow, ...] = ()
+    texts: tuple[TextRow, ...] = ()
+    kl_from_base: Number = None
+    """KL(base, trained) of a response to the new task, under the base's samples, nats per response."""
+    kl_from_trained: Number = None
+    """KL(trained, base) under the trained model's samples."""
+
+    @classmethod
+    def measure(cls, work: Work) -> ForgettingPart:
+        """Measure it; see `Part.measure`."""
+        settings, wanted = work.settings, []
+        for number, task in enumerate(settings.others):
+            changes = {"task": task, "split": "heldout", "limit": None}
+            problems = chosen_problems(settings.model_copy(update=changes), work.progress)[: settings.some]
+            wanted += [work.wanted(f"other-{number}", side, problems=problems, task=task) for side in work.sides]
+        sampled = [[bool(each.correct) for each in responses] for responses in work.sample(wanted)]
+
+        # Each task's accuracies are paired over its problems.
+        rows, verdicts = [], []
+        for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
+            changed = task.model_dump(mode="json", exclude={"train"}, exclude_defaults=True)
+            name = " ".join([task.kind, *(f"{key}={_said(value)}" for key, value in changed.items())])
+            fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
+            before, after = (share(sum(right), len(right)) for right in (base, trained))
+            rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
+            verdicts.append(fell)
+
+        # KL(base, trained) under the base's samples and the other way round, nats per response.
+        chosen = [[each[0] for each in side.values()][: settings.some] for side in work.samples]
+        read = _read(work, chosen[0] + chosen[1])
+        sums = [np.bincount(read.sequence_ids, read.statistics[name]) for name in ("kl_reverse", "kl_forward")]
+        num = len(chosen[0])
+        return ForgettingPart(
+            tasks=tuple(rows),
+            texts=tuple(text_row(work, path) for path in settings.texts),
+            kl_from_base=mean_interval(sums[0][:num], bounds=(0.0, math.inf)),
+            kl_from_trained=mean_interval(sums[1][num:], bounds=(0.0, math.inf)),
+            verdicts=tuple(verdicts),
+            notes=(_NOTE,),
+        )
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        some = min(settings.some, num_problems)
+        return Cost(samples=2 * settings.some * len(settings.others), sequences=2 * 2 * some)  # both read those of both
 
 
 def _said(value: Any) -> str:
@@ -71,6 +108,8 @@ def text_row(work: Work, path: str) -> TextRow:
     Raises:
         OSError: it cannot be read.
     """
+    from swerve.models.model_folder import load_config
+
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     # A token has a character at least, so that pieces fit the models' positions.
     configs = [load_config(model).get_text_config() for model in work.models]
@@ -88,6 +127,9 @@ def text_row(work: Work, path: str) -> TextRow:
 
 def _read(work: Work, texts: list[Any]) -> Any:
     """Return what the trained model (P) and the base (Q) say of every token."""
+    from swerve.models.model_folder import resolve_device
+    from swerve.probe import probe
+
     runtime = work.settings.runtime
     return probe(
         *work.models, texts, device=resolve_device(runtime.device), dtype=runtime.dtype, progress=work.progress

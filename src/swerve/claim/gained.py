@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
+from swerve.claim.part import Chance, Cost, Count, Number, Part, Row, Share
+from swerve.claim.settings import ClaimSettings
+from swerve.claim.verdicts import Verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import mean_interval
 from swerve.statistics.sample_counts import most_have, newly_solved, newly_solved_at_most
@@ -27,52 +29,84 @@ _LEAST_SAMPLES = 4
 _CHANCES = (0.0, 1.0)
 
 
-def measure(work: Work) -> GainedPart:
-    """Return which problems were gained, how many more samples would solve, and the base's probability of the answers.
+class GainedRow(Row):
+    """A problem that the trained model solved and the base never did."""
 
-    Without models only counts are there.
+    problem: str
+    right: Count
+    """Samples of the trained model."""
+    bound: Chance
+    """The base's probability of the right answers that the trained model wrote: no less than this."""
+    samples_needed: Number
+    """1 / bound: so many samples of the base are expected to hold one, at most."""
 
-    Raises:
-        ElsewhereError: a shard reads nothing.
-    """
-    nums, right = work.counts
-    num, clusters = most_have(nums), work.clusters
-    base, trained = right > 0
 
-    # What the base's own probabilities add.
-    notes, bounds, own = [], [], []
-    if num < _LEAST_SAMPLES:
-        notes.append(
-            "How many more problems as many samples again would solve is not determined: most problems have "
-            f"{counted(num, 'sample')}, and it takes {_LEAST_SAMPLES}."
+class GainedPart(Part):
+    """What was gained and lost?"""
+
+    needs_models = False
+    is_of_samples = True
+
+    both: Count = None
+    only_base: Count = None
+    only_trained: Count = None
+    neither: Count = None
+    newly_solved: Number = None
+    """How many that the base never solved as many samples again would solve, with its 90% interval."""
+    newly_solved_at_most: Number = None
+    """Upper end of the number expected; not known where problems have groups."""
+    mean_bound: Share = None
+    """The base's mean probability of the right answers that the trained model wrote; at most its accuracy."""
+    mean_own: Share = None
+    """The same of the trained model: how much of its own mass is on them."""
+    gained: tuple[GainedRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> GainedPart:
+        """Measure it; see `Part.measure`."""
+        nums, right = work.counts
+        num, clusters = most_have(nums), work.clusters
+        base, trained = right > 0
+
+        # What the base's own probabilities add.
+        notes, bounds, own = [], [], []
+        if num < _LEAST_SAMPLES:
+            notes.append(
+                "How many more problems as many samples again would solve is not determined: most problems have "
+                f"{counted(num, 'sample')}, and it takes {_LEAST_SAMPLES}."
+            )
+        try:
+            bounds, own = right_mass(work)
+        except NotMeasuredError as error:
+            notes.append(f"The bound without sampling {error}.")
+        gained = [
+            GainedRow(problem=name, right=count, bound=bound, samples_needed=1 / bound if bound else None)
+            for name, before, count, bound in zip(work.samples[0], base, right[1].tolist(), bounds, strict=False)
+            if count and not before
+        ]
+        if own:
+            notes.append(
+                f"{work.trained.label} writes these right answers word for word with a chance of {np.mean(own):.2g}, "
+                f"and {work.base.label} with {np.mean(bounds):.2g}: where the first is small, the bound is loose."
+            )
+        return GainedPart(
+            verdicts=reached(work.base.label, gained, num),
+            notes=tuple(notes),
+            both=(base & trained).sum(),
+            only_base=(base & ~trained).sum(),
+            only_trained=(trained & ~base).sum(),
+            neither=(~base & ~trained).sum(),
+            newly_solved=newly_solved(right[0], nums[0], clusters=clusters) if num >= _LEAST_SAMPLES else None,
+            newly_solved_at_most=newly_solved_at_most(right[0]) if num >= _LEAST_SAMPLES and not clusters else None,
+            mean_bound=mean_interval(bounds, clusters=clusters if bounds else None, bounds=_CHANCES),
+            mean_own=mean_interval(own, clusters=clusters if own else None, bounds=_CHANCES),
+            gained=tuple(gained),
         )
-    try:
-        bounds, own = right_mass(work)
-    except NotMeasuredError as error:
-        notes.append(f"The bound without sampling {error}.")
-    gained = [
-        GainedRow(problem=name, right=count, bound=bound, samples_needed=1 / bound if bound else None)
-        for name, before, count, bound in zip(work.samples[0], base, right[1].tolist(), bounds, strict=False)
-        if count and not before
-    ]
-    if own:
-        notes.append(
-            f"{work.trained.label} writes these right answers word for word with a chance of {np.mean(own):.2g}, "
-            f"and {work.base.label} with {np.mean(bounds):.2g}: where the first is small, the bound is loose."
-        )
-    return GainedPart(
-        verdicts=reached(work.base.label, gained, num),
-        notes=tuple(notes),
-        both=(base & trained).sum(),
-        only_base=(base & ~trained).sum(),
-        only_trained=(trained & ~base).sum(),
-        neither=(~base & ~trained).sum(),
-        newly_solved=newly_solved(right[0], nums[0], clusters=clusters) if num >= _LEAST_SAMPLES else None,
-        newly_solved_at_most=newly_solved_at_most(right[0]) if num >= _LEAST_SAMPLES and not clusters else None,
-        mean_bound=mean_interval(bounds, clusters=clusters if bounds else None, bounds=_CHANCES),
-        mean_own=mean_interval(own, clusters=clusters if own else None, bounds=_CHANCES),
-        gained=tuple(gained),
-    )
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        return Cost(sequences=2 * num_problems * settings.num_samples)  # both read them all, if all are right
 
 
 def right_mass(work: Work) -> list[list[float]]:

@@ -6,10 +6,11 @@ model's configuration and tokenizer: the base with the whole change is the train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,10 @@ from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import load_base, load_tokenizer
 from swerve.seeds import derive_seed
 
-Part = Callable[[str, Tensor], Tensor]
+Graft = Callable[[str, Tensor], Tensor]
+
+_LARGEST = 0.1
+"""Share of the entries in the sparse part."""
 
 
 class WeightChange:
@@ -58,7 +62,7 @@ class WeightChange:
         for name, (before, after) in self.weights.items():
             yield name, after.double() - before.double()
 
-    def rank(self, rank: int) -> Part:
+    def rank(self, rank: int) -> Graft:
         """Return the part of a rank that is nearest to each matrix's change; vectors are whole."""
 
         def part(name: str, change: Tensor) -> Tensor:
@@ -69,18 +73,18 @@ class WeightChange:
 
         return part
 
-    def largest(self, share: float) -> Part:
+    def largest(self, share: float) -> Graft:
         """Return the part that is the entries with the largest magnitudes, a share of all."""
         sizes = torch.cat([change.abs().flatten().float() for _, change in self.changes()])
         least = sizes.kthvalue(round((1 - share) * len(sizes))).values
         return lambda _, change: change * (change.abs().float() > least)
 
-    def energy(self, part: Part) -> float:
+    def energy(self, part: Graft) -> float:
         """Return the squared norm of a part."""
         return sum(float(part(name, change).square().sum()) for name, change in self.changes())
 
     @contextmanager
-    def folder(self, part: Part, folder: Path) -> Iterator[Path]:
+    def folder(self, part: Graft, folder: Path) -> Iterator[Path]:
         """Write the base with a part, the same bytes each time, into a folder that lasts for the block."""
         remove(folder)
         weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes()}
@@ -93,7 +97,7 @@ class WeightChange:
             remove(folder)
 
 
-def random_part(seed: int, number: int, size_of: Part) -> Part:
+def random_part(seed: int, number: int, size_of: Graft) -> Graft:
     """Return one of many random changes with, weight by weight, the norm of a part."""
 
     def part(name: str, change: Tensor) -> Tensor:
@@ -104,7 +108,7 @@ def random_part(seed: int, number: int, size_of: Part) -> Part:
     return part
 
 
-def part_in(places: Collection[str]) -> Part:
+def part_in(places: Collection[str]) -> Graft:
     """Return the change of the weights in some places, see `place_of`."""
     return lambda name, change: change * (place_of(name) in places)
 
@@ -120,3 +124,13 @@ def place_of(name: str) -> str:
 
 OUTSIDE = "outside the layers"
 """Embeddings, the head and the last norm."""
+
+
+def tried_grafts(change: WeightChange, ranks: Sequence[int], num_pieces: int) -> dict[str, Graft]:
+    """Return the parts that are tried, by name."""
+    parts = {f"rank {rank}": change.rank(rank) for rank in ranks}
+    layers = [place for place in dict.fromkeys(map(place_of, change.weights)) if place != OUTSIDE]
+    for third in np.array_split(layers, min(num_pieces, len(layers))):
+        name = third[0] if len(third) == 1 else f"{third[0]} to {third[-1]}"
+        parts[name] = part_in(third.tolist())
+    return {**parts, OUTSIDE: part_in([OUTSIDE]), "largest tenth": change.largest(_LARGEST)}

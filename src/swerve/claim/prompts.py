@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from swerve.artifacts.claim import PromptRow, PromptsPart
 from swerve.artifacts.responses import Response
+from swerve.claim.part import Count, Part, Points, Row, Share
 from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
@@ -24,27 +24,42 @@ from swerve.text import counted, percent
 from swerve.types import clusters_of
 
 
-def measure(work: Work) -> PromptsPart:
-    """Return this part: the accuracy of the base under each prompt, beside that of the trained model.
+class PromptRow(Row):
+    """The base under one prompt."""
 
-    Raises:
-        NotMeasuredError: there is one prompt.
-        ElsewhereError: other shards have samples that it needs.
-    """
-    if not work.prompts:
-        raise NotMeasuredError(
-            f"needs samples of the base under other prompts: {work.base.label}=FILE for each, after the first"
-        )
-    pairs = [work.paired, *map(work.paired_prompt, work.prompts)]
-    places = [Path(side.samples or side.model or "") for side in (work.base, *work.prompts)]
-    names = [place.name for place in places]
-    names = names if len({*names}) == len(names) else list(map(str, places))
-    problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
-    clusters = [clusters_of(problems[name] for name in pair.first if name in problems) for pair in pairs]
-    rates = [(_rates(each.first), _rates(each.second)) for each in pairs]
-    part = prompts_part(work.trained.label, names, rates, clusters)
-    notes = [note for pair in pairs[1:] for note in pair.notes]
-    return part.model_copy(update={"notes": (*part.notes, *notes)})
+    prompt: str
+    """File of its samples; the first is the prompt of all other parts."""
+    base: Share
+    difference: Points
+    """The trained model's accuracy less the base's under this prompt, paired over problems."""
+    problems: Count
+
+
+class PromptsPart(Part):
+    """Would another prompt have done it?"""
+
+    needs_models = False
+    is_of_samples = True
+
+    prompts: tuple[PromptRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> PromptsPart:
+        """Measure it; see `Part.measure`."""
+        if not work.prompts:
+            raise NotMeasuredError(
+                f"needs samples of the base under other prompts: {work.base.label}=FILE for each, after the first"
+            )
+        pairs = [work.paired, *map(work.paired_prompt, work.prompts)]
+        places = [Path(side.samples or side.model or "") for side in (work.base, *work.prompts)]
+        names = [place.name for place in places]
+        names = names if len({*names}) == len(names) else list(map(str, places))
+        problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
+        clusters = [clusters_of(problems[name] for name in pair.first) for pair in pairs]
+        rates = [(_rates(each.first), _rates(each.second)) for each in pairs]
+        part = prompts_part(work.trained.label, names, rates, clusters)
+        notes = [note for pair in pairs[1:] for note in pair.notes]
+        return part.model_copy(update={"notes": (*part.notes, *notes)})
 
 
 def prompts_part(

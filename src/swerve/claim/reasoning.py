@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.claim import ReasoningPart, ReasoningRow, Verdict
 from swerve.artifacts.responses import Ids, Response
-from swerve.claim.verdicts import larger
+from swerve.claim.part import Cost, Part, Row, Share
+from swerve.claim.settings import ClaimSettings
+from swerve.claim.verdicts import Verdict, larger
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.probe.rollouts.tokenise import token_spans
 
@@ -25,30 +26,51 @@ Reasoned = tuple[Ids, Ids, Ids, Ids]
 """Token ids of a response: its prompt, its reasoning, what says that the answer comes, the answer."""
 
 
-def measure(work: Work) -> ReasoningPart:
-    """Return this part.
+class ReasoningRow(Row):
+    """How probable the answers are after part of the reasoning, mean over problems."""
 
-    Raises:
-        NotMeasuredError: only samples are there, or a model hardly reasons before its answers.
-    """
-    means, verdicts, notes = [], [], []
-    for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
-        tokenizer = work.load(model).tokenizer
-        reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
-        if len(reasoned) < _FEWEST:
-            raise NotMeasuredError(f"needs {_FEWEST} greedy responses of {side.label} that reason before an answer")
-        notes.append(f"{side.label}: {len(reasoned)} of {len(responses)} greedy responses reason before an answer.")
+    kept: Share
+    """Of the reasoning's tokens."""
+    base: Share
+    """Probability of the answer after the base's own reasoning, cut."""
+    trained: Share
+    base_other: Share
+    """After the reasoning on another problem, cut as far."""
+    trained_other: Share
 
-        # The answer's probability is the product of its tokens'.
-        logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
-        chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
-        means.append(chances.mean(axis=0))
-        verdicts.append(judged(side.label, chances))
-    (base, base_other), (trained, trained_other) = means
-    rows = zip(KEPT, base, trained, base_other, trained_other, strict=True)
-    fields = ReasoningRow.model_fields
-    curve = tuple(ReasoningRow.model_validate(dict(zip(fields, row, strict=True))) for row in rows)
-    return ReasoningPart(curve=curve, verdicts=tuple(verdicts), notes=tuple(notes))
+
+class ReasoningPart(Part):
+    """Does the reasoning matter?"""
+
+    curve: tuple[ReasoningRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> ReasoningPart:
+        """Measure it; see `Part.measure`."""
+        means, verdicts, notes = [], [], []
+        for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
+            tokenizer = work.load(model).tokenizer
+            reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
+            if len(reasoned) < _FEWEST:
+                raise NotMeasuredError(f"needs {_FEWEST} greedy responses of {side.label} that reason before an answer")
+            notes.append(f"{side.label}: {len(reasoned)} of {len(responses)} greedy responses reason before an answer.")
+
+            # The answer's probability is the product of its tokens'.
+            logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
+            chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
+            means.append(chances.mean(axis=0))
+            verdicts.append(judged(side.label, chances))
+        (base, base_other), (trained, trained_other) = means
+        rows = zip(KEPT, base, trained, base_other, trained_other, strict=True)
+        fields = ReasoningRow.model_fields
+        curve = tuple(ReasoningRow.model_validate(dict(zip(fields, row, strict=True))) for row in rows)
+        return ReasoningPart(curve=curve, verdicts=tuple(verdicts), notes=tuple(notes))
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        # Own and other reasoning, cut at each place, by both models.
+        return Cost(sequences=2 * 2 * len(KEPT) * num_problems)
 
 
 def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.claim import RunRow, RunsPart
+from swerve.claim.part import Cost, Part, Points, Row, Share
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
@@ -17,25 +18,47 @@ from swerve.types import clusters_of
 _SHARE, _CHANGE = (0.0, 1.0), (-1.0, 1.0)
 
 
-def measure(work: Work) -> RunsPart:
-    """Return this part: the accuracy of each run over the problems that all have.
+class RunRow(Row):
+    """One of several runs of the same training."""
 
-    Raises:
-        NotMeasuredError: there is one run.
-        ElsewhereError: other shards have samples that it needs.
-    """
-    if not work.runs:
-        raise NotMeasuredError("needs further runs of the same training: give them after the first")
-    pairs = [work.paired, *map(work.paired_run, work.runs)]
-    shared = [name for name in pairs[0].first if all(name in pair.second for pair in pairs)]
-    sides = [pairs[0].first, *(pair.second for pair in pairs)]
-    rates = np.array([[np.mean([bool(one.correct) for one in side[name]]) for name in shared] for side in sides])
-    problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
-    clusters = clusters_of(problems[name] for name in shared)
-    labels = [work.trained.label, *(run.label for run in work.runs)]
-    part = runs_part(labels, rates[0], rates[1:], clusters=clusters)
-    notes = [note for pair in pairs[1:] for note in pair.notes]
-    return part.model_copy(update={"notes": (*part.notes, *notes)})
+    run: str
+    accuracy: Share
+    difference: Points
+    """From the base's, with the interval over problems alone."""
+
+
+class RunsPart(Part):
+    """Does it hold over runs?"""
+
+    needs_models = False
+    is_of_samples = True
+
+    base: Share = None
+    trained: Share = None
+    """Mean over runs, with the interval over runs and problems, as that of the difference."""
+    difference: Points = None
+    runs: tuple[RunRow, ...] = ()
+
+    @classmethod
+    def measure(cls, work: Work) -> RunsPart:
+        """Measure it; see `Part.measure`."""
+        if not work.runs:
+            raise NotMeasuredError("needs further runs of the same training: give them after the first")
+        pairs = [work.paired, *map(work.paired_run, work.runs)]
+        shared = [name for name in pairs[0].first if all(name in pair.second for pair in pairs)]
+        sides = [pairs[0].first, *(pair.second for pair in pairs)]
+        rates = np.array([[np.mean([bool(one.correct) for one in side[name]]) for name in shared] for side in sides])
+        problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
+        clusters = clusters_of(problems[name] for name in shared)
+        labels = [work.trained.label, *(run.label for run in work.runs)]
+        part = runs_part(labels, rates[0], rates[1:], clusters=clusters)
+        notes = [note for pair in pairs[1:] for note in pair.notes]
+        return part.model_copy(update={"notes": (*part.notes, *notes)})
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        return Cost(samples=(num_runs - 1) * num_problems * settings.num_samples)
 
 
 def runs_part(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from swerve.artifacts.files import regular_file
 from swerve.artifacts.samples import is_samples_file, read_samples_info
+from swerve.claim.settings import ClaimSettings
 from swerve.claim.work import Side
-from swerve.config.claim import ClaimSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.table_files import files_of, is_table
 from swerve.models.named_models import check_label, resolve_model, split_name

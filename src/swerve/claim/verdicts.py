@@ -4,10 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.artifacts.claim import Verdict
+from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 from swerve.statistics import paired_difference
 from swerve.text import points, points_interval
+
+
+class Verdict(Record):
+    """A line of the card: a claim that is shown, or is not, or cannot be judged from what was given."""
+
+    claim: str
+    """A key of `claim_rates`: each is judged on planted models before it is printed."""
+    of: str = ""
+    """What it is about, where a card makes it several times: a model, a task, a rank."""
+    shown: bool | None
+    """False: not shown, which is not its opposite; None: not determined, and the sentence says why."""
+    sentence: str
+    """In words, with the numbers."""
+    estimate: Estimate | float | None = None
+    """A fraction, or a difference of fractions."""
+    num: int | None = None
+    """Problems (or directions, or runs) that it is over."""
+    null: str = ""
+    """What it is compared with."""
+    false_rate: float | None = None
+    """The fraction of cards of this size, of two equal models, that show this line (`claim_rates`); None: not known."""
+    detectable: float | None = None
+    """The size that 80% of such cards would show, in the unit of the estimate, or samples of the base for
+    `base_reaches_gained`; None: not known."""
 
 
 def verdict(
@@ -66,3 +90,8 @@ def larger(
     difference, _ = paired_difference(others, rates, bounds=(-1.0, 1.0))
     assert difference is not None, "there are problems"
     return verdict(claim, said, difference, shown=difference.low > 0, num=len(rates), null=null, of=of)
+
+
+def alike_said(num_alike: int, num_problems: int) -> str:
+    """Return that problems are near-copies, and what to do."""
+    return f"{num_alike:,} of {num_problems:,} problems differ only in their numbers: give their group"

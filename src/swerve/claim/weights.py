@@ -5,70 +5,113 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from swerve.artifacts.claim import GraftRow, MatrixRow, Verdict, WeightsPart
 from swerve.artifacts.files import TEMPORARY_PREFIX
-from swerve.claim.grafts import OUTSIDE, Part, WeightChange, part_in, place_of, random_part
+from swerve.claim.part import Cost, Number, Part, Points, Row, Share
+from swerve.claim.settings import ClaimSettings
+from swerve.claim.verdicts import Verdict
 from swerve.claim.work import Wanted, Work
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
 from swerve.text import percent, points_interval
 
-_LARGEST = 0.1
-"""Share of the entries in the sparse part."""
+if TYPE_CHECKING:
+    from swerve.claim.grafts import WeightChange
+
+_PIECES = 3
+"""Of the layers, at most."""
 _NEARLY_ALL = 0.9
 """Of a matrix's squared norm."""
 
 
-def measure(work: Work) -> WeightsPart:
-    """Return what changed in the weights, and what the base does with parts of it and with random changes.
+class MatrixRow(Row):
+    """What changed in the weights of one kind or layer."""
 
-    Raises:
-        NotMeasuredError: there are no models, or their weights have other names or shapes.
-        ElsewhereError: other shards have the rest of the samples.
-    """
-    settings, problems = work.settings, work.problems[: work.settings.some]
-    change = WeightChange(*work.models, largest_rank=max(settings.ranks))
-    parts, smallest = _parts(change, settings.ranks), f"rank {min(settings.ranks)}"
-    randoms = [f"direction {number}" for number in range(settings.directions)]
-    parts |= {name: random_part(settings.seed, number, parts[smallest]) for number, name in enumerate(randoms)}
+    weights: str
+    unchanged: Share
+    unchanged_bf16: Share
+    """After rounding to bfloat16."""
+    relative_norm: Number
+    """Norm of the change over the norm of the weights."""
+    rank90: Number
+    """Rank that holds 90% of the change's energy, mean over matrices."""
 
-    # Files say what they are samples of: the folder has one name, but beside other shards its own.
-    place = f"{work.out}/claim.partial/{TEMPORARY_PREFIX}{work.shard.number}-"
-    wanted = []
-    for name, part in parts.items():
-        file = name.replace(" ", "-")
-        wanted.append(Wanted(file, name, partial(change.folder, part, Path(place + file)), problems))
-    samples = work.sample(wanted)
 
-    # Beside both models on the same problems.
-    base, trained, *others = (
-        [bool(sample.correct) for sample in side[: len(problems)]] for side in (*work.greedy, *samples)
-    )
-    right = dict(zip(parts, others, strict=True))
-    directions = [float(np.mean(right.pop(name))) for name in randoms]
-    rows = [
-        GraftRow(
-            graft=name,
-            energy=change.energy(parts[name]) / change.energy_of_all,
-            accuracy=share(sum(answers), len(problems)),
-            difference=mcnemar(trained, answers).difference,
+class GraftRow(Row):
+    """The base with a part of the change."""
+
+    graft: str
+    energy: Share
+    """Of the change's squared norm."""
+    accuracy: Share
+    difference: Points
+    """From the trained model's, paired."""
+
+
+class WeightsPart(Part):
+    """What changed in the weights?"""
+
+    matrices: tuple[MatrixRow, ...] = ()
+    grafts: tuple[GraftRow, ...] = ()
+    directions: tuple[float, ...] = ()
+    """Accuracy of the base with each random change."""
+    margin: Share = None
+
+    @classmethod
+    def measure(cls, work: Work) -> WeightsPart:
+        """Measure it; see `Part.measure`."""
+        from swerve.claim.grafts import WeightChange, random_part, tried_grafts
+
+        settings, problems = work.settings, work.problems[: work.settings.some]
+        change = WeightChange(*work.models, largest_rank=max(settings.ranks))
+        parts, smallest = tried_grafts(change, settings.ranks, _PIECES), f"rank {min(settings.ranks)}"
+        randoms = [f"direction {number}" for number in range(settings.directions)]
+        parts |= {name: random_part(settings.seed, number, parts[smallest]) for number, name in enumerate(randoms)}
+
+        # Files say what they are samples of: the folder has one name, but beside other shards its own.
+        place = f"{work.out}/claim.partial/{TEMPORARY_PREFIX}{work.shard.number}-"
+        wanted = []
+        for name, part in parts.items():
+            file = name.replace(" ", "-")
+            wanted.append(Wanted(file, name, partial(change.folder, part, Path(place + file)), problems))
+        samples = work.sample(wanted)
+
+        # Beside both models on the same problems.
+        base, trained, *others = (
+            [bool(sample.correct) for sample in side[: len(problems)]] for side in (*work.greedy, *samples)
         )
-        for name, answers in right.items()
-    ]
-    return WeightsPart(
-        verdicts=(
-            suffices(base, trained, {rank: right[f"rank {rank}"] for rank in settings.ranks}, settings.margin),
-            *beyond(smallest, float(np.mean(right[smallest])), directions),
-        ),
-        matrices=tuple(measure_matrices(change)),
-        grafts=tuple(rows),
-        directions=tuple(directions),
-        margin=settings.margin,
-    )
+        right = dict(zip(parts, others, strict=True))
+        directions = [float(np.mean(right.pop(name))) for name in randoms]
+        rows = [
+            GraftRow(
+                graft=name,
+                energy=change.energy(parts[name]) / change.energy_of_all,
+                accuracy=share(sum(answers), len(problems)),
+                difference=mcnemar(trained, answers).difference,
+            )
+            for name, answers in right.items()
+        ]
+        return WeightsPart(
+            verdicts=(
+                suffices(base, trained, {rank: right[f"rank {rank}"] for rank in settings.ranks}, settings.margin),
+                *beyond(smallest, float(np.mean(right[smallest])), directions),
+            ),
+            matrices=tuple(measure_matrices(change)),
+            grafts=tuple(rows),
+            directions=tuple(directions),
+            margin=settings.margin,
+        )
+
+    @classmethod
+    def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
+        """Return what it takes; see `Part.cost`."""
+        # The base with each part of the change and each random one. Beside ranks and pieces of the layers a part is of
+        # what is outside them, and one of the largest entries.
+        num = len(settings.ranks) + _PIECES + 2 + settings.directions
+        return Cost(samples=num * min(settings.some, num_problems))
 
 
 def suffices(
@@ -122,18 +165,12 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     )
 
 
-def _parts(change: WeightChange, ranks: Sequence[int]) -> dict[str, Part]:
-    """Return the parts that are tried, by name."""
-    parts = {f"rank {rank}": change.rank(rank) for rank in ranks}
-    layers = [place for place in dict.fromkeys(map(place_of, change.weights)) if place != OUTSIDE]
-    for third in np.array_split(layers, min(3, len(layers))):
-        name = third[0] if len(third) == 1 else f"{third[0]} to {third[-1]}"
-        parts[name] = part_in(third.tolist())
-    return {**parts, OUTSIDE: part_in([OUTSIDE]), "largest tenth": change.largest(_LARGEST)}
-
-
 def measure_matrices(change: WeightChange) -> Iterator[MatrixRow]:
     """Yield how weights changed: all of them, those of a kind, and those of a layer."""
+    import torch
+
+    from swerve.claim.grafts import place_of
+
     groups: dict[str, list[str]] = {"all": list(change.weights)}
     for group_of in (lambda name: name.split(".")[-2], place_of):
         for name in change.weights:

@@ -17,7 +17,7 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import StoredSamples, is_samples_file
 from swerve.artifacts.shards import Shard
 from swerve.claim.design import CardSize, num_alike
-from swerve.config.claim import ClaimSettings
+from swerve.claim.settings import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
@@ -149,6 +149,15 @@ class Work:
         """Both models."""
         return self.base, self.trained
 
+    def check_models(self) -> None:
+        """Check that the models are there.
+
+        Raises:
+            NotMeasuredError: only samples are.
+        """
+        if self.base.model is None or self.trained.model is None:
+            raise NotMeasuredError("needs the two models; files of samples were given")
+
     @property
     def models(self) -> tuple[Path | str, Path | str]:
         """Folders or hub names of both models.
@@ -156,8 +165,9 @@ class Work:
         Raises:
             NotMeasuredError: only samples are there.
         """
-        if self.base.model is None or self.trained.model is None:
-            raise NotMeasuredError("needs the two models; files of samples were given")
+        self.check_models()
+        assert self.base.model is not None
+        assert self.trained.model is not None
         return self.base.model, self.trained.model
 
     @cached_property
@@ -258,7 +268,7 @@ class Work:
         Raises:
             NotMeasuredError: only samples are there.
         """
-        self.models  # noqa: B018
+        self.check_models()
         base, trained = self.sample(self._wanted_greedy)
         return base, trained
 

@@ -27,7 +27,7 @@ _OPTIONS = {
 }
 
 
-@with_settings("swerve.config.claim:ClaimSettings", _OPTIONS)
+@with_settings("swerve.claim.settings:ClaimSettings", _OPTIONS)
 def claim(
     context: typer.Context,
     arguments: Annotated[
@@ -69,10 +69,10 @@ def claim(
     """
     from swerve.claim.card import write_card
     from swerve.claim.costs import costs_said
+    from swerve.claim.settings import ClaimSettings
     from swerve.claim.sides import given_sides, settings_of_files
     from swerve.cli.data import load_task
     from swerve.cli.runs import main_progress
-    from swerve.config.claim import ClaimSettings
     from swerve.eval.sampling import chosen_problems
     from swerve.formats.typed_fields import parse_fields
     from swerve.recipes.layers import parse_override
@@ -114,7 +114,7 @@ def claim(
     card = write_card(sides, settings, out=out, shard=shard, progress=progress)
     if card is None:
         return None
-    from swerve.report.claim import claim_page, write_claim_figures
+    from swerve.claim.page import claim_page, write_claim_figures
 
     lines = []
     for question in claim_page(card).verdicts:

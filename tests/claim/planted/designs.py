@@ -15,10 +15,9 @@ from functools import partial
 
 import numpy as np
 
-from swerve.artifacts.claim import GainedRow
-from swerve.artifacts.claim_rates import Design
 from swerve.claim.answers import CLAIMED
-from swerve.claim.gained import reached
+from swerve.claim.gained import GainedRow, reached
+from swerve.claim.rates import Design
 from swerve.statistics.decomposition import accuracy_parts
 from swerve.statistics.intervals import rows_and_columns_interval
 from swerve.statistics.paired import paired_interval

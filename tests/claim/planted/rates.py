@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import swerve
-from swerve.artifacts.claim_rates import ClaimRates
+from swerve.claim.rates import ClaimRates
 
 RATES = Path(swerve.__file__).parent / "claim" / "rates.json"
 RECORDS = "SWERVE_RECORD_RATES"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import swerve
-from swerve.artifacts.claim import ClaimCard
+from swerve.claim.record import ClaimCard
 from tests.claim.planted.models import Kind, Planted, planted_pair, table_settings, table_task
 
 SAMPLED = ("accuracy", "gained", "answers")

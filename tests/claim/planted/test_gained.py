@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve.artifacts.claim import GainedRow
-from swerve.claim.gained import reached
+from swerve.claim.gained import GainedRow, reached
 from tests.claim.planted.rates import check_rates
 
 pytestmark = pytest.mark.planted

@@ -6,38 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from swerve.artifacts.claim import (
-    QUESTIONS,
-    AccuracyPart,
-    AnswersPart,
-    BehaviourPart,
-    ClaimCard,
-    ContaminationPart,
-    ContaminationRow,
-    ControlsPart,
-    CoverRow,
-    DivergenceRow,
-    FailureRow,
-    ForgettingPart,
-    ForgettingRow,
-    GainedPart,
-    GainedRow,
-    GainRow,
-    GraftRow,
-    MatrixRow,
-    PassAtK,
-    PromptsPart,
-    ReasoningPart,
-    ReasoningRow,
-    RunsPart,
-    TextRow,
-    Verdict,
-    WeightsPart,
-)
-from swerve.artifacts.claim_rates import ClaimRates, claim_rates
-from swerve.claim.verdicts import undetermined
+from swerve.claim.accuracy import AccuracyPart, CoverRow, PassAtK
+from swerve.claim.answers import AnswersPart, FailureRow, GainRow
+from swerve.claim.behaviour import BehaviourPart, DivergenceRow
+from swerve.claim.contamination import ContaminationPart, ContaminationRow
+from swerve.claim.controls import ControlsPart
+from swerve.claim.forgetting import ForgettingPart, ForgettingRow, TextRow
+from swerve.claim.gained import GainedPart, GainedRow
+from swerve.claim.page import claim_page, write_claim_figures
+from swerve.claim.part import QUESTIONS
+from swerve.claim.prompts import PromptsPart
+from swerve.claim.rates import ClaimRates, claim_rates
+from swerve.claim.reasoning import ReasoningPart, ReasoningRow
+from swerve.claim.record import ClaimCard
+from swerve.claim.runs import RunsPart
+from swerve.claim.verdicts import Verdict, undetermined
+from swerve.claim.weights import GraftRow, MatrixRow, WeightsPart
 from swerve.estimates import Estimate
-from swerve.report.claim import claim_page, write_claim_figures
 from swerve.report.page import Verdict as PageVerdict
 from swerve.report.page import render
 from swerve.report.rows import Rows
@@ -236,7 +221,7 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
 def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = ClaimRates(size="8 points", right=0.9, right_more=1.0, false=0.021, draws=400)
     known = dict.fromkeys(claim_rates(), rates)
-    monkeypatch.setattr("swerve.report.claim.claim_rates", lambda: known)
+    monkeypatch.setattr("swerve.claim.page.claim_rates", lambda: known)
     verdicts = {each.title: each for each in claim_page(full_card()).verdicts}
     lines = {title: each.lines for title, each in verdicts.items()}
     fold = verdicts["What was forgotten?"].fold

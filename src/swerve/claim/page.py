@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
-from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict, alike_said
-from swerve.artifacts.claim_rates import claim_rates
 from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
+from swerve.claim.part import Part
+from swerve.claim.rates import claim_rates
+from swerve.claim.record import ClaimCard
+from swerve.claim.verdicts import Verdict, alike_said
 from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, render
@@ -40,10 +42,10 @@ def claim_page(card: ClaimCard) -> Page:
     """Return what the page of a card says."""
     questions = [_question(name, part, card) for name, part in card.parts if part.is_measured]
     reasons: dict[str, list[str]] = {}
-    for name, part in card.parts:
+    for _, part in card.parts:
         if not part.is_measured:
             reason = sentence_case(part.missing or "not asked for").removesuffix(".")
-            reasons.setdefault(reason, []).append(QUESTIONS[name])
+            reasons.setdefault(reason, []).append(part.question())
     lines = [(f"{' '.join(questions)} {reason}.", "") for reason, questions in reasons.items()]
     shown, accuracy = Counter(verdict.shown for verdict in card.verdicts), card.accuracy
     unknown = f" Not determined: {shown[None]} more." if shown[None] else ""
@@ -75,7 +77,7 @@ def write_claim_figures(card: ClaimCard, folder: Path) -> tuple[Path, ...]:
     return write_figures(drawings, folder, Look(formats=("pdf", "svg")))
 
 
-def claim_rows(name: PartName, part: Part) -> list[Rows]:
+def claim_rows(name: str, part: Part) -> list[Rows]:
     """Return the tables of a part, and how they are drawn."""
     return [_rows(f"{name}_{table}", records) for table, records in part.tables]
 
@@ -88,7 +90,7 @@ def _problems(card: ClaimCard) -> str:
     return f"{card.num_problems}{alike}"
 
 
-def _question(name: PartName, part: Part, card: ClaimCard) -> pages.Verdict:
+def _question(name: str, part: Part, card: ClaimCard) -> pages.Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
     tables = [rows.kept for rows in claim_rows(name, part)]
     figures = [
@@ -97,7 +99,7 @@ def _question(name: PartName, part: Part, card: ClaimCard) -> pages.Verdict:
         if field not in Part.model_fields and value not in (None, "") and not isinstance(value, tuple)
     ]
     return pages.Verdict(
-        title=QUESTIONS[name],
+        title=part.question(),
         lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
         fold=Fold(
