@@ -17,7 +17,8 @@ import numpy as np
 from swerve.artifacts.claim import GainedPart, GainedRow, Verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import mean_interval
-from swerve.statistics.sample_counts import most_have, newly_solved, newly_solved_at_most
+from swerve.statistics.mixtures import newly_solved, newly_solved_at_most
+from swerve.statistics.sample_counts import most_have
 from swerve.text import counted
 
 _TIMES = 10
