@@ -13,7 +13,8 @@ from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics.clusters import Clusters
 from swerve.statistics.intervals import share
-from swerve.statistics.sample_counts import cover_at, most_have, most_judged, pass_at_k_differences
+from swerve.statistics.mixtures import cover_at
+from swerve.statistics.sample_counts import most_have, most_judged, pass_at_k_differences
 from swerve.text import percent
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)

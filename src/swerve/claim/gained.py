@@ -19,7 +19,8 @@ from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import Verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import mean_interval
-from swerve.statistics.sample_counts import most_have, newly_solved, newly_solved_at_most
+from swerve.statistics.mixtures import newly_solved, newly_solved_at_most
+from swerve.statistics.sample_counts import most_have
 from swerve.text import counted
 
 _TIMES = 10

@@ -14,29 +14,34 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+import scipy
 
 from swerve.claim.answers import CLAIMED
 from swerve.claim.gained import GainedRow, reached
 from swerve.claim.rates import Design
 from swerve.statistics.decomposition import accuracy_parts
 from swerve.statistics.intervals import rows_and_columns_interval
-from swerve.statistics.paired import paired_interval
-from swerve.statistics.sample_counts import pass_at_k_differences
+from swerve.statistics.sample_counts import most_judged
 from tests.claim.planted.rates import RATES, write_rates
 
 PROBLEMS, SAMPLES, RUNS = (10, 30, 200, 1000, 3000), (1, 4, 16, 64), (2, 3, 5)
 GAINED = (1, 4, 10, 30, 200, 1000)
 """Problems that only the trained model solved."""
-POWER, STEPS, LEAST = 0.8, 8, 1e-3
-Lines = dict[str, tuple[bool, float]]
-"""Claim -> whether a card shows it, and the estimate of what it claims."""
+POWER, NEAR = 0.8, 0.03
+ONE, CURVES = ("accuracy_rose", "accuracy_fell"), ("better_at_every_k", "curves_cross")
+OVER, REACHES = ("accuracy_rose_over_runs", "accuracy_fell_over_runs"), ("base_reaches_gained",)
+
+Lines = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Claim -> `[D]` whether each of D cards shows it, and `[D]` the estimate of what it claims."""
 Truth = Callable[[np.random.Generator, int, float], tuple[np.ndarray, np.ndarray]]
 """Generator, number of problems and size -> chances of success of the base and of the trained model."""
+Cards = Callable[[np.random.Generator, float, int], Lines]
+"""Generator, size of the truth and number of cards -> their lines."""
 
 
 def draws_of(num_problems: int, num_samples: int) -> int:
     """Return how many cards of nothing are drawn: fewer of large ones."""
-    return 2000 if num_problems * num_samples <= 16_000 else 600
+    return 2000 if num_problems * num_samples <= 16_000 else 1000
 
 
 # Truths of accuracy and pass@k.
@@ -70,99 +75,120 @@ def turned(rng, num, size):
     return base, np.where(rng.random(num) < 0.2, base_chances(rng, num), base)
 
 
-def narrowed(rng, num, size):
-    """All are answered always alike and right with the chance that they had: the same at 1, less of many samples."""
-    base = base_chances(rng, num)
-    return base, (rng.random(num) < base).astype(float)
-
-
-def quicker(rng, num, size):
-    """More at 1, and the same of many samples: half of what is solved at times is solved always, others are swapped."""
-    base = base_chances(rng, num)
-    after = np.where((base > 0.3) & (rng.random(num) < 0.5), 1.0, base)
-    return base, np.where((rng.random(num) < 0.5) & np.isin(base, (0.0, 1.0)), 1 - base, after)
-
-
 def skill(rng, num, size):
     """A fraction of the problems is always solved."""
     base = base_chances(rng, num)
     return base, np.where(rng.random(num) < size, 1.0, base)
 
 
-def lost(rng, num, size):
-    return skill(rng, num, size)[::-1]
+def sharpened(rng, num, size, *, k: float):
+    """A fraction is answered always alike, and right with the chance of one right answer among k.
 
-
-def sharpened(rng, num, size):
-    """A fraction is answered always alike, and right with a chance of p^(1/3): more at 1, and less of many samples."""
+    The trained model is better at fewer than k samples, worse at more, and as good at k: of 1 it is never better.
+    """
     base = base_chances(rng, num)
-    always = (rng.random(num) < base ** (1 / 3)).astype(float)
+    always = (rng.random(num) < 1 - (1 - base) ** k).astype(float)
     return base, np.where(rng.random(num) < size, always, base)
 
 
-def shown_at_one(rng, truth: Truth, num_problems: int, num_samples: int, size: float) -> Lines:
-    base, trained = (rng.binomial(num_samples, chances) for chances in truth(rng, num_problems, size))
-    found = paired_interval((trained - base) / num_samples)
-    return {"accuracy_rose": (found.low > 0, found.mean), "accuracy_fell": (found.high < 0, -found.mean)}
+# Cards.
 
 
-def shown_of_curves(rng, truth: Truth, num_problems: int, num_samples: int, size: float) -> Lines:
-    right = [rng.binomial(num_samples, chances) for chances in truth(rng, num_problems, size)]
-    rows, (better, worse) = pass_at_k_differences(*right, num_samples)
-    curve = [row.difference for row in rows if row.k <= max(1, num_samples // 2)]
-    every = all(each is not None and each.low > 0 for each in curve)
-    last = curve[-1].mean
-    return {"better_at_every_k": (every, last), "curves_cross": (bool(better and worse), -last)}
+def interval_ends(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return `[...]`: both ends of `paired_interval` for `[..., N]` differences at once, without clusters."""
+    num, mean = differences.shape[-1], differences.mean(axis=-1)
+    apart = differences - mean[..., None]
+    squares, fourths = (apart**2).sum(axis=-1), (apart**4).sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        degrees = np.clip(2 * num / (fourths * num / squares**2 - 1), 1.0, num - 1.0)
+    weight = np.where(np.abs(apart).max(axis=-1) <= 1e-6, 1.0, np.minimum(1.0, 6.0 / degrees))
+    cases = num + 2 * weight
+    centre = num * mean / cases
+    square = squares + num * (mean - centre) ** 2 + weight * ((1 + centre) ** 2 + (1 - centre) ** 2)
+    reach = scipy.special.stdtrit(cases - 1, 0.975) * np.sqrt(square / (cases - 1) / cases)
+    return np.maximum(-1, np.minimum(mean, centre - reach)), np.minimum(1, np.maximum(mean, centre + reach))
 
 
-def shown_parts(rng, changed: int | None, num_problems: int, num_samples: int, size: float, readable=4.0) -> Lines:
+def lines_at_one(truth: Truth, num_problems: int, num_samples: int, rng, size: float, draws: int) -> Lines:
+    right = [[rng.binomial(num_samples, own) for own in truth(rng, num_problems, size)] for _ in range(draws)]
+    gains = np.diff(np.array(right), axis=1)[:, 0] / num_samples
+    (low, high), mean = interval_ends(gains), gains.mean(axis=1)
+    return {"accuracy_rose": (low > 0, mean), "accuracy_fell": (high < 0, -mean)}
+
+
+def lines_of_curves(truth: Truth, num_problems: int, num_samples: int, rng, size: float, draws: int) -> Lines:
+    # pass@k of every number that can be right.
+    half = most_judged(num_samples)
+    ks, wrong = np.arange(1, half + 1), num_samples - np.arange(num_samples + 1)[:, None]
+    table = 1 - np.cumprod(np.maximum(wrong - ks + 1, 0) / (num_samples - ks + 1), axis=1)
+    lows, highs = np.zeros((2, draws, half))
+    last = np.zeros(draws)
+    for draw in range(draws):
+        base, trained = (rng.binomial(num_samples, own) for own in truth(rng, num_problems, size))
+        gains = (table[trained] - table[base]).T
+        lows[draw], highs[draw] = interval_ends(gains)
+        last[draw] = gains[-1].mean()
+    tried = np.array(sorted({half, *(2**power for power in range(half.bit_length()))})) - 1
+    every = (lows[:, tried] > 0).all(axis=1)
+    crosses = (lows[:, 0] > 0) & (highs[:, -1] < 0)
+    return {"better_at_every_k": (every, last), "curves_cross": (crosses, -last)}
+
+
+def lines_of_parts(
+    changed: int | None, num_problems: int, num_samples: int, rng, size: float, draws: int, *, readable: float = 4.0
+) -> Lines:
     """One rate rose toward 1 at every problem, by so much accuracy; None: nothing did."""
-    before = [rng.beta(4, 1, num_problems), rng.beta(readable, 1, num_problems), rng.beta(1, 1, num_problems)]
-    after = [*before]
-    if changed is not None:
-        rise = (1 - before[changed]) * np.prod([rates for part, rates in enumerate(before) if part != changed], axis=0)
-        after[changed] = before[changed] + (1 - before[changed]) * min(1.0, size / rise.mean())
-    counts = []
-    for rates in (before, after):
-        own = [np.full(num_problems, num_samples)]
-        for rate in rates:
-            own.append(rng.binomial(own[-1], rate))
-        counts.append(own[1:])
-    gains = [row.gain for row in accuracy_parts(num_samples, *counts)[0]]
-    return {
-        claim: (getattr(gain, "low", -1.0) > 0, float(getattr(gain, "mean", gain) or 0.0))
-        for claim, gain in zip(CLAIMED, gains, strict=True)
-    }
+    rows = []
+    for _ in range(draws):
+        before = [rng.beta(4, 1, num_problems), rng.beta(readable, 1, num_problems), rng.beta(1, 1, num_problems)]
+        after = [*before]
+        if changed is not None:
+            others = np.prod([rates for part, rates in enumerate(before) if part != changed], axis=0)
+            rise = ((1 - before[changed]) * others).mean()
+            after[changed] = before[changed] + (1 - before[changed]) * min(1.0, size / rise)
+        counts = []
+        for rates in (before, after):
+            own = [np.full(num_problems, num_samples)]
+            for rate in rates:
+                own.append(rng.binomial(own[-1], rate))
+            counts.append(own[1:])
+        gains = [row.gain for row in accuracy_parts(num_samples, *counts)[0]]
+        rows.append([(gain is not None and gain.low > 0, gain.mean if gain is not None else 0.0) for gain in gains])
+    found = np.array(rows)
+    return {claim: (found[:, part, 0] > 0, found[:, part, 1]) for part, claim in enumerate(CLAIMED)}
 
 
-def shown_over_runs(rng, spread: float, num_problems: int, num_samples: int, size: float, num_runs: int) -> Lines:
+def lines_over_runs(
+    spread: float, num_problems: int, num_samples: int, rng, size: float, draws: int, *, num_runs: int
+) -> Lines:
     """Runs change a chance of one half by `size` on average, others by 4 p (1 - p) as much."""
-    chances = rng.beta(0.7, 1.3, num_problems)
-    base = rng.binomial(num_samples, chances) / num_samples
-    moved = chances + 4 * chances * (1 - chances) * rng.normal(size, spread, num_runs)[:, None]
-    runs = rng.binomial(num_samples, np.clip(moved, 0, 1)) / num_samples
-    over = rows_and_columns_interval(runs - base, bounds=(-1.0, 1.0))
-    if over is None:
-        return {}
-    return {
-        "accuracy_rose_over_runs": (over.low > 0, over.mean),
-        "accuracy_fell_over_runs": (over.high < 0, -over.mean),
-    }
+    rows = []
+    for _ in range(draws):
+        chances = rng.beta(0.7, 1.3, num_problems)
+        base = rng.binomial(num_samples, chances) / num_samples
+        moved = chances + 4 * chances * (1 - chances) * rng.normal(size, spread, num_runs)[:, None]
+        runs = rng.binomial(num_samples, np.clip(moved, 0, 1)) / num_samples
+        over = rows_and_columns_interval(runs - base, bounds=(-1.0, 1.0))
+        rows.append((over.low, over.mean, over.high))
+    low, mean, high = np.array(rows).T
+    return {OVER[0]: (low > 0, mean), OVER[1]: (high < 0, -mean)}
 
 
-def shown_gained(rng, chances: Callable, num_gained: int, num_samples: int, size: float) -> Lines:
+def lines_of_gained(chances: Callable, num_gained: int, num_samples: int, rng, size: float, draws: int) -> Lines:
     """The base has never solved any; both models spread their right answers over 30 texts, in orders of their own."""
-    unsolved = np.zeros(0)
-    while unsolved.size < num_gained:
-        drawn = chances(rng, 4 * num_gained, num_samples, size)
-        unsolved = np.r_[unsolved, drawn[rng.binomial(num_samples, drawn) == 0]]
-    unsolved, weights = unsolved[:num_gained], 1 / np.arange(1, 31) / (1 / np.arange(1, 31)).sum()
-    texts = rng.multinomial(np.maximum(1, rng.binomial(num_samples, 0.7, num_gained)), weights) > 0
-    other = rng.permuted(np.tile(weights, (num_gained, 1)), axis=1)
-    own = np.where(rng.random(texts.shape) < 0.5, weights, other)
-    bounds = unsolved * (own * texts).sum(axis=1) / own.sum(axis=1)
-    rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in bounds.tolist()]
-    return {line.claim: (bool(line.shown), num_samples / size) for line in reached("base", rows, num_samples)}
+    weights, shown = 1 / np.arange(1, 31) / (1 / np.arange(1, 31)).sum(), []
+    for _ in range(draws):
+        unsolved = np.zeros(0)
+        while unsolved.size < num_gained:
+            drawn = chances(rng, 2 * num_gained, num_samples, size)
+            unsolved = np.r_[unsolved, drawn[rng.binomial(num_samples, drawn) == 0]]
+        texts = rng.multinomial(np.maximum(1, rng.binomial(num_samples, 0.7, num_gained)), weights) > 0
+        other = rng.permuted(np.tile(weights, (num_gained, 1)), axis=1)
+        own = np.where(rng.random(texts.shape) < 0.5, weights, other)
+        bounds = unsolved[:num_gained] * (own * texts).sum(axis=1) / own.sum(axis=1)
+        rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in bounds.tolist()]
+        shown += [line.shown for line in reached("base", rows, num_samples)]
+    return {REACHES[0]: (np.array(shown), np.full(draws, num_samples / max(size, 1e-9)))}
 
 
 def about(rng, num, num_samples, size):
@@ -176,116 +202,125 @@ def below(rng, num, num_samples, size):
 
 
 def mostly_impossible(rng, num, num_samples, size):
-    return np.where(rng.random(num) < 0.6, 0.0, 1 / num_samples)
+    """Fewer than half of what the base has not solved can be solved at all."""
+    return np.where(rng.random(num) < 0.6, 0.0, 1 / (4 * num_samples))
 
 
 # How often each claim is shown, and of which size.
 
-Card = Callable[[np.random.Generator, float], Lines]
-"""A card of one size, of its truth at some size."""
 
-
-def rate(card: Card, claim: str, size: float, draws: int, seed: int = 0) -> tuple[float, float]:
-    """Return in which fraction of draws a claim is shown, and the mean estimate of what it claims."""
-    rng = np.random.default_rng([zlib.crc32(claim.encode()), seed])
-    lines = [card(rng, size).get(claim, (False, 0.0)) for _ in range(draws)]
-    return float(np.mean([shown for shown, _ in lines])), float(np.mean([size for _, size in lines]))
-
-
-def rates(cards: list[Card], claims: tuple[str, ...], size: float, draws: int) -> dict[str, float]:
+def false_rates(cards: list[Cards], claims: tuple[str, ...], size: float, draws: int) -> dict[str, float]:
     """Return the largest rate of each claim over truths of which none is what it claims; the first has all draws."""
     rng, most = np.random.default_rng(zlib.crc32(claims[0].encode())), dict.fromkeys(claims, 0.0)
-    for number, card in enumerate(cards):
-        num = draws // 4 if number else draws
-        lines = [card(rng, size) for _ in range(num)]
-        for claim in claims:
-            most[claim] = max(most[claim], sum(own[claim][0] for own in lines if claim in own) / num)
+    for number, of_truth in enumerate(cards):
+        lines = of_truth(rng, size, draws // 4 if number else draws)
+        most = {claim: max(most[claim], float(lines[claim][0].mean())) for claim in claims}
     return most
 
 
-def detectable(card: Card, claim: str, draws: int, most: float = 1.0) -> float | None:
-    """Return the effect, as cards estimate it on average, that 80% of them show; None: not even the largest."""
-    low, high = LEAST, most
-    if rate(card, claim, high, draws)[0] < POWER:
-        return None
-    for _ in range(STEPS):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if rate(card, claim, middle, draws)[0] >= POWER else (middle, high)
-    return rate(card, claim, math.sqrt(low * high), draws)[1]
+def power(cards: Cards, claim: str, size: float, draws: int) -> tuple[float, float]:
+    """Return in which fraction of cards a claim is shown, and the mean estimate of what it claims."""
+    shown, sizes = cards(np.random.default_rng(zlib.crc32(claim.encode())), size, draws)[claim]
+    return float(shown.mean()), float(sizes.mean())
 
 
-def _of(shown: Callable, truth: object, num_problems: int, num_samples: int, **more) -> Card:
-    return lambda rng, size: shown(rng, truth, num_problems, num_samples, size, **more)
+def detectable(cards: Cards, claim: str, draws: int, most: float = 1.0) -> tuple[float, float] | None:
+    """Return the size of the truth that 80% of cards show, and the mean estimate there; None: not even the largest.
+
+    An interval of half width 2 s around an effect with error s excludes 0 in Phi(effect / s - 2) of draws; each step
+    takes s from the last, until the power is near.
+    """
+    size, bracket = 0.1 * most, [0.0, most]
+    for _ in range(9):
+        found, estimate = power(cards, claim, size, draws)
+        if abs(found - POWER) <= NEAR:
+            return size, estimate
+        if size == most and found < POWER:
+            return None
+        bracket[int(found > POWER)] = size
+        error = size / (2 + scipy.special.ndtri(np.clip(found, 0.05, 0.995)))
+        size = (2 + scipy.special.ndtri(POWER)) * error
+        if not bracket[0] < size < bracket[1]:
+            size = most if bracket == [bracket[0], most] and size >= most else sum(bracket) / 2
+    return size, estimate
 
 
-ONE, CURVES = ("accuracy_rose", "accuracy_fell"), ("better_at_every_k", "curves_cross")
-OVER = ("accuracy_rose_over_runs", "accuracy_fell_over_runs")
+def cards_of(lines: Callable, truth: object, num_problems: int, num_samples: int, **more: object) -> Cards:
+    """Return a function that draws cards of one size and truth."""
+    return partial(lines, truth, num_problems, num_samples, **more)
 
 
-def measured(num_problems: int, num_samples: int) -> Iterator[tuple[str, Design]]:
+Rates = Iterator[tuple[str, Design]]
+
+
+def measured(num_problems: int, num_samples: int, draws: int = 0) -> Rates:
     """Yield each claim and its rates at one size."""
-    draws = draws_of(num_problems, num_samples)
+    draws = draws or draws_of(num_problems, num_samples)
     size = {"num_problems": num_problems, "num_samples": num_samples}
-    few, of = max(100, draws // 10), partial(_of, num_problems=num_problems, num_samples=num_samples)
+    few, of = max(200, draws // 10), partial(cards_of, num_problems=num_problems, num_samples=num_samples)
 
     # Accuracy: a fall is a rise the other way round, of the same size.
-    false = rates([of(shown_at_one, each) for each in (nothing, turned, narrowed, alike, rare)], ONE, 0.0, draws)
+    narrowed = partial(sharpened, k=1)
+    cards = [of(lines_at_one, each) for each in (nothing, turned, narrowed, alike, rare)]
+    false = false_rates(cards, ONE, 1.0, draws)
+    found = detectable(of(lines_at_one, skill), ONE[0], few)
     for claim in ONE:
-        found = detectable(of(shown_at_one, skill), ONE[0], few)
-        yield claim, Design(**size, false=false[claim], size=found)
+        yield claim, Design(**size, false=false[claim], size=found and found[1])
 
-    # The curves of pass@k, which begin at four samples.
+    # The curves of pass@k, which begin at four samples. Nothing is where they are as good at 1, or at the largest k.
     if num_samples >= 4:
-        for claim, own, true in zip(CURVES, (sharpened, skill), (skill, sharpened), strict=True):
-            cards = [of(shown_of_curves, each) for each in (nothing, turned, quicker, narrowed, own)]
-            false = rates(cards, (claim,), 0.3, draws // 2)
-            yield claim, Design(**size, false=false[claim], size=detectable(of(shown_of_curves, true), claim, few))
+        half = most_judged(num_samples)
+        nulls = [of(lines_of_curves, each) for each in (nothing, turned, narrowed, partial(sharpened, k=half))]
+        false = false_rates(nulls, CURVES, 1.0, draws // 2)
+        for claim, true in zip(CURVES, (skill, partial(sharpened, k=half**0.5)), strict=True):
+            found = detectable(of(lines_of_curves, true), claim, few)
+            yield claim, Design(**size, false=false[claim], size=found and found[1])
 
-    # Parts of the gain: beside no change a small or large change of another part, also where little is readable.
-    for part, claim in enumerate(CLAIMED):
-        others = [other for other in range(3) if other != part]
-        cards = [of(shown_parts, None)] + [
-            of(shown_parts, other, readable=readable) for other in others for readable in (4, 1.5)
-        ]
-        false = rates(cards, (claim,), 0.1, draws // 2)
-        yield claim, Design(**size, false=false[claim], size=detectable(of(shown_parts, part), claim, few, most=0.5))
+    # Parts of the gain: beside no change a large change of another part, also where little is readable.
+    claims = tuple(CLAIMED)
+    false = false_rates([of(lines_of_parts, None)], claims, 0.0, draws // 2)
+    for part, readable in ((0, 4), (0, 1.5), (1, 4), (1, 1.5), (2, 4), (2, 1.5)):
+        others = tuple(claim for number, claim in enumerate(claims) if number != part)
+        rates = false_rates([of(lines_of_parts, part, readable=readable)], others, 0.1, draws // 8)
+        false = {claim: max(rate, rates.get(claim, 0.0)) for claim, rate in false.items()}
+    for part, claim in enumerate(claims):
+        found = detectable(of(lines_of_parts, part), claim, 200, most=0.5)
+        yield claim, Design(**size, false=false[claim], size=found and found[1])
 
     # Over runs that differ by 1.1 points, or do not.
     for num_runs in RUNS:
-        cards = [of(shown_over_runs, spread, num_runs=num_runs) for spread in (0.02, 0.0, 0.1)]
-        false = rates(cards, OVER, 0.0, draws // 2)
-        found = detectable(of(shown_over_runs, 0.02, num_runs=num_runs), OVER[0], few)
+        cards = [of(lines_over_runs, spread, num_runs=num_runs) for spread in (0.02, 0.0, 0.1)]
+        false = false_rates(cards, OVER, 0.0, draws // 2)
+        found = detectable(of(lines_over_runs, 0.02, num_runs=num_runs), OVER[0], 200)
         for claim in OVER:
-            yield claim, Design(**size, num_runs=num_runs, false=false[claim], size=found)
+            yield claim, Design(**size, num_runs=num_runs, false=false[claim], size=found and found[1])
 
 
-def measured_gained(num_gained: int, num_samples: int) -> Iterator[tuple[str, Design]]:
+def measured_gained(num_gained: int, num_samples: int) -> Rates:
     """Yield the rates of the claim about problems that only the trained model solved, by their number."""
-    claim, of = "base_reaches_gained", partial(_of, num_problems=num_gained, num_samples=num_samples)
-    false = rates([of(shown_gained, truth) for truth in (below, mostly_impossible)], (claim,), 1.0, 200)
-    found = detectable(of(shown_gained, about), claim, 100, most=30.0)
-    yield claim, Design(num_problems=num_gained, num_samples=num_samples, false=false[claim], size=found)
+    of = partial(cards_of, lines_of_gained, num_problems=num_gained, num_samples=num_samples)
+    false = false_rates([of(truth) for truth in (below, mostly_impossible)], REACHES, 1.0, 200)
+    found = detectable(of(about), REACHES[0], 200, most=30.0)
+    size = {"num_problems": num_gained, "num_samples": num_samples, "size": found and num_samples / found[0]}
+    yield REACHES[0], Design(**size, false=false[REACHES[0]])
 
 
 def record() -> None:
     """Measure every claim at every size and write it beside the claim's other rates."""
-    known = json.loads(RATES.read_text())
     designs: dict[str, list] = {}
     for num_samples in SAMPLES:
         for num, measure in [(num, measured) for num in PROBLEMS] + [(num, measured_gained) for num in GAINED]:
             start = time.process_time()
             for claim, design in measure(num, num_samples):
-                designs.setdefault(claim, []).append(design)
+                designs.setdefault(claim, []).append(_rounded(design))
             print(f"{measure.__name__} {num} x {num_samples}: {time.process_time() - start:.0f} CPU s", flush=True)
-    for claim, own in designs.items():
-        known[claim]["designs"] = [_rounded(design) for design in own]
-    write_rates(known)
+    known = json.loads(RATES.read_text())
+    write_rates({claim: {**own, "designs": designs.get(claim, [])} for claim, own in known.items()})
 
 
 def _rounded(design: Design) -> dict:
-    values = design.model_dump(exclude_defaults=True)
-    size = None if design.size is None else float(f"{design.size:.3g}")
-    return {**values, "false": round(design.false, 4), "size": size}
+    values, size = design.model_dump(exclude_defaults=True), design.size
+    return {**values, "false": round(design.false, 4), "size": size and float(f"{size:.3g}")}
 
 
 if __name__ == "__main__":
