@@ -242,7 +242,11 @@ def _first_line(record: type) -> str:
 
 def _keys(record: type, home: Mapping[type, str]) -> str:
     docs = dict(_docstrings(record))
-    hints = {name: hint for name, hint in typing.get_type_hints(record).items() if not name.startswith("model_")}
+    hints = {
+        name: hint
+        for name, hint in typing.get_type_hints(record).items()
+        if not name.startswith("model_") and typing.get_origin(hint) is not typing.ClassVar
+    }
     rows = [
         f"| `{name}` | {_shown(hint, home, home[record])} | {docs.get(name) or _words_of(name, hint)} |"
         for name, hint in hints.items()

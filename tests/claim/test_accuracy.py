@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.artifacts.shards import WHOLE
-from swerve.claim.accuracy import accuracy_part, measure
+from swerve.claim.accuracy import AccuracyPart, accuracy_part
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.work import Side, Work
 from swerve.eval.pairing import Paired
@@ -109,7 +109,7 @@ def test_each_problem_has_its_own_number_of_samples(work):
     num, right = work.counts
     assert num.tolist() == [[4, 5], [3, 3]]  # of one it is not known whether it is right
     assert right.tolist() == [[3, 0], [2, 3]]
-    part = measure(work)
+    part = AccuracyPart.measure(work)
     assert (part.base.mean, part.trained.mean) == (pytest.approx(3 / 8), pytest.approx((2 / 3 + 1) / 2))
     assert part.greedy_base is None
     assert part.notes[1:] == (
@@ -136,5 +136,5 @@ def test_greedy_stands_beside_where_models_are_there(work):
         [Response(problem=None, correct=right) for right in (True, False)],
         [Response(problem=None, correct=True)] * 2,
     )
-    part = measure(work)
+    part = AccuracyPart.measure(work)
     assert (part.greedy_base, part.greedy_trained) == (share(1, 2), share(2, 2))

@@ -10,7 +10,7 @@ import pytest
 
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim import answers
-from swerve.claim.answers import FailureRow, judged, measure
+from swerve.claim.answers import AnswersPart, FailureRow, judged
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
@@ -33,7 +33,7 @@ def part_of(base: list[Response], trained: list[Response]):
     work = SimpleNamespace(
         samples=(by_problem(base), by_problem(trained)), sides=sides, settings=SimpleNamespace(seed=0)
     )
-    return measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work)))
+    return AnswersPart.measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work)))
 
 
 BASE = [

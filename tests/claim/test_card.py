@@ -11,6 +11,6 @@ def test_models_that_do_not_fit_a_part_do_not_end_the_card(monkeypatch: pytest.M
     def measure(work: object) -> None:
         raise MismatchError("the text is longer than the model's positions")
 
-    monkeypatch.setattr(weights, "measure", measure)
-    work = SimpleNamespace(models=("a", "b"), parts=SimpleNamespace(get=lambda name: None))
+    monkeypatch.setattr(weights.WeightsPart, "measure", measure)
+    work = SimpleNamespace(check_models=lambda: None, parts=SimpleNamespace(get=lambda name: None))
     assert _measured("weights", work).missing == "the text is longer than the model's positions"  # type: ignore[arg-type]

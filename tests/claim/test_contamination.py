@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.claim.contamination import beginning, matches, measure, with_controls, with_other_numbers
+from swerve.claim.contamination import ContaminationPart, beginning, matches, with_controls, with_other_numbers
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
@@ -52,7 +52,7 @@ def approx(mean: float, low: float, high: float) -> object:
 
 
 def test_questions_of_the_task_are_continued_and_the_control_is_not() -> None:
-    part = measure(Sampled(QUESTIONS))  # type: ignore[arg-type]
+    part = ContaminationPart.measure(Sampled(QUESTIONS))  # type: ignore[arg-type]
     assert [(row.model, row.given) for row in part.completions] == [
         (model, share) for model in ("base", "rl") for share in (0.4, 0.6, 0.8)
     ]
@@ -107,12 +107,12 @@ def test_rouge_l_of_as_many_words_as_the_rest_has() -> None:
 
 def test_a_question_of_one_word_has_no_beginning() -> None:
     with pytest.raises(NotMeasuredError, match="several words"):
-        measure(Sampled(["12+3=", "45+6="]))  # type: ignore[arg-type]
+        ContaminationPart.measure(Sampled(["12+3=", "45+6="]))  # type: ignore[arg-type]
 
 
 def test_questions_without_numbers_have_no_control() -> None:
     with pytest.raises(NotMeasuredError, match="numbers"):
-        measure(Sampled(["Is Ann a knight?"]))  # type: ignore[arg-type]
+        ContaminationPart.measure(Sampled(["Is Ann a knight?"]))  # type: ignore[arg-type]
 
 
 def test_a_verdict_is_of_the_paired_difference() -> None:

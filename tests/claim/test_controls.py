@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.study import Study, StudyDifference, StudyMean
-from swerve.claim.controls import controls_part, measure, reward_verdict
+from swerve.claim.controls import ControlsPart, controls_part, reward_verdict
 from swerve.claim.work import NotMeasuredError
 from swerve.estimates import Estimate
 
@@ -88,7 +88,7 @@ def test_a_study_without_controls_over_seeds_says_what_it_needs(differences):
 def test_without_a_study_the_card_says_which_command_makes_one(tmp_path):
     def part(study: str | None) -> Any:
         work: Any = SimpleNamespace(settings=SimpleNamespace(study=study))
-        return measure(work)
+        return ControlsPart.measure(work)
 
     with pytest.raises(NotMeasuredError, match="needs a study: swerve study RECIPE controls=all, then --study DIR"):
         part(None)

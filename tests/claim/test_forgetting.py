@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from swerve.artifacts.responses import Response
-from swerve.claim.forgetting import measure
+from swerve.claim.forgetting import ForgettingPart
 from swerve.models.model_folder import load_tokenizer
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
@@ -43,7 +43,7 @@ def test_divergences_and_losses_are_those_of_the_tables(tmp_path: Path) -> None:
         progress=SilentProgress(),
         sample=lambda wanted: [],
     )
-    part = measure(work)  # type: ignore[arg-type]
+    part = ForgettingPart.measure(work)  # type: ignore[arg-type]
 
     first, then = kl(BASE["ask"], TRAINED["ask"]), kl(BASE["a"], TRAINED["a"])
     assert part.kl_from_base.mean == pytest.approx((first + 2 * then + first) / 2, rel=1e-5)
@@ -80,7 +80,7 @@ def test_another_task_fell(monkeypatch: pytest.MonkeyPatch) -> None:
     read = SimpleNamespace(sequence_ids=[0, 1], statistics={"kl_forward": [1.0, 2.0], "kl_reverse": [3.0, 4.0]})
     monkeypatch.setattr(forgetting, "chosen_problems", lambda settings, progress: [asked] * 30)
     monkeypatch.setattr(forgetting, "_read", lambda work, texts: read)
-    part = measure(work)  # type: ignore[arg-type]
+    part = ForgettingPart.measure(work)  # type: ignore[arg-type]
 
     assert wanted_tasks == [("other-0", task), ("other-0", task)]
     (row,) = part.tasks

@@ -9,7 +9,7 @@ import pytest
 
 import swerve
 from swerve.artifacts.responses import Response
-from swerve.claim.gained import GainedRow, measure, reached
+from swerve.claim.gained import GainedPart, GainedRow, reached
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.models.model_folder import load_tokenizer
 from swerve.types import Problem
@@ -92,7 +92,7 @@ class Counted:
 
 
 def test_of_samples_alone_there_are_counts():
-    part = measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 4)))
+    part = GainedPart.measure(Counted(([0, 0, 1, 2, 4], 4), ([0, 2, 0, 3, 3], 4)))
     assert (part.both, part.only_base, part.only_trained, part.neither) == (2, 1, 1, 1)
     assert (part.mean_bound, part.gained, part.verdicts) == (None, (), ())
     assert part.notes == ("The bound without sampling needs the two models; files of samples were given.",)
@@ -100,7 +100,7 @@ def test_of_samples_alone_there_are_counts():
 
 
 def test_of_few_samples_it_is_not_determined_what_more_would_solve():
-    part = measure(Counted(([0, 0, 1, 2, 3], 3), ([0, 2, 0, 3, 3], 4)))
+    part = GainedPart.measure(Counted(([0, 0, 1, 2, 3], 3), ([0, 2, 0, 3, 3], 4)))
     assert (part.both, part.neither, part.newly_solved, part.newly_solved_at_most) == (2, 1, None, None)
     assert part.notes[0] == (
         "How many more problems as many samples again would solve is not determined: most problems have 3 samples, and "

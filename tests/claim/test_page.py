@@ -14,7 +14,6 @@ from swerve.claim.controls import ControlsPart
 from swerve.claim.forgetting import ForgettingPart, ForgettingRow, TextRow
 from swerve.claim.gained import GainedPart, GainedRow
 from swerve.claim.page import claim_page, write_claim_figures
-from swerve.claim.part import QUESTIONS
 from swerve.claim.prompts import PromptsPart
 from swerve.claim.rates import ClaimRates, claim_rates
 from swerve.claim.reasoning import ReasoningPart, ReasoningRow
@@ -209,7 +208,9 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
     answers = card.answers.model_copy(update={"verdicts": (*card.answers.verdicts, unknown, unknown)})
     lead = claim_page(card.model_copy(update={"answers": answers})).lead
     assert "Claims shown: 9 of 12, in **bold**. Not determined: 2 more. What is" in lead
-    measured = [title for name, title in QUESTIONS.items() if name not in ("runs", "prompts", "controls")]
+    measured = [
+        kind.question() for name, kind in ClaimCard.kinds().items() if name not in ("runs", "prompts", "controls")
+    ]
     assert [each.title for each in PAGE.verdicts] == [*measured, "What was not measured"]
     assert PAGE.verdicts[-1].lines == (
         ("Does it hold over runs? Needs further runs of the same training.", ""),

@@ -19,7 +19,7 @@ from tests.claim.test_runs import write
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     rng = np.random.default_rng(0)
-    chances = {"base": 0.4, "few": 0.72, "rl": 0.75}
+    chances = {"base": 0.4, "few": 0.74, "rl": 0.75}
     return [write(tmp_path / f"{name}.jsonl", (rng.random((60, 4)) < at).tolist()) for name, at in chances.items()]
 
 
@@ -61,7 +61,7 @@ def test_files_with_the_name_of_the_first_are_prompts(files: list[Path]) -> None
             ("rl", False),
             (f"base ({few})", True),
         ]
-    with pytest.raises(ConfigError, match="the model before and the model after; 1 given"):
+    with pytest.raises(ConfigError, match="all files are called 'a', as the base is under several prompts"):
         given_sides([f"a={base}", f"a={few}"])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim.passes import read_logprobs
-from swerve.claim.reasoning import KEPT, cut_sequences, judged, measure, reasoned_parts
+from swerve.claim.reasoning import KEPT, ReasoningPart, cut_sequences, judged, reasoned_parts
 from swerve.claim.work import NotMeasuredError
 from swerve.models.model_folder import load_model
 from swerve.models.tiny import build_word_tokenizer
@@ -111,7 +111,7 @@ def test_a_model_that_knows_only_its_last_word(tmp_path, marker, matters):
         load=lambda model: loaded,
         logprobs=lambda name, model, sequences: read_logprobs(loaded, sequences),
     )
-    part = measure(work)
+    part = ReasoningPart.measure(work)
     assert [verdict.shown for verdict in part.verdicts] == [matters, matters]
     assert part.notes[1] == "rl: 40 of 40 greedy responses reason before an answer."
     last = part.curve[4]
@@ -121,4 +121,4 @@ def test_a_model_that_knows_only_its_last_word(tmp_path, marker, matters):
 
     work.greedy = (responses[:9], responses[:9])
     with pytest.raises(NotMeasuredError, match="needs 10 greedy responses of base"):
-        measure(work)
+        ReasoningPart.measure(work)

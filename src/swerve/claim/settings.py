@@ -17,7 +17,7 @@ class ClaimSettings(SampleSettings):
 
     num_samples: PositiveInt = 16
     """Samples of each problem by each model, at temperature 1."""
-    parts: Words = ()
+    parts: Words = Field(default=(), validate_default=True)
     """What is measured; by default everything."""
     some: PositiveInt = 200
     """Problems of the parts that sample many models or prompts: contamination, weights."""

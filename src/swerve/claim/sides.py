@@ -41,6 +41,10 @@ def given_sides(
     before = split_name(texts[0])[0] or labels[0] if texts else None
     prompts = [text for text in texts[1:] if split_name(text)[0] == before and _is_file(split_name(text)[1])]
     texts = [*texts[:1], *(text for text in texts[1:] if text not in prompts)]
+    if prompts and len(texts) < 2:
+        raise ConfigError(
+            f"all files are called '{before}', as the base is under several prompts; give the model after another name"
+        )
     if len(texts) < 2:
         raise ConfigError(
             f"a card is of the model before and the model after; {len(texts)} given: {' '.join(texts)}; a key of the "

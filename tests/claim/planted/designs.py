@@ -7,7 +7,6 @@ largest; and the effect that 80% of cards show. Problems in groups count as so m
 from __future__ import annotations
 
 import json
-import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
