@@ -26,7 +26,7 @@ from swerve.models.model_folder import (
 from swerve.models.saving import save_checkpoint
 from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
-from swerve.prompts import encode_completions, encode_prompts
+from swerve.prompts.encode import encode_completions, encode_prompts
 from swerve.types import Problem
 
 

@@ -33,7 +33,8 @@ from swerve.models.sources import base_checkpoint
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, make_engine

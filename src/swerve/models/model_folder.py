@@ -54,7 +54,8 @@ from swerve.models.shards import (
     whole_tensor,
 )
 from swerve.models.trial import check_causal
-from swerve.prompts import limit_ids, num_ids, turn_end
+from swerve.prompts.templates import turn_end
+from swerve.tokens import limit_ids, num_ids
 from swerve.world import ALONE, World
 
 WEIGHTS = "model"

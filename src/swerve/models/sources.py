@@ -31,7 +31,7 @@ from swerve.models.model_folder import (
     load_tokenizer,
     resolve_device,
 )
-from swerve.prompts import num_ids
+from swerve.tokens import num_ids
 from swerve.world import ALONE
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")

@@ -27,7 +27,8 @@ from swerve.probe.step_log import do_step, steps_done
 from swerve.probe.steps import analysis_key, do_share, intact_summary, shared_parts
 from swerve.problems import load_family
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments, with_beginnings
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments, with_beginnings
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed

@@ -36,7 +36,7 @@ from swerve.probe.engine.forward import ForcedStates, forced_states, pair_statis
 from swerve.probe.result import STATISTICS, ProbeResult
 from swerve.probe.rollouts.given import given_sequences, token_texts
 from swerve.progress import Progress
-from swerve.prompts import num_ids
+from swerve.tokens import num_ids
 
 Model = str | Path | CheckpointRef | nn.Module
 """A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; or a model in memory."""

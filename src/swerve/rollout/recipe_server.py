@@ -152,7 +152,8 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     from swerve.models.model_folder import load_config, load_tokenizer
     from swerve.positions import max_sampled
     from swerve.problems import load_family
-    from swerve.prompts import encode_prompts, template_arguments
+    from swerve.prompts.encode import encode_prompts
+    from swerve.prompts.templates import template_arguments
     from swerve.rollout.vllm_protocol import CPU_HEAD_SIZES
     from swerve.seeds import derive_seed
 

@@ -42,11 +42,11 @@ from swerve.probe.rollouts.tokenise import (
     starting_tokens,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import as_response, num_ids, turn_end
+from swerve.prompts.templates import as_response, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
-from swerve.tokens import CUT, as_text, decoded
+from swerve.tokens import CUT, as_text, decoded, num_ids
 from swerve.types import StepMark
 
 _NUM_NAMED = 5

@@ -22,7 +22,7 @@ from swerve.config.stages import DistillStage
 from swerve.errors import ArtifactError
 from swerve.probe.rollouts.population import as_sequence
 from swerve.problems import ProblemFamily
-from swerve.prompts import template_arguments, with_beginnings
+from swerve.prompts.templates import template_arguments, with_beginnings
 from swerve.seeds import derive_seed
 
 POPULATION = "training"
