@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, CLIPTextConfig, Gemma3Config, Qwen2VLConfig, T5Config
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.files import atomic_directory
-from swerve.artifacts.run import CheckpointRef
 from swerve.config.models import TinyModel
 from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError

@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from swerve.artifacts.parts import JSON, TABLE, CopiedParts, Form, Parts
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
+from swerve.artifacts.response_columns import SAMPLES_SCHEMA
+from swerve.artifacts.responses import Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
     SamplesInfo,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.recipe import Config

@@ -15,7 +15,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.config.stages import DistillStage
