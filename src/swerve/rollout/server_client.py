@@ -26,6 +26,8 @@ CONNECT_SECONDS = 10.0
 """To open a connection, and for short answers such as that of `/health`."""
 MAX_BYTES = 16 << 20
 """Of an answer without completions."""
+_END_SECONDS = 5.0
+"""For what is open when a client is closed."""
 _BYTES_PER_TOKEN = 1024
 """Of an answer, at most, for each token that it may have: id, log-probability and their names."""
 _Result = TypeVar("_Result")
@@ -65,7 +67,12 @@ class Network:
     def __init__(self) -> None:
         """Start it."""
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+
+        def run() -> None:
+            self.loop.run_forever()  # until `close`
+            self.loop.close()
+
+        self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
@@ -80,11 +87,10 @@ class Network:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            self.loop.stop()
 
-        self.start(end()).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        self.start(end())
+        self._thread.join(_END_SECONDS)  # a transfer of weights may never end
 
 
 async def side_by_side(
