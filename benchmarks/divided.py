@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.process import print_header, print_line, resident_bytes
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.runtime import RuntimeConfig, ShardingConfig
 from swerve.config.stages import OptimizerConfig
 from swerve.functional.logprobs import token_logprobs

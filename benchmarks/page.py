@@ -36,7 +36,7 @@ from benchmarks.process import print_header, print_line, swerve
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,

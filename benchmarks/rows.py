@@ -22,7 +22,8 @@ from typing import Any
 
 from benchmarks.process import MIB, print_header, print_line
 from swerve.artifacts.files import sealed
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table, write_responses
+from swerve.artifacts.response_columns import SAMPLES_SCHEMA
+from swerve.artifacts.responses import Response, responses_table, write_responses
 from swerve.artifacts.samples import SAMPLES_TABLE, SampledModel, SamplesInfo, SamplesTokenizer
 from swerve.artifacts.streams import chunks
 from swerve.rewards import grade

@@ -22,7 +22,7 @@ from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.rollout import SamplingParams, TorchEngine
 
 NEW_TOKENS = 64

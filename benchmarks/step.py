@@ -49,7 +49,7 @@ from swerve.config.runtime import RuntimeConfig
 from swerve.config.stages import OptimizerConfig, RlStage
 from swerve.models.runtime import apply_runtime
 from swerve.problems import load_family
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.seeds import derive_seed

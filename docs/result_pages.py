@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swerve.artifacts import responses, tables
+from swerve.artifacts import response_columns, tables
 from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import OTHER_METRICS, StepMetrics
@@ -180,19 +180,23 @@ _RESPONSES: tuple[tuple[str, str, pa.Schema], ...] = (
     (
         "rollouts/step_NNNNNN.parquet",
         "What an RL or distillation step sampled, groups that were left out included; only with `keep_rollouts`.",
-        responses.ROLLOUTS_SCHEMA,
+        response_columns.ROLLOUTS_SCHEMA,
     ),
     (
         "eval/step_NNNNNN.parquet",
         "Of each held-out problem the greedy completion (`temperature` 0), then the sampled ones.",
-        responses.EVALUATION_SCHEMA,
+        response_columns.EVALUATION_SCHEMA,
     ),
-    ("probe/sequences.parquet", "The rollouts that a probe read.", responses.SEQUENCES_SCHEMA),
-    ("Samples", "What `swerve sample` writes, and `swerve eval --model` under `samples/`.", responses.SAMPLES_SCHEMA),
+    ("probe/sequences.parquet", "The rollouts that a probe read.", response_columns.SEQUENCES_SCHEMA),
+    (
+        "Samples",
+        "What `swerve sample` writes, and `swerve eval --model` under `samples/`.",
+        response_columns.SAMPLES_SCHEMA,
+    ),
     (
         "Imported responses",
         "What `swerve data import`, `swerve data select` and a rejection sampling stage write.",
-        responses.RESPONSES_SCHEMA,
+        response_columns.RESPONSES_SCHEMA,
     ),
 )
 
@@ -337,7 +341,7 @@ def _tables_page() -> str:
         "# Tables of responses\n",
         "Rollouts, evaluations, samples, imported and selected responses and the sequences of a probe have a row per "
         "response and some of the same columns.\n",
-        _columns("Columns", _COLUMN_WORDS.strip(), responses.COLUMNS),
+        _columns("Columns", _COLUMN_WORDS.strip(), response_columns.COLUMNS),
     ]
     for name, words, schema in _RESPONSES:
         parts.append(f"## {name}\n\n{words}\n\nColumns: {_listed(schema.names)}.\n")

@@ -25,7 +25,7 @@ from swerve.batch import TokenSequence, completion_logits, token_batches
 from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
-from swerve.prompts import encode_completions, encode_prompts
+from swerve.prompts.encode import encode_completions, encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine

@@ -8,7 +8,7 @@ from typing import Any
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import read_json
-from swerve.artifacts.responses import SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import read_study
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table

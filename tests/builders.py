@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from studies.models import MemorySource
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.probe.engine.forward import STATISTICS

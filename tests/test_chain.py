@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.files import read_json, read_sealed, write_sealed
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main

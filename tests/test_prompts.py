@@ -11,18 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems.prompt import PromptConfig, with_prompt
-from swerve.prompts import (
-    TemplateArguments,
-    Turn,
-    check_template_arguments,
-    conversation_pieces,
-    encode_completions,
-    encode_prompts,
-    prompt_notes,
-    prompt_texts,
-    turn_end,
-    turn_of,
-)
+from swerve.prompts.conversations import conversation_pieces
+from swerve.prompts.encode import encode_completions, encode_prompts, prompt_texts
+from swerve.prompts.notes import prompt_notes
+from swerve.prompts.templates import TemplateArguments, Turn, check_template_arguments, turn_end, turn_of
 from swerve.tokens import tokenize
 from swerve.types import Message, Problem
 from tests.cases import each

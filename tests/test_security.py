@@ -13,7 +13,8 @@ import pytest
 
 import swerve
 from swerve.artifacts.problem_records import problem_record
-from swerve.artifacts.responses import RESPONSES_SCHEMA, Response, write_responses
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+from swerve.artifacts.responses import Response, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.cli import main
 from swerve.errors import ArtifactError, ConfigError, SwerveError

@@ -16,7 +16,9 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.given import given_sequences
 from swerve.probe.rollouts.imported import import_responses
 from swerve.probe.rollouts.tokenise import encode_pieces
-from swerve.prompts import conversation_pieces, encode_completions, encode_prompts, prompt_notes, prompt_texts
+from swerve.prompts.conversations import conversation_pieces
+from swerve.prompts.encode import encode_completions, encode_prompts, prompt_texts
+from swerve.prompts.notes import prompt_notes
 from swerve.types import Problem
 from tests.chat_models import THINKS, TURNS, byte_level, sentence_piece
 

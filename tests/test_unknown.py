@@ -31,7 +31,7 @@ from swerve.eval.heldout import heldout_scores
 from swerve.eval.pairing import paired, shared
 from swerve.eval.response_behaviours import behaviour_summary
 from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
-from swerve.formats.imported_responses import joined
+from swerve.formats.problem_joins import joined
 from swerve.probe.rollouts.population import select_rollouts
 from swerve.probe.rollouts.samples import choose_rollouts
 from swerve.report.page import render

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from swerve import world
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import QuietExit, StalledProcessError

@@ -12,7 +12,7 @@ import transformers as hf
 
 from studies.records import RESULTS, read_records
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main

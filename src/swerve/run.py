@@ -13,7 +13,8 @@ from swerve.artifacts.comparison import Scores
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import read_responses
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import Config
 from swerve.errors import SwerveError

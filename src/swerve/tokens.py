@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
+
+from swerve.errors import ConfigError
 
 _ANCHORS = ("", "\n", ".", "1")
 """What a text is read after to see which of its tokens say it; nothing first."""
@@ -17,6 +20,7 @@ CUT = "\ufdd0"
 """Stands in a text where no token reaches across, so that the text of a special token is no such token. It is a code
 point that Unicode keeps free of meaning; `tokenize` takes it out."""
 _SPECIAL = "_texts_of_its_special_tokens"
+_NUM_IDS = "_num_ids_of_its_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +173,29 @@ def with_end(
         length -= 1
     first = next((place for place in range(length, len(token_ids)) if token_ids[place] in stops), None)
     return (*token_ids, end) if first is None else tuple(token_ids[: first + 1])
+
+
+def num_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return how many ids a tokenizer has, added tokens included: the largest and those below it."""
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def limit_ids(tokenizer: PreTrainedTokenizerBase, num_embeddings: int) -> None:
+    """Note how many ids the tokenizer's model can read: a text with a larger one is refused when it is encoded."""
+    setattr(tokenizer, _NUM_IDS, num_embeddings)
+
+
+def readable(tokenizer: PreTrainedTokenizerBase, ids: list[int], place: str) -> list[int]:
+    """Return token ids that the model can read; `place` says which text they are of.
+
+    Raises:
+        ConfigError: the model has no embedding for one; see `limit_ids`.
+    """
+    limit = getattr(tokenizer, _NUM_IDS, math.inf)
+    for number, token in enumerate(ids, start=1):
+        if token >= limit:
+            raise ConfigError(
+                f"token {number} of {place} is {tokenizer.convert_ids_to_tokens(token)!r} (id {token}), and the model "
+                f"has embeddings for {limit} tokens only; leave it out of the text"
+            )
+    return ids

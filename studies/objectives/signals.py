@@ -32,7 +32,7 @@ from swerve.functional import (
 from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
 from swerve.seeds import derive_seed

@@ -15,7 +15,8 @@ from studies.planted.chain import EOS, LEVEL_OF, NUM_TOKENS, TOKENIZER, chain_mo
 from studies.planted.exact import Split
 from studies.planted.worlds import REFERENCE, World
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
 from swerve.config.probe import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.config.recipe import EvalConfig

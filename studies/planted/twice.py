@@ -18,7 +18,8 @@ from studies.planted.chain import EOS, LENGTH, NUM_TOKENS, Floats, as_distributi
 from studies.planted.draw import CONFIDENCE, drawn_prompts, evaluated, planned
 from studies.planted.worlds import REFERENCE, World, same
 from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, write_responses
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response, by_problem, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.eval.comparison import ModelResponses, compare
 from swerve.eval.responses import mean_entropies, response_batches

@@ -8,8 +8,9 @@ import textwrap
 
 import pytest
 
+from swerve.artifacts.checkpoint import cut_back, synced_extent
 from swerve.artifacts.files import atomic_directory, write_sealed
-from swerve.artifacts.metrics import append_metrics, cut_back, read_metrics, synced_extent
+from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
 from swerve.errors import ArtifactError, CheckpointError, ConfigError

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import (
     SampledModel,
     SamplesInfo,

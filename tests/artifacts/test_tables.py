@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA, read_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.responses import read_responses
 from swerve.artifacts.tables import read_table, write_table
 from swerve.errors import ArtifactError
 

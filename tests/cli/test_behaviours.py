@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.files import record_fields
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.artifacts.tables import write_table

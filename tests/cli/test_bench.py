@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from swerve.artifacts.files import atomic_directory, read_json, sha256_file
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
 from swerve.audit.rollout_audit import read_sequences

@@ -12,7 +12,8 @@ import pytest
 
 from swerve.artifacts import streams
 from swerve.artifacts.files import sha256_file
-from swerve.artifacts.responses import RESPONSES_SCHEMA, read_provenance
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+from swerve.artifacts.responses import read_provenance
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.cli.data_files import export, import_responses

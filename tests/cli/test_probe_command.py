@@ -13,7 +13,7 @@ import pytest
 
 from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import EVALUATION_SCHEMA
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
 from swerve.errors import CheckpointError, ConfigError

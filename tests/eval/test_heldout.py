@@ -8,7 +8,8 @@ import torch
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, write_sealed
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError, ConfigError

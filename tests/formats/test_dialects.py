@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+from swerve.artifacts.responses import write_responses
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.dialects import LAYOUTS, detect
 from swerve.formats.imported_problems import has_made_id, read_problems

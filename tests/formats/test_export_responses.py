@@ -9,12 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import (
-    RESPONSES_SCHEMA,
-    SAMPLES_SCHEMA,
-    Response,
-    write_responses,
-)
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA, SAMPLES_SCHEMA
+from swerve.artifacts.responses import Response, write_responses
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.export import ExportSummary, format_of
 from swerve.formats.export_responses import export_responses

@@ -8,18 +8,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import (
-    RESPONSES_SCHEMA,
-    ROLLOUTS_SCHEMA,
-    Response,
-    read_provenance,
-    response_row,
-    write_responses,
-)
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA, ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response, read_provenance, response_row, write_responses
 from swerve.artifacts.tables import write_table
 from swerve.errors import ArtifactError
 from swerve.formats.export import export_table
-from swerve.formats.imported_responses import numbered, read_responses
+from swerve.formats.imported_responses import read_responses
+from swerve.formats.problem_joins import numbered
 from swerve.types import Problem
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+from swerve.artifacts.responses import write_responses
 from swerve.eval.answer_files import table_graders
 from swerve.formats.export import export_table
 from swerve.formats.imported_responses import LeftOut, read_responses

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.prompts import encode_completions, encode_prompts, encode_texts
+from swerve.prompts.encode import encode_completions, encode_prompts, encode_texts
 from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem, Prompt
 
@@ -98,7 +98,9 @@ def letters() -> PreTrainedTokenizerFast:
 
 
 def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=1.2, memory_bytes=128 << 20))
+    monkeypatch.setattr(
+        "swerve.prompts.encode.shared_limits", lambda: GraderLimits(cpu_seconds=1.2, memory_bytes=128 << 20)
+    )
     tokenizer = letters()
     problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(3)]
     prompts = [Prompt(problem=problem, token_ids=(2,)) for problem in problems]
@@ -114,7 +116,7 @@ def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: 
 
 def test_a_long_document_has_more_time_than_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = GraderLimits(cpu_seconds=0.01, memory_bytes=128 << 20, max_chars=1000)
-    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: limits)
+    monkeypatch.setattr("swerve.prompts.encode.shared_limits", lambda: limits)
     ids = encode_texts(letters(), ["1 2 " * 50_000], ["book.txt"])[0]  # 0.05 s or more, of 2
     assert len(ids) == 100_000
 
@@ -130,7 +132,9 @@ def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
 
 @pytest.mark.slow
 def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20))
+    monkeypatch.setattr(
+        "swerve.prompts.encode.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20)
+    )
     tokenizer = letters()
     tokenizer.chat_template = "{% for i in range(300) %}{% for j in range(3000) %}{% endfor %}{% endfor %}1"
     problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(2000)]
@@ -142,6 +146,6 @@ def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyP
 
 
 def test_a_word_tokenizer_works_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swerve.prompts.call_each", None)
+    monkeypatch.setattr("swerve.prompts.encode.call_each", None)
     (prompt,) = encode_prompts(build_word_tokenizer(["a"]), [Problem(id="p", family="x", question="a", answer="")])
     assert prompt.token_ids == (1, 4)

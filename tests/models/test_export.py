@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from swerve.artifacts import files
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.checkpoint import CheckpointRef
+from swerve.artifacts.run import RunDirectory
 from swerve.cli import main
 from swerve.errors import ArtifactError, CheckpointError, DiskFullError, MissingExtraError
 from swerve.models import export

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, CLIPTextConfig, Gemma3Config, Qwen2VLConfig, T5Config
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.files import atomic_directory
-from swerve.artifacts.run import CheckpointRef
 from swerve.config.models import TinyModel
 from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
@@ -26,7 +26,7 @@ from swerve.models.model_folder import (
 from swerve.models.saving import save_checkpoint
 from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
-from swerve.prompts import encode_completions, encode_prompts
+from swerve.prompts.encode import encode_completions, encode_prompts
 from swerve.types import Problem
 
 

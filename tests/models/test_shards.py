@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from swerve.artifacts import files
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.errors import CheckpointError
 from swerve.models import shards
 from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint

@@ -18,7 +18,7 @@ from swerve.models.head import model_head
 from swerve.models.model_folder import load_config, load_model
 from swerve.models.trial import check_causal, reads_padded
 from swerve.recipes import load_config as load_recipe
-from swerve.rollout.decoding import check_samples
+from swerve.rollout.decoding_trial import check_samples
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from tests.builders import Notes, trained_run

@@ -35,7 +35,7 @@ from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.world import World
 from tests.builders import LoadedSource
 

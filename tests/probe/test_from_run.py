@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.checkpoint import CheckpointRef
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
 from swerve.config.models import PretrainedModel, TinyModel
 from swerve.config.probe import CrossSamplingConfig, ProbeConfig

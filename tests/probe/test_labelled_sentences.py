@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import TinyModel
 from swerve.errors import ConfigError

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import swerve
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import CheckpointRef
 from swerve.artifacts.tables import data_frame
 from swerve.errors import CheckpointError, ConfigError, MismatchError, MissingExtraError
 from swerve.models.tiny import build_word_tokenizer

@@ -10,10 +10,11 @@ import pytest
 import torch
 import yaml
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.evaluation import read_evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, sha256_file, write_sealed
-from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
     CROSS_SAMPLES_SCHEMA,

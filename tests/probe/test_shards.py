@@ -20,7 +20,7 @@ from swerve.probe.execute import execute
 from swerve.probe.plan import ProbePlan
 from swerve.probe.steps import analysis_key, do_share, probe_in_steps
 from swerve.progress import SilentProgress
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from tests.builders import LoadedSource, Notes
 from tests.probe.test_execute import FAMILY, TOKENIZER, plan
 

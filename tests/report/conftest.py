@@ -16,7 +16,7 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import read_json, sha256_file, write_sealed
 from swerve.artifacts.metrics import StepMetrics, append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table, write_table
 from swerve.config.recipe import ReportConfig

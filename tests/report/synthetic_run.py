@@ -18,7 +18,7 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import sha256_file, write_sealed
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, write_table
 

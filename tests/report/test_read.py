@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from swerve.artifacts.checkpoint import synced_extent
 from swerve.artifacts.evaluation import largest_k
 from swerve.artifacts.files import atomic_directory, read_sealed, sha256_file, write_sealed
-from swerve.artifacts.metrics import append_metrics, read_step_metrics, synced_extent
+from swerve.artifacts.metrics import append_metrics, read_step_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import write_table
 from swerve.errors import ArtifactError

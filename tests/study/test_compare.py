@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from swerve.artifacts.evaluation import read_evaluations
-from swerve.artifacts.responses import EVALUATION_SCHEMA
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import Study
 from swerve.artifacts.tables import read_table

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.batch import completion_logits, token_batches

@@ -18,7 +18,8 @@ import pytest
 
 from swerve.artifacts.files import read_json
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, Response
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.models import TinyModel
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.stages import OptimizerConfig

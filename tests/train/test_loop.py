@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from swerve.artifacts.files import verify_manifest
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table
 from swerve.config.stages import OptimizerConfig

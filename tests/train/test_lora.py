@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.batch import token_batches
 from swerve.config.models import LoraConfig, TinyModel
 from swerve.config.recipe import Config

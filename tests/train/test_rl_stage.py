@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.config.stages import RlStage

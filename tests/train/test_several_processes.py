@@ -167,7 +167,7 @@ def _assert_close(found: Any, expected: Any, place: Any, *, abs_tol: float = 1e-
 @pytest.mark.parametrize("num", [2, 3])
 def test_several_processes_make_the_updates_of_one(num, tmp_path):
     """With 2 each makes as many forward passes, and those that have less to do read batches without a completion."""
-    from swerve.artifacts.responses import ROLLOUTS_SCHEMA
+    from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
     from swerve.artifacts.tables import read_table
     from swerve.world import World
 

@@ -15,7 +15,7 @@ from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import load_model, stop_ids
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.recipes import load_config
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from swerve.artifacts.metrics import append_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, write_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import write_responses
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import write_samples
 from swerve.artifacts.study import Study, StudyMean, StudyRun, StudyVariant

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, write_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.report import rollouts
 from tests.artifacts.test_samples import EASY, RIGHT, _sample

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.artifacts.files import fsync, parse_json, regular_file
+from swerve.artifacts.files import parse_json, regular_file
 from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError, WriteError
 
@@ -193,52 +191,3 @@ def read_step_metrics(path: Path) -> Iterator[StepMetrics]:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise ArtifactError(f"{path}:{number}: {key}: {first['msg'].lower()}; the file is damaged") from None
-
-
-class Extent(Record):
-    """How far a file had been written when a checkpoint was saved beside it."""
-
-    length: int
-    """Bytes."""
-    sha256: str
-    """Of these bytes."""
-
-
-def synced_extent(path: Path) -> Extent:
-    """Wait until a file is on the disk; return how far it goes and the digest of its content."""
-    fsync(path)
-    return Extent(length=path.stat().st_size, sha256=_head_sha256(path, None))
-
-
-def check_extent(path: Path, extent: Extent) -> None:
-    """Check that a file begins with what it held at some point.
-
-    Raises:
-        ArtifactError: it is missing, shorter or another; the message names it.
-    """
-    if not path.is_file():
-        raise ArtifactError(f"{path} is missing")
-    length = path.stat().st_size
-    if length < extent.length:
-        raise ArtifactError(f"{path} was cut off: it has {length} bytes of {extent.length}")
-    if _head_sha256(path, extent.length) != extent.sha256:
-        raise ArtifactError(f"{path} was changed: its first {extent.length} bytes have another SHA-256")
-
-
-def cut_back(path: Path, extent: Extent | None) -> None:
-    """Drop what was written after some point, which a resumed run will write again; None: drop the file."""
-    if extent is None:
-        path.unlink(missing_ok=True)
-    elif path.stat().st_size > extent.length:
-        os.truncate(path, extent.length)
-        fsync(path)
-
-
-def _head_sha256(path: Path, length: int | None) -> str:
-    digest = hashlib.sha256()
-    left = path.stat().st_size if length is None else length
-    with regular_file(path).open("rb") as stream:
-        while left and (part := stream.read(min(left, 1 << 20))):
-            digest.update(part)
-            left -= len(part)
-    return digest.hexdigest()

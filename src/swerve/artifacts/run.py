@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import re
 import shlex
-import socket
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from swerve.artifacts.checkpoint import (
+    IDENTITY,
+    STATE_NAME,
+    CheckpointRef,
+    Extent,
+    check_extent,
+    drop_trainer_state,
+    read_checkpoint,
+    synced_extent,
+)
 from swerve.artifacts.files import (
     MANIFEST_NAME,
-    TEMPORARY_PREFIX,
     check_files,
     dump_json,
     fsync,
     new_directory,
-    read_manifest,
     read_sealed,
-    regular_file,
     remove,
     remove_empty,
     sealed,
@@ -35,56 +39,19 @@ from swerve.artifacts.files import (
     verify_manifest,
     write_sealed,
 )
-from swerve.artifacts.metrics import Extent, check_extent, synced_extent
+from swerve.artifacts.locks import is_locked, locked, remove_leftovers
+from swerve.artifacts.torchrun import torchrun_job
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 
 RUN_SCHEMA_VERSION = 1
 RUNS = Path("runs")
 """Folder in which a run is found by its name."""
-_IDENTITY = ("config_hash", "seed")
-_LOOK_SECONDS = 0.2
-"""A process that only looks whether the lock is held holds it for less."""
 _BEFORE_METRICS = ("initial", "rollouts", "problems.jsonl", "tensorboard", "wandb", "trackers.json")
 """What a stage and its trackers may have made in a run before the first line of metrics."""
-STATE_NAME = "trainer_state"
-"""Folder of a checkpoint with what resuming needs beside the weights."""
-BASE = "base"
-"""Label of the trained model that a run began with, at step 0."""
+
+
 PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRef:
-    """A checkpoint of a run, as its manifest describes it."""
-
-    path: Path
-    step: int
-    """Global optimisation step: counted over all stages of the run."""
-    stage: str
-    stage_step: int
-    scheduled: bool
-    """False for a checkpoint that only exists because the run was interrupted there."""
-    final: bool
-    """Whether it is the last of its stage."""
-    weights_sha256: str = ""
-    """Digest of the weights; empty for a checkpoint that is yet to be written."""
-    run_files: Mapping[str, Extent] = field(default_factory=dict)
-    """How far the run's files that resuming reads had been written, by name; empty while it is yet to be written."""
-
-    @property
-    def label(self) -> str:
-        """Short name for tables and figures, such as `rl-30`; `base` for the model before training."""
-        return f"{self.stage}-{self.stage_step}" if self.step else BASE
-
-    @property
-    def name(self) -> str:
-        """The directory's name, such as `step_000538`; evaluation files carry the same one."""
-        return f"step_{self.step:06d}"
-
-    def __repr__(self) -> str:
-        """Return its label and where it is."""
-        return f"CheckpointRef({self.label!r}: {str(self.path)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +141,7 @@ class RunDirectory:
         """
         self.check_new()
         digest = hashlib.sha256(config_yaml.encode()).hexdigest()
-        job = _torchrun_job()
+        job = torchrun_job()
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", "date": date, "seconds": 0.0}
         begun |= {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU threads"}
@@ -193,7 +160,7 @@ class RunDirectory:
         Raises:
             ArtifactError: `run.json` is damaged.
         """
-        job = _torchrun_job()
+        job = torchrun_job()
         return job is not None and (self.path / "run.json").is_file() and self.read_provenance().get("job") == job
 
     def withdraw(self, made: Iterable[Path] = ()) -> None:
@@ -245,7 +212,7 @@ class RunDirectory:
     def identity(self) -> dict[str, Any]:
         """Return what marks the run's files as its own: the hash of its configuration, and its seed."""
         provenance = self.read_provenance()
-        return {name: provenance.get(name) for name in _IDENTITY}
+        return {name: provenance.get(name) for name in IDENTITY}
 
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
@@ -281,10 +248,7 @@ class RunDirectory:
 
     def is_held(self) -> bool:
         """Whether a process holds the lock; of one that was killed the system has let it go."""
-        if not self._lock_path.is_file():
-            return False
-        with self._lock_path.open(encoding="utf-8") as stream:
-            return not _try_lock(stream, fcntl.LOCK_SH)
+        return is_locked(self._lock_path)
 
     @contextmanager
     def lock(self, *, shared: bool = False, name: str = ".lock") -> Iterator[None]:
@@ -297,69 +261,16 @@ class RunDirectory:
         Raises:
             ArtifactError: another process holds it; the message names its pid.
         """
-        kind, place = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self.path / name
-        if place.is_symlink():  # in a folder that somebody sent: what it leads to would be emptied
-            raise ArtifactError(f"{place} is a link, and a lock is a file of its own; delete the link")
-        descriptor = os.open(regular_file(place), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(descriptor, "a+", encoding="utf-8") as stream:
-            if not (_try_lock(stream, kind) or _try_lock(stream, kind, after=_LOOK_SECONDS)):
-                stream.seek(0)
-                holder = stream.read().strip()
-                raise ArtifactError(
-                    f"{self.path if place == self._lock_path else place} is in use by "
-                    f"{f'process {holder}' if holder else 'shards of its work'}; wait for it or stop it, or choose "
-                    "another --out"
-                )
-            # Of those that share it none is named; leftovers may be what another one is writing.
-            stream.truncate(0)
-            if not shared:
-                stream.write(f"{os.getpid()} on {socket.gethostname()}")
-                stream.flush()
+        place = self.path / name
+        with locked(place, self.path if place == self._lock_path else place, shared=shared):
             if not shared and place == self._lock_path:
-                self._remove_leftovers()
+                # Of those that share it one may be writing what looks like leftovers; the report is written without it.
+                remove_leftovers(self.path, apart=self.report_path)
             yield
-            stream.truncate(0)
-
-    def _remove_leftovers(self) -> None:
-        """Delete temporary files of processes that were killed: who holds the lock is the only one that writes here.
-
-        But for the report, which is written without it, and runs inside the directory.
-        """
-        for folder, folders, files in os.walk(self.path):
-            for name in [one for one in (*folders, *files) if one.startswith(TEMPORARY_PREFIX)]:
-                remove(Path(folder) / name)
-            folders[:] = [
-                name
-                for name in folders
-                if not name.startswith(TEMPORARY_PREFIX)
-                and Path(folder) / name != self.report_path
-                and not (Path(folder) / name / "run.json").is_file()
-            ]
 
     def checkpoint_manifests(self) -> list[Path]:
         """Return the manifests of all checkpoints, by step. A directory without one is not a checkpoint."""
         return sorted((self.path / "checkpoints").glob(f"step_*/{MANIFEST_NAME}"))
-
-    def _read_checkpoint(self, path: Path, provenance: Mapping[str, Any]) -> CheckpointRef:
-        """Return the checkpoint at `path` after comparing its manifest with itself, its place and the run."""
-        entry = read_manifest(path)
-        names = ("step", "stage", "stage_step", "scheduled", "final", "weights_sha256")
-        where = path / MANIFEST_NAME
-        try:
-            extents = {name: Extent(**extent) for name, extent in entry["run_files"].items()}
-            checkpoint = CheckpointRef(path=path, run_files=extents, **{name: entry[name] for name in names})
-            place = self.checkpoint_path(checkpoint.step)
-        except (KeyError, TypeError, AttributeError, ValueError):
-            raise CheckpointError(f"{where} does not name its step, stage and weights: it is damaged") from None
-        if path != place:
-            raise CheckpointError(f"{where} says step {checkpoint.step}: it does not belong into this directory")
-        for name in _IDENTITY:
-            if name in entry and name in provenance and entry[name] != provenance[name]:
-                raise CheckpointError(
-                    f"{path} is of another run: its {name} is {entry[name]}, that of {self.path} {provenance[name]}"
-                )
-        _check_offsets(checkpoint, provenance.get("stages"))
-        return checkpoint
 
     @property
     def checkpoints(self) -> list[CheckpointRef]:
@@ -369,7 +280,7 @@ class RunDirectory:
             ArtifactError: a manifest is damaged, or of another run.
         """
         provenance = self.read_provenance()
-        return [self._read_checkpoint(manifest.parent, provenance) for manifest in self.checkpoint_manifests()]
+        return [read_checkpoint(manifest.parent, provenance) for manifest in self.checkpoint_manifests()]
 
     def missing_checkpoints(
         self, scheduled: Collection[int], retained: Callable[[int], Collection[int]] | None = None
@@ -415,7 +326,7 @@ class RunDirectory:
         logs: list[ArtifactError] = []
         for manifest in self.checkpoint_manifests():
             try:
-                checkpoint = self._read_checkpoint(manifest.parent, provenance)
+                checkpoint = read_checkpoint(manifest.parent, provenance)
                 (verify_manifest if verify else check_files)(checkpoint.path)
             except ArtifactError as error:
                 damages.append(error)
@@ -472,21 +383,13 @@ class RunDirectory:
     def remove_trainer_states(self, before: int) -> None:
         """Leave only the weights of the checkpoints before a global step.
 
-        That one is intact. A kill in between leaves a checkpoint with its state, or with files that its manifest no
-        longer lists.
+        That one is intact.
         """
-        for path in self.checkpoint_manifests():
-            state, number = path.parent / STATE_NAME, path.parent.name.removeprefix("step_")
-            is_kept = not number.isdigit() or int(number) >= before
-            if is_kept or not state.is_dir() or path.parent.is_symlink():
-                continue
-            with suppress(ArtifactError):  # a damaged manifest is named where training continues
-                manifest = read_manifest(path.parent)
-                for key in ("files", "sizes"):
-                    entries = manifest.get(key, {})
-                    manifest[key] = {name: one for name, one in entries.items() if Path(name).parts[0] != STATE_NAME}
-                write_sealed(path, manifest)
-                remove(state)
+        for path in (manifest.parent for manifest in self.checkpoint_manifests()):
+            number = path.name.removeprefix("step_")
+            is_outdated = number.isdigit() and int(number) < before
+            if is_outdated and (path / STATE_NAME).is_dir() and not path.is_symlink():
+                drop_trainer_state(path)
 
     def select_checkpoint(self, selector: str) -> CheckpointRef:
         """Return the checkpoint a selector names: a stage (`dpo`: its last), a label (`rl-30`) or `step_000538`.
@@ -538,41 +441,3 @@ def check_name(name: str) -> str:
             "letter, a digit or '_'; set it with name=NAME, or choose a directory with --out"
         )
     return name
-
-
-def is_main_process() -> bool:
-    """Whether this is the only process or, under torchrun, the first: the one that checks, writes and reports."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def _try_lock(stream: TextIO, kind: int, *, after: float = 0.0) -> bool:
-    """Return whether a file could be locked without waiting for whoever holds it; the lock ends with the file."""
-    time.sleep(after)
-    try:
-        fcntl.flock(stream, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _check_offsets(checkpoint: CheckpointRef, stages: Mapping[str, int] | None) -> None:
-    """Check that a checkpoint's step is the one at which its stage has made so many; None: the run does not say."""
-    if stages is None:
-        return
-    labels = list(stages)
-    first = (
-        sum(stages[label] for label in labels[: labels.index(checkpoint.stage)]) if checkpoint.stage in stages else -1
-    )
-    steps = stages.get(checkpoint.stage, 0)
-    known = first + checkpoint.stage_step == checkpoint.step and 0 < checkpoint.stage_step <= steps
-    if first < 0 or not known or checkpoint.final != (checkpoint.stage_step == steps):
-        raise CheckpointError(
-            f"{checkpoint.path / MANIFEST_NAME} says {checkpoint.label} at step {checkpoint.step}, which the run's "
-            f"stages do not have ({', '.join(f'{label}: {steps}' for label, steps in stages.items())})"
-        )
-
-
-def _torchrun_job() -> str | None:
-    """Return what names the job of torchrun that this process is of, the same after a restart; None outside of one."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID")
-    return f"{socket.gethostname()} {os.getppid()}" if name == "none" else name

@@ -17,13 +17,8 @@ from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, parse_json, regular_file, sealed
 from swerve.artifacts.record import Record
-from swerve.artifacts.responses import (
-    SAMPLES_SCHEMA,
-    Response,
-    by_problem,
-    iter_responses,
-    write_responses,
-)
+from swerve.artifacts.response_columns import SAMPLES_SCHEMA
+from swerve.artifacts.responses import Response, by_problem, iter_responses, write_responses
 from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError, unreadable
 from swerve.types import FinishReason, RewardStatus

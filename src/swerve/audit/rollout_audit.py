@@ -45,7 +45,7 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
         ArtifactError: the file is missing, damaged, lacks a column, or has no completion token.
     """
     if path.suffix == ".parquet":
-        from swerve.artifacts.responses import response_schema
+        from swerve.artifacts.response_columns import response_schema
         from swerve.artifacts.tables import read_table
 
         schema = response_schema(*_COLUMNS)

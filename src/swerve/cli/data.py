@@ -101,7 +101,7 @@ def _problems(name: str, overrides: Sequence[str], split: str, num: int | None =
     else:
         problems = family.problems(named, seed=seed)
         total, problems = len(problems), problems[:num]
-    for note in getattr(family, "notes", list)():
+    for note in family.notes():
         print_message(one_line(note))
     return total, problems
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from swerve.artifacts.responses import Response
-    from swerve.formats.imported_responses import JoinCounts, LeftOut
+    from swerve.formats.imported_responses import LeftOut
+    from swerve.formats.problem_joins import JoinCounts
 
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
@@ -102,10 +103,12 @@ def import_responses(
     Examples:
       swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
     """
-    from swerve.artifacts.responses import IMPORTED, RESPONSES_SCHEMA, response_chunks, responses_table, write_responses
+    from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+    from swerve.artifacts.responses import IMPORTED, response_chunks, responses_table, write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems, requests_beside
-    from swerve.formats.imported_responses import JoinCounts, LeftOut, PromptCheck, iter_responses
+    from swerve.formats.imported_responses import LeftOut, PromptCheck, iter_responses
+    from swerve.formats.problem_joins import JoinCounts
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
 
@@ -208,8 +211,10 @@ def select(
       swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet
     """
     from swerve.artifacts.messages import message_notes
-    from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
-    from swerve.formats.imported_responses import LeftOut, numbered
+    from swerve.artifacts.response_columns import RESPONSES_SCHEMA
+    from swerve.artifacts.responses import write_responses
+    from swerve.formats.imported_responses import LeftOut
+    from swerve.formats.problem_joins import numbered
     from swerve.formats.rejection import Rejection, keep_right
     from swerve.formats.typed_fields import parse_fields
     from swerve.recipes.loader import load_settings

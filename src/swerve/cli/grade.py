@@ -165,7 +165,7 @@ def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
 def _opened(out: Path | None, *, is_shown: bool) -> Iterator[Callable[[str], Any]]:
     """Yield what takes the rows as they come: the output file, else stdout where they are shown."""
     from swerve.artifacts.files import atomic_path
-    from swerve.artifacts.run import is_main_process
+    from swerve.artifacts.torchrun import is_main_process
 
     if out is None:
         yield sys.stdout.write if is_shown and is_main_process() else len

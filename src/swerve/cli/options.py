@@ -148,7 +148,7 @@ class ResultCommand(PlainCommand):
 
     def invoke(self, ctx: Any) -> None:
         """Hand the options that were given to the command as keys of the settings, and print its result."""
-        from swerve.artifacts.run import is_main_process
+        from swerve.artifacts.torchrun import is_main_process
 
         ctx.obj = {}
         *settings, as_json = (ctx.params.pop(param.name) for param in self._more)

@@ -11,8 +11,9 @@ from typing import Any
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import read_summary
-from swerve.artifacts.run import RunDirectory, is_main_process
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
+from swerve.artifacts.torchrun import is_main_process
 from swerve.cli.options import Result
 from swerve.cli.runs import main_progress
 from swerve.cli.summary import findings_text

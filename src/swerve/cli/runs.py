@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from swerve.artifacts.run import is_main_process
+from swerve.artifacts.torchrun import is_main_process
 from swerve.progress import Progress, SilentProgress, console_progress
 
 

@@ -93,8 +93,8 @@ def sample(
         {"num_samples": len(temperatures), "temperatures": list(temperatures), **given_settings(context)},
     )
     named = resolve_models(models, task, settings)
-    from swerve.artifacts.run import is_main_process
     from swerve.artifacts.samples import StoredSamples
+    from swerve.artifacts.torchrun import is_main_process
     from swerve.cli.runs import main_progress
     from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from swerve.artifacts.run import BASE
+from swerve.artifacts.checkpoint import BASE
 from swerve.config.engines import RolloutConfig
 from swerve.config.models import ModelConfig, PretrainedModel
 from swerve.config.probe import ProbeConfig

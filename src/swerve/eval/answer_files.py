@@ -17,7 +17,8 @@ from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id, read_problems
-from swerve.formats.imported_responses import LeftOut, iter_responses, plain_text
+from swerve.formats.imported_responses import LeftOut, iter_responses
+from swerve.formats.problem_joins import plain_text
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import ended_without_text
 from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names

@@ -10,7 +10,8 @@ from pathlib import Path
 from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import write_text
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, iter_responses
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response, iter_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.shards import WHOLE, Shard

@@ -14,7 +14,8 @@ from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.eval.answer_files import Answer
 from swerve.eval.grading import grade_answers
-from swerve.formats.imported_responses import LeftOut, numbered, plain_text, responses_of
+from swerve.formats.imported_responses import LeftOut, responses_of
+from swerve.formats.problem_joins import numbered, plain_text
 from swerve.formats.records import Record, read_records
 from swerve.progress import Progress
 from swerve.types import Problem

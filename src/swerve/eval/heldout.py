@@ -9,18 +9,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.comparison import ModelScores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.files import remove, sha256_file
-from swerve.artifacts.responses import (
-    EVALUATION_SCHEMA,
-    Response,
-    read_responses,
-    response_from_row,
-    response_row,
-    write_responses,
-)
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response, read_responses, response_from_row, response_row, write_responses
+from swerve.artifacts.run import RunDirectory
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
@@ -33,7 +28,8 @@ from swerve.models.sources import base_checkpoint
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, make_engine

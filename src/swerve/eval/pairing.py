@@ -12,7 +12,7 @@ from typing import NamedTuple
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response, by_problem
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import joined
+from swerve.formats.problem_joins import joined
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
 from swerve.text import sentence_case

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.messages import message_notes
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, by_problem, read_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.samples import is_samples_file
 from swerve.behaviours.diversity import Embedder

@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from swerve.artifacts.parts import JSON, TABLE, CopiedParts, Form, Parts
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
+from swerve.artifacts.response_columns import SAMPLES_SCHEMA
+from swerve.artifacts.responses import Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
     SamplesInfo,
@@ -38,9 +39,11 @@ from swerve.models.model_folder import LoadedModel, resolve_device, tokenizer_fi
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.positions import limit_said, max_sampled
 from swerve.progress import Progress, ProgressTask
-from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
+from swerve.prompts.encode import encode_prompts, prompt_texts
+from swerve.prompts.notes import prompt_notes
+from swerve.prompts.templates import TemplateArguments, check_template_arguments
 from swerve.rewards.checks import problems_digest
-from swerve.rollout.decoding import check_samples
+from swerve.rollout.decoding_trial import check_samples
 from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt

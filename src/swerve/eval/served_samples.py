@@ -15,7 +15,7 @@ from swerve.config.engines import OpenAIEngineConfig
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.progress import Progress, ProgressTask
-from swerve.prompts import plain_prompt
+from swerve.prompts.encode import plain_prompt
 from swerve.rewards import grade_all
 from swerve.rollout.openai_client import OWN_DEFAULTS, OpenAIClient, TextRequest
 from swerve.seeds import derive_seed

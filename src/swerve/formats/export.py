@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, regular_file, verify_manifest
 from swerve.errors import ArtifactError, ConfigError, nearest, unreadable
 from swerve.formats.columnar_check import check_columnar
-from swerve.formats.records import MAX_BYTES, UNPACKED, is_plain, plain
+from swerve.formats.plain_values import is_plain, plain
+from swerve.formats.records import MAX_BYTES, UNPACKED
 from swerve.version import __version__
 
 ExportFormat = Literal["jsonl", "csv", "hf", "verifiers", "inspect", "messages", "verl"]

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_directory, atomic_path
-from swerve.artifacts.responses import Response, response_row, response_schema
+from swerve.artifacts.response_columns import response_schema
+from swerve.artifacts.responses import Response, response_row
 from swerve.formats import program_layouts as layouts
 from swerve.formats.export import MADE_BY, ExportFormat, ExportSummary, check_replaceable, table_files
 from swerve.formats.imported_responses import TABLE_COLUMNS, LeftOut, iter_responses

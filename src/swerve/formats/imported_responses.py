@@ -1,4 +1,4 @@
-"""Responses that other programs wrote: read in any layout, joined to their problems, written as one table.
+"""Responses that other programs wrote, read in any layout.
 
 Nothing is computed and nothing is made up: what a record does not have is None.
 """
@@ -17,19 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from swerve.artifacts.messages import THOUGHTS, apart_from
-from swerve.artifacts.responses import (
-    IMPORTED,
-    RESPONSES_SCHEMA,
-    SCHEMA,
-    Response,
-    response_from_row,
-    response_row,
-    response_schema,
-)
+from swerve.artifacts.response_columns import RESPONSES_SCHEMA, SCHEMA, response_schema
+from swerve.artifacts.responses import Response, response_from_row, response_row
 from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
-from swerve.formats.dialects import LAYOUTS, TABLE, Dialect, detect
-from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text
+from swerve.formats.dialect import Dialect
+from swerve.formats.dialects import LAYOUTS, TABLE, detect
+from swerve.formats.imported_problems import asked_by
+from swerve.formats.problem_joins import JoinCounts, join_problems, joined
 from swerve.formats.program_layouts import FREE_FIELDS
 from swerve.formats.records import Record, iter_records
 from swerve.formats.settled_fields import (
@@ -197,7 +192,11 @@ def _read_as(
     path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
 ) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
-    _check_layout(dialect)
+    known = list(dict.fromkeys(["auto", *(layout.name for layout in LAYOUTS)]))
+    if dialect not in known:
+        raise ConfigError(
+            f"--format '{dialect}' is not a known layout{nearest(dialect, known)}; use {', '.join(known)}"
+        )
     first = next(records)
     records = itertools.chain([first], records)
     layout = detect(first.values, None if dialect == "auto" else dialect)
@@ -281,12 +280,6 @@ class _LayoutsOfRows:
                 names = with_label(self._path, self._head, names, [] if self._names else self._notes)
             self._names[id(own)] = NamesPresent(names)
         return own, self._names[id(own)]
-
-
-def _check_layout(name: str) -> None:
-    known = list(dict.fromkeys(["auto", *(layout.name for layout in LAYOUTS)]))
-    if name not in known:
-        raise ConfigError(f"--format '{name}' is not a known layout{nearest(name, known)}; use {', '.join(known)}")
 
 
 def _without_repeats(
@@ -418,105 +411,6 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
     return response
 
 
-def joined(responses: Iterable[Response], anew: Callable[[], Iterable[Response]]) -> Iterator[Response]:
-    """Yield responses in their order; one whose record has no id belongs to the problem with its question.
-
-    Args:
-        responses: of a file, or of several.
-        anew: returns them once more, wherever the first without an id is met; none is held.
-    """
-    ids: dict[str, str | None] | None = None
-    for response in responses:
-        own = response.problem
-        if has_made_id(own):
-            if ids is None:
-                named = (each for each in anew() if not has_made_id(each.problem))
-                ids = ids_by_text((each.problem, _asked(each)) for each in named)
-            if name := ids and ids.get(_asked(response)):
-                response = replace(response, problem=replace(own, id=name))
-        yield response
-
-
-def _asked(response: Response) -> str:
-    """Return the question up to white space, else all that is known of what was asked; empty: nothing is."""
-    return plain_text(response.problem.question) or (str(response.asked) if response.has_prompt else "")
-
-
-@dataclass(slots=True)
-class JoinCounts:
-    """How responses met their problems; each counts responses."""
-
-    by_id: int = 0
-    by_question: int = 0
-    gold_replaced: int = 0
-    """The recorded gold answer differed from the problems' file, which was taken."""
-    gold_damaged: int = 0
-    """The recorded gold answer was cut off and not taken, whether or not there was another."""
-
-
-def join_problems(
-    responses: Iterable[Response], problems: Mapping[str, Response], counts: JoinCounts
-) -> Iterator[Response]:
-    """Yield the responses with what `problems` says of their problems filled in; `counts` says how that goes.
-
-    A problem is found by the response's id or, where it has none or one that `problems` lack, by the question's text up
-    to white space. The prompt is the response's own where it has one; the gold answer is that of `problems` where there
-    is one.
-
-    Raises:
-        ArtifactError: a response and the problem of its id ask different questions.
-    """
-    # Problems are known by their id, and by the text of their question.
-    by_question: dict[str, Response] = {}
-    for known in problems.values():
-        if known.problem.question:
-            by_question.setdefault(plain_text(known.problem.question), known)
-    # Each response takes over what is known of its problem.
-    for response in responses:
-        own = response.problem
-        by_id = None if has_made_id(own) else problems.get(own.id)
-        user = [text for role, text in own.messages if role == "user"]
-        texts = map(plain_text, filter(None, (own.question, response.prompt, *user[-1:]) if by_question else ()))
-        asked = by_id or next((by_question[text] for text in texts if text in by_question), None)
-        counts.gold_damaged += bool(response.extra.get("gold_is_damaged"))
-        if asked is None:
-            yield response
-            continue
-        counts.by_id += by_id is not None
-        counts.by_question += by_id is None
-        questions = {plain_text(problem.question) for problem in (own, asked.problem) if problem.question}
-        if len(questions) > 1 and not has_made_id(own):
-            raise ArtifactError(
-                f"{response.place}: the id {own.id!r} belongs to another question in the problems' file; ids must name "
-                "the same problems in both (name another field with --field id=)"
-            )
-        golds = [own.answer, asked.problem.answer]
-        counts.gold_replaced += all(golds) and len(set(map(plain_text, golds))) > 1
-        yield _filled(response, asked)
-
-
-def plain_text(text: str) -> str:
-    """Return a text with single spaces, by which questions are compared."""
-    return " ".join(text.split())
-
-
-def _filled(response: Response, known: Response) -> Response:
-    """Return a response with what is known of its problem; the prompt is its own where it has one."""
-    own, asked = response.problem, response if response.has_prompt else known
-    problem = replace(
-        known.problem,
-        **{name: getattr(asked.problem, name) for name in ("messages", "prefix", "begun")},
-        id=known.problem.id if has_made_id(own) else own.id,
-        question=own.question or known.problem.question,
-        answer=known.problem.answer or own.answer,
-        alternatives=known.problem.alternatives if known.problem.answer else own.alternatives,
-        kind=known.problem.kind if own.kind == "all" else own.kind,
-        group=known.problem.group if own.group is None else own.group,
-        family=own.family if known.problem.family == IMPORTED else known.problem.family,
-    )
-    return replace(response, problem=problem, prompt=asked.prompt, prompt_ids=asked.prompt_ids)
-
-
 class PromptCheck:
     """Whether the prompt of every response is known, and every id has one prompt; sixteen bytes a response are held."""
 
@@ -561,14 +455,3 @@ def check_prompts(path: Path, responses: Sequence[Response]) -> None:
     for response in responses:
         check.look(response)
     check.check(path, ((response.place, response.problem.id) for response in responses))
-
-
-def numbered(responses: Iterable[Response]) -> list[Response]:
-    """Return the responses; one without a number gets its place among those of its problem, checkpoint and step."""
-    counts: Counter[tuple[Any, ...]] = Counter()
-    found = []
-    for response in responses:
-        group = (response.problem.id, response.label, response.step)
-        found.append(replace(response, sample=counts[group]) if response.sample is None else response)
-        counts[group] += 1
-    return found

@@ -19,14 +19,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError, unreadable
 from swerve.formats.inspect_archive import read_archive
+from swerve.formats.plain_values import is_plain, plain, widened
 from swerve.formats.table_files import FORMATS, files_of, format_of
 from swerve.formats.typed_fields import at_place
 
@@ -328,63 +327,13 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[_Read]:
     number = 0
     for batch in batches:
         columns = [
-            column.to_pylist() if is_plain(column.type) else [plain(value) for value in _widened(column).to_pylist()]
+            column.to_pylist() if is_plain(column.type) else [plain(value) for value in widened(column).to_pylist()]
             for column in batch.columns
         ]
         row_bytes = batch.nbytes // max(1, batch.num_rows)
         for row in zip(*columns, strict=True):
             number += 1
             yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True)), row_bytes
-
-
-def _widened(column: pa.Array) -> pa.Array:
-    """Return a column whose float32 values are the float64 numbers of the same shortest decimals: 0.1 stays 0.1."""
-    import pyarrow as pa
-
-    as_text, as_double = (_with_float32_as(kind, column.type) for kind in (pa.string(), pa.float64()))
-    return column if as_text == column.type else column.cast(as_text).cast(as_double)
-
-
-def _with_float32_as(kind: pa.DataType, whole: pa.DataType) -> pa.DataType:
-    """Return a type with another in place of float32, also within lists and structs."""
-    import pyarrow as pa
-
-    if pa.types.is_float32(whole):
-        return kind
-    if pa.types.is_list(whole):
-        return pa.list_(_with_float32_as(kind, whole.value_type))
-    if pa.types.is_struct(whole):
-        return pa.struct([field.with_type(_with_float32_as(kind, field.type)) for field in whole])
-    return whole
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Return whether a column's values are plain Python as Arrow gives them; those of others go through `plain`."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return is_plain(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return bool(pa.types.is_integer(kind.value_type))
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
-def plain(value: Any) -> Any:
-    """Return a value as plain Python that strict JSON can hold; see the module's first lines.
-
-    >>> plain({"reward": float("nan"), "ids": (1, 2)})
-    {'reward': None, 'ids': [1, 2]}
-    """
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):  # maps come as lists of pairs
-        return [plain(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Decimal | date | time | timedelta):
-        return str(value)
-    return None if isinstance(value, bytes | bytearray | memoryview) else value
 
 
 def _lines(path: Path, *, most: int | None = None) -> Iterator[tuple[int, str]]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from swerve.artifacts.files import parse_json
 from swerve.artifacts.messages import THOUGHTS, no_answer
-from swerve.artifacts.responses import SCHEMA, Response
+from swerve.artifacts.response_columns import SCHEMA
+from swerve.artifacts.responses import Response
 from swerve.formats.records import Record
 from swerve.formats.typed_fields import Fields, Names, as_number, as_truth, shown
 from swerve.types import Reward, RewardStatus

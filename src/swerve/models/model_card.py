@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 import transformers
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.comparison import Scores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.models import PretrainedModel
 from swerve.estimates import Estimate
 from swerve.recipes.loader import load_config

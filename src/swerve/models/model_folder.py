@@ -29,8 +29,8 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
+from swerve.artifacts.checkpoint import STATE_NAME
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, verify_file
-from swerve.artifacts.run import STATE_NAME
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, said_by, unreadable
 from swerve.models.adapter import (
     ADAPTER_WEIGHTS,
@@ -54,7 +54,8 @@ from swerve.models.shards import (
     whole_tensor,
 )
 from swerve.models.trial import check_causal
-from swerve.prompts import limit_ids, num_ids, turn_end
+from swerve.prompts.templates import turn_end
+from swerve.tokens import limit_ids, num_ids
 from swerve.world import ALONE, World
 
 WEIGHTS = "model"

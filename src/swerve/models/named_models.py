@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swerve.artifacts.run import RUNS, CheckpointRef, RunDirectory, find_run
+from swerve.artifacts.checkpoint import CheckpointRef
+from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.errors import CheckpointError, ConfigError, nearest
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")

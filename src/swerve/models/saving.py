@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from swerve.artifacts.checkpoint import BASE, STATE_NAME, CheckpointRef
 from swerve.artifacts.files import atomic_directory, dump_json, passing_directory
-from swerve.artifacts.run import BASE, STATE_NAME, CheckpointRef
 from swerve.errors import CheckpointError, DiskFullError, WriteError, said_by
 from swerve.models.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_entry, adapter_tensors, base_digest
 from swerve.models.description import token_settings, was_read, write_description

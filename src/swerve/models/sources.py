@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from swerve.artifacts.checkpoint import BASE, CheckpointRef
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest
-from swerve.artifacts.run import BASE, CheckpointRef
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
@@ -31,7 +31,7 @@ from swerve.models.model_folder import (
     load_tokenizer,
     resolve_device,
 )
-from swerve.prompts import num_ids
+from swerve.tokens import num_ids
 from swerve.world import ALONE
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")

@@ -15,7 +15,8 @@ from swerve.artifacts.files import fsync, remove, sha256_file
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, write_responses
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.runtime import apply_runtime

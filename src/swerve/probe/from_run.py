@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from swerve.artifacts.checkpoint import BASE, CheckpointRef
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
@@ -27,7 +28,8 @@ from swerve.probe.step_log import do_step, steps_done
 from swerve.probe.steps import analysis_key, do_share, intact_summary, shared_parts
 from swerve.problems import load_family
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments, with_beginnings
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments, with_beginnings
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed

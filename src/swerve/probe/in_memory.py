@@ -16,8 +16,8 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenSequence
 from swerve.errors import ConfigError, MismatchError
 from swerve.models.model_folder import (
@@ -29,14 +29,13 @@ from swerve.models.model_folder import (
     resolve_device,
     tokenizer_fingerprint,
 )
-from swerve.models.named_models import resolve_model
 from swerve.models.trial import check_causal
 from swerve.positions import max_positions
 from swerve.probe.engine.forward import ForcedStates, forced_states, pair_statistics
 from swerve.probe.result import STATISTICS, ProbeResult
 from swerve.probe.rollouts.given import given_sequences, token_texts
 from swerve.progress import Progress
-from swerve.prompts import num_ids
+from swerve.tokens import num_ids
 
 Model = str | Path | CheckpointRef | nn.Module
 """A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; or a model in memory."""
@@ -133,6 +132,8 @@ def _named(model: Model, label: str) -> tuple[str, Path | str | nn.Module]:
         return label, model
     if isinstance(model, CheckpointRef):
         return model.label, model.path
+    from swerve.models.named_models import resolve_model  # which knows runs
+
     named = resolve_model(str(model))
     return named.label, named.path
 
@@ -142,6 +143,8 @@ def _tokenizer(
 ) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer that is given or named, else that of the first model which has one in its files."""
     if isinstance(given, str | Path):
+        from swerve.models.named_models import resolve_model
+
         return load_tokenizer(resolve_model(str(given)).path)
     if given is not None:
         return given

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, read_responses
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
+from swerve.artifacts.responses import read_responses
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.notebook import coloured_tokens
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from swerve.artifacts.probe_summary import ProbeSummary
+    from swerve.artifacts.run import RunDirectory
     from swerve.functional.head_divergence import TopProbs
 
 _DEFAULTS = SpikeConfig()

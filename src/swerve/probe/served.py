@@ -21,8 +21,8 @@ from swerve.models.named_models import SERVED
 from swerve.probe.from_files import import_file
 from swerve.probe.recipe import ProbeRecipe
 from swerve.progress import Progress
-from swerve.prompts import num_ids
 from swerve.rollout.server_client import UnreachableError, ask
+from swerve.tokens import num_ids
 
 _AT_A_TIME = 8
 """Requests that are open."""

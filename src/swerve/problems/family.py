@@ -56,6 +56,14 @@ class ProblemFamily(Protocol):
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return a mark for every wrong word of a completion, given the words before it; never raises on any text."""
 
+    def notes(self) -> list[str]:
+        """Return a line for everything that a person should know of the problems, such as what was left out.
+
+        Raises:
+            ConfigError: a source cannot be found.
+            ArtifactError: a source cannot be read.
+        """
+
 
 class SolvedFamily:
     """What families share whose problems have at most a written solution: no vocabulary and no step checker."""
@@ -83,6 +91,10 @@ class SolvedFamily:
 
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return no marks: no step of any text is looked at."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Return no lines: there is nothing to say of the problems."""
         return []
 
 

@@ -201,7 +201,7 @@ class Mixture:
 
     def notes(self) -> list[str]:
         """Return what a person should know of the problems loaded so far, the parts' own notes included."""
-        return [note for family in self._families for note in getattr(family, "notes", list)()] + list(self._notes)
+        return [note for family in self._families for note in family.notes()] + list(self._notes)
 
     def weighted_parts(self, problems: Sequence[Problem]) -> list[tuple[str, float, list[Problem]]]:
         """Return the label, weight and problems of each part that has some of these."""

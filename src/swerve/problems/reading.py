@@ -70,11 +70,21 @@ class DataTask(Task):
     """Problems used, of both splits."""
     prompt: PromptConfig = PromptConfig()
 
+    @property
+    def policies(self) -> Model | None:
+        """Of its grader; None: it has none."""
+        return None
+
 
 class MathsDataTask(DataTask):
     """A task whose answers are judged as mathematics."""
 
     grading: MathGrading = MathGrading()
+
+    @property
+    def policies(self) -> MathGrading:
+        """Of the grader of mathematics."""
+        return self.grading
 
     @model_validator(mode="after")
     def _check_extraction(self) -> MathsDataTask:
@@ -168,8 +178,8 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
     @property
     def grading(self) -> Mapping[str, Any]:
         """The task's policies of grading that differ from the grader's defaults; a problem's own come before them."""
-        policies = getattr(self._task, "grading", None)
-        return policies.model_dump(mode="json", exclude_defaults=True) if isinstance(policies, Model) else {}
+        policies = self._task.policies
+        return {} if policies is None else policies.model_dump(mode="json", exclude_defaults=True)
 
     def conditions(self, problems: Iterable[Problem]) -> list[Condition]:
         """Return the conditions of the family's own settings, given all problems that were read."""

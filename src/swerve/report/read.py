@@ -15,7 +15,8 @@ from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
 from swerve.artifacts.files import parse_json, regular_file
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response, by_problem, read_responses, response_schema
+from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
+from swerve.artifacts.responses import Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,

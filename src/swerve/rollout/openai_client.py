@@ -7,12 +7,11 @@ import json
 import logging
 import os
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -21,11 +20,17 @@ from pydantic import BaseModel, Field, ValidationError
 from swerve.artifacts.messages import read_message
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.errors import ConfigError, EngineError, redacted
-from swerve.rollout.server_client import MAX_BYTES, RefusedError, UnreachableError, ask, quoted
+from swerve.rollout.server_client import (
+    Network,
+    RefusedError,
+    UnreachableError,
+    answer_bytes,
+    ask,
+    listed_models,
+    quoted,
+)
 
 _LOG = logging.getLogger(__name__)
-_BYTES_PER_TOKEN = 1024
-"""Of an answer, at most, for each token that it may have."""
 _PASSING = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """Statuses after which the same request may be answered."""
 _MOST_FAILED = 3
@@ -161,28 +166,6 @@ def read_text(answer: Any) -> ServedText:
     )
 
 
-@contextmanager
-def _network() -> Iterator[asyncio.AbstractEventLoop]:
-    """Run a loop in a thread of its own: this one may have another, as in notebooks. What is open at the end ends."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def end() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    try:
-        yield loop
-    finally:
-        asyncio.run_coroutine_threadsafe(end(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 class OpenAIClient:
     """Asks one server, `concurrency` requests at a time, and keeps to the budget."""
 
@@ -217,16 +200,13 @@ class OpenAIClient:
             EngineError: it does not answer, or refuses the key.
         """
         self._gives_up = asyncio.Event()
-        with _network() as loop:
+        with closing(Network()) as network:
             try:
-                work = self._persist(lambda: self._ask("GET", "/models"))
-                answer = asyncio.run_coroutine_threadsafe(work, loop).result()
+                return listed_models(network.start(self._persist(lambda: self._ask("GET", "/models"))).result())
             except RefusedError as error:
                 if error.status in (401, 403):
                     raise
-                answer = None  # some gateways list nothing
-        entries = answer.get("data") if isinstance(answer, Mapping) else None
-        return {str(entry["id"]): entry for entry in entries or () if isinstance(entry, Mapping) and "id" in entry}
+                return {}  # some gateways list nothing
 
     def each(self, requests: Iterable[TextRequest]) -> Generator[tuple[TextRequest, ServedText]]:
         """Yield each request with its completion, as they come.
@@ -240,14 +220,14 @@ class OpenAIClient:
         waiting, failures, num_failed = iter(requests), list[str](), 0
         open_: dict[Future[ServedText], TextRequest] = {}
         self._gives_up = asyncio.Event()
-        with _network() as loop:
+        with closing(Network()) as network:
             request = next(waiting, None)
             while request or open_:
                 # As many as may be open, and as the budget has room for.
                 while request and len(open_) < self._config.concurrency and not self._gives_up.is_set():
                     if self._reason_to_stop([request, *open_.values()]):
                         break
-                    open_[asyncio.run_coroutine_threadsafe(self._text(request), loop)] = request
+                    open_[network.start(self._text(request))] = request
                     request = next(waiting, None)
                 if not open_:
                     break
@@ -257,7 +237,7 @@ class OpenAIClient:
                         failures.append(f"{asked.place}: {error}")
                         num_failed += 1
                         if num_failed == _MOST_FAILED:
-                            loop.call_soon_threadsafe(self._gives_up.set)
+                            network.loop.call_soon_threadsafe(self._gives_up.set)
                         continue
                     num_failed = 0
                     yield asked, answer.result()
@@ -303,8 +283,7 @@ class OpenAIClient:
         """Return the completion of a request, which is sent until there is one."""
 
         async def ask_once() -> ServedText:
-            max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * request.max_new
-            answer = await self._ask("POST", request.path, request.body, max_bytes=max_bytes)
+            answer = await self._ask("POST", request.path, request.body, max_bytes=answer_bytes(request.max_new))
             try:
                 return read_text(answer)
             except ValueError as error:

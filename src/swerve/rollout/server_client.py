@@ -7,12 +7,14 @@ import ipaddress
 import json
 import os
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -24,6 +26,11 @@ CONNECT_SECONDS = 10.0
 """To open a connection, and for short answers such as that of `/health`."""
 MAX_BYTES = 16 << 20
 """Of an answer without completions."""
+_END_SECONDS = 5.0
+"""For what is open when a client is closed."""
+_BYTES_PER_TOKEN = 1024
+"""Of an answer, at most, for each token that it may have: id, log-probability and their names."""
+_Result = TypeVar("_Result")
 _WHAT_SERVER = "is this the address of a server that samples?"
 _SHOWN = 200
 """Characters of an answer that an error quotes."""
@@ -52,6 +59,70 @@ class RefusedError(EngineError):
 
 class LateError(EngineError):
     """A server has not answered in time."""
+
+
+class Network:
+    """A thread of its own for requests: the one that waits may have a loop too, as in notebooks, and is interrupted."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self.loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            self.loop.run_forever()  # until `close`
+            self.loop.close()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        """Return what will have the result of some work."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self) -> None:
+        """End what is open, for other threads too."""
+
+        async def end() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            self.loop.stop()
+
+        self.start(end())
+        self._thread.join(_END_SECONDS)  # a transfer of weights may never end
+
+
+async def side_by_side(
+    work: Iterable[Coroutine[Any, Any, _Result]], beside: Iterable[Coroutine[Any, Any, None]] = ()
+) -> list[_Result]:
+    """Return what all of some work returns; its first exception, or one of what runs beside it, ends the rest."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    others = [asyncio.ensure_future(one) for one in beside]
+    everything = asyncio.gather(*tasks)
+    try:
+        waited: set[asyncio.Future[Any]] = {everything, *others}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            if other.done():
+                other.result()
+        return await everything
+    finally:
+        for task in (*tasks, *others):
+            task.cancel()
+        await asyncio.gather(everything, *tasks, *others, return_exceptions=True)
+
+
+def answer_bytes(num_tokens: int) -> int:
+    """Return the bytes that an answer with so many tokens may have."""
+    return MAX_BYTES + _BYTES_PER_TOKEN * num_tokens
+
+
+def listed_models(answer: Any) -> dict[str, Mapping[str, Any]]:
+    """Return what an answer of `/models` lists, by name; empty where it lists nothing."""
+    entries = answer.get("data") if isinstance(answer, Mapping) else None
+    listed = entries if isinstance(entries, list) else []
+    return {str(entry["id"]): entry for entry in listed if isinstance(entry, Mapping) and "id" in entry}
 
 
 async def ask(

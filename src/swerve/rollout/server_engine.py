@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.config.engines import CheckConfig
+from swerve.config.engines import CheckConfig, ServerEngineConfig
 from swerve.errors import EngineError, InterruptedRunError, said_by
 from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
-from swerve.rollout import sglang_protocol, vllm_protocol
-from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request, served_completion
-from swerve.rollout.server_client import (
-    CONNECT_SECONDS,
-    MAX_BYTES,
-    LateError,
-    RefusedError,
-    UnreachableError,
-    ask,
-    own_address,
-    quoted,
-)
+from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
+from swerve.rollout.server import FAILED, LOADING, UNNAMED, Request, Server
+from swerve.rollout.server_client import Network, RefusedError, UnreachableError, own_address, quoted, side_by_side
+from swerve.rollout.sglang_protocol import SglangServer
 from swerve.rollout.sync import OWN_PARAMS, check_own_weights, own_prompt
-from swerve.rollout.vllm_protocol import FAILED, LOADING, MIN_BIAS, UNNAMED, Ask, ServerInfo
+from swerve.rollout.vllm_protocol import VllmServer, check_transfer, check_transfers, transfer_weights
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
@@ -50,37 +40,12 @@ _PROBE_SECONDS = 60.0
 """For one token, of a server without other requests."""
 _SILENCE = 120.0
 """Seconds in which a server with open requests reads or writes some token, or it hangs."""
-_BYTES_PER_TOKEN = 1024
-"""Of an answer, at most, for each token that it may have: id, log-probability and their names."""
+_MIN_BIAS = -100.0
+"""The lowest that servers take."""
 _TRIES = 6
 """For a request: each time its server died, and could sample again afterwards."""
 _Result = TypeVar("_Result")
-
-
-@dataclass(slots=True, eq=False)
-class _Server:
-    """What is known of one server."""
-
-    url: str
-    info: ServerInfo | None = None
-    """None: not known yet, or another process may answer."""
-    name: str = ""
-    """What it calls the model."""
-    was_there: bool = False
-    requests: set[asyncio.Task[Any]] = field(default_factory=set)
-    """For completions, that it works at."""
-    failure: UnreachableError | None = None
-    """Why it is not asked for completions."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """All samples of a prompt."""
-
-    prompt: Sequence[int]
-    params: SamplingParams
-    seed: int
-    budget: int
+_FAMILIES: Mapping[str, type[Server]] = {"vllm": VllmServer, "sglang": SglangServer}
 
 
 class ServerEngine(Engine):
@@ -94,51 +59,31 @@ class ServerEngine(Engine):
     concurrent = True
     shares_weights = False
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        *,
-        pad_id: int,
-        max_rows: int,
-        urls: Sequence[str],
-        dialect: Literal["vllm", "sglang"] = "vllm",
-        served_model: str | None = None,
-        folder: str | None = None,
-        dtype: str = "auto",
-        weights: Literal["folder", "transfer"] = "folder",
-        patience: float = 300.0,
-        timeout: float = 1800.0,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, *, pad_id: int, max_rows: int, **options: Any) -> None:
         """Keep what is needed; no server is asked before the first `load` or `generate`.
 
         Args:
             model: what is sampled from; its weights are read where there is something to sample before a `load`.
             pad_id: not needed.
             max_rows: completions asked for at a time at most.
-            urls: see `ServerEngineConfig`, as for the rest.
-            dialect: see there.
-            served_model: see there.
-            folder: see there.
-            dtype: see there.
-            weights: see there.
-            patience: see there.
-            timeout: see there.
+            options: see `ServerEngineConfig`.
 
         Raises:
             MissingExtraError, ConfigError: see `check_transfer`.
         """
-        if weights == "transfer":
-            vllm_protocol.check_transfer(model.device.type)
-        self._protocol = sglang_protocol if dialect == "sglang" else vllm_protocol
-        self._model, self._max_rows = model, max_rows
-        self._num_ids = model_head(model).vocabulary_size
+        self._config = config = ServerEngineConfig.model_validate(options)
+        self._transfers = config.weights == "transfer"
+        if self._transfers:
+            check_transfer(model.device.type)
+        self._model, self._max_rows, self._timeout = model, max_rows, config.timeout
+        num_ids = model_head(model).vocabulary_size
         # A server would sample ids that the model's tokenizer has no token for.
-        self._logit_bias = dict.fromkeys(padding_ids(model), MIN_BIAS)
-        self._served_model, self._dtype = served_model, dtype
-        self._patience, self._timeout = patience, timeout
-        self._servers = [_Server(url) for url in urls]
-        self._folder_name = folder
-        self._transfers = weights == "transfer"
+        logit_bias = dict.fromkeys(padding_ids(model), _MIN_BIAS)
+        family = _FAMILIES[config.dialect]
+        self._servers = [
+            family(url, timeout=config.timeout, num_ids=num_ids, logit_bias=logit_bias) for url in config.urls
+        ]
+        self._least = family.min_temperature
         self._weights: Mapping[str, Tensor] = {}
         """What is transferred, also to a server that was started again."""
         self.joins = not self._transfers  # which each process keeps weights for
@@ -147,26 +92,18 @@ class ServerEngine(Engine):
 
     @cached_property
     def _folder(self) -> WeightsFolder:
-        return WeightsFolder(weights_path(self._folder_name))
+        return WeightsFolder(weights_path(self._config.folder))
 
     @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """What runs in the thread of the network."""
-        loop = asyncio.new_event_loop()
-
-        def run() -> None:
-            loop.run_forever()  # until `close`
-            loop.close()
-
-        threading.Thread(target=run, daemon=True).start()
-        return loop
+    def _network(self) -> Network:
+        return Network()
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Return what some work on the network returns; an exception in this thread, such as Ctrl-C, ends it."""
         if self._is_closed:
             work.close()
             raise EngineError("the engine was closed")
-        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        done = self._network.start(work)
         try:
             return done.result()
         except CancelledError:
@@ -176,17 +113,9 @@ class ServerEngine(Engine):
 
     def close(self) -> None:
         """End what is open, for other threads too, and remove the weights that were written; servers keep theirs."""
-
-        async def end() -> None:
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            self._loop.stop()
-
-        if "_loop" in vars(self) and not self._is_closed:
-            asyncio.run_coroutine_threadsafe(end(), self._loop)
-        self._is_closed = True
+        was_closed, self._is_closed = self._is_closed, True
+        if "_network" in vars(self) and not was_closed:
+            self._network.close()
         if "_folder" in vars(self):
             self._folder.keep_only(None)
 
@@ -198,7 +127,7 @@ class ServerEngine(Engine):
             InterruptedRunError: a signal asked for a stop while a server was waited for.
         """
         self._run(self._everywhere(self._look))
-        dtype = self._dtype
+        dtype: str = self._config.dtype
         if dtype == "auto":
             dtype = next(server.info.dtype for server in self._servers if server.info) or ""
         wide = getattr(torch, dtype) if dtype else None
@@ -245,10 +174,9 @@ class ServerEngine(Engine):
         budgets = check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
-        if 0 < params.temperature < self._protocol.MIN_TEMPERATURE:
+        if 0 < params.temperature < self._least:
             raise EngineError(
-                f"the servers do not sample at temperature {params.temperature}; take 0, or at least "
-                f"{self._protocol.MIN_TEMPERATURE}"
+                f"the servers do not sample at temperature {params.temperature}; take 0, or at least {self._least}"
             )
 
         # Before the first `load` the servers are given the model's own weights, and nobody else compares these.
@@ -257,22 +185,23 @@ class ServerEngine(Engine):
             self.load(whole_tensors(self._model), version=self.version)
         else:
             self._run(self._everywhere(self._ready))
-        self._check_lengths(prompts, budgets)
+        for server in self._servers:
+            server.check_lengths(prompts, budgets)
         if has_own_weights:
             self._compare()
         requests = [
-            _Request(prompt, params, seed, budget) for prompt, seed, budget in zip(prompts, seeds, budgets, strict=True)
+            Request(prompt, params, seed, budget) for prompt, seed, budget in zip(prompts, seeds, budgets, strict=True)
         ]
         return self._run(self._sample_all(requests, on_finished or (lambda _: None)))
 
     def _compare(self) -> None:
         """Check that each server samples with the model's weights."""
-        request = _Request(own_prompt(self._model), OWN_PARAMS, 0, OWN_PARAMS.max_new_tokens)
+        request = Request(own_prompt(self._model), OWN_PARAMS, 0, OWN_PARAMS.max_new_tokens)
         sampled: dict[str, Sequence[Completion]] = {}
 
-        async def sample(server: _Server) -> None:
+        async def sample(server: Server) -> None:
             await self._ready(server)
-            sampled[server.url], _ = await self._completions(server, request)
+            sampled[server.url], _ = await server.completions(request)
 
         self._run(self._everywhere(sample))
         for server in self._servers:
@@ -280,35 +209,19 @@ class ServerEngine(Engine):
                 types = [str(self._model.dtype).removeprefix("torch."), server.info.dtype if server.info else None]
                 check_own_weights(self._model, sampled[server.url], server.url, CheckConfig().bound(*types))
 
-    def _check_lengths(self, prompts: Sequence[Sequence[int]], budgets: Sequence[int]) -> None:
-        """Check what a server would cut off silently.
-
-        Raises:
-            EngineError: a prompt and its completion do not fit.
-        """
-        for server in self._servers:
-            limit = server.info.models[server.name] if server.info else None
-            for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-                if limit is not None and len(prompt) + budget > limit:
-                    raise EngineError(
-                        f"{server.url} takes {limit} tokens, and prompt {index} has {len(prompt)} and may grow by "
-                        f"{budget}; start it with a higher --max-model-len (SGLang: --context-length), or lower "
-                        "max_new_tokens"
-                    )
-
     # What follows runs in the thread of the network. First: servers that come and go.
 
-    async def _everywhere(self, act: Callable[[_Server], Awaitable[None]]) -> None:
+    async def _everywhere(self, act: Callable[[Server], Awaitable[None]]) -> None:
         """Do something with every server, side by side; of those that were there before one is enough."""
         started = time.monotonic()
         while True:
-            await _side_by_side(self._attempt(server, act) for server in self._servers)
+            await side_by_side(self._attempt(server, act) for server in self._servers)
             missing = [server for server in self._servers if server.failure]
             if not missing or (len(missing) < len(self._servers) and all(server.was_there for server in missing)):
                 return
             await self._pause(missing[0], started)
 
-    async def _attempt(self, server: _Server, act: Callable[[_Server], Awaitable[None]]) -> None:
+    async def _attempt(self, server: Server, act: Callable[[Server], Awaitable[None]]) -> None:
         """Do something with a server, which may not answer."""
         try:
             await act(server)
@@ -319,16 +232,16 @@ class ServerEngine(Engine):
                 _LOG.warning(f"{server.url} answers again")
             server.was_there, server.failure = True, None
 
-    def _lose(self, server: _Server, failure: UnreachableError) -> None:
+    def _lose(self, server: Server, failure: UnreachableError) -> None:
         """Ask a server for nothing until it answers again, and say so."""
         was_lost, server.failure, server.info = server.failure, failure, None  # what answers may be another process
         if not was_lost:
-            rest = f"waiting for it, {self._patience:g} s at most"
+            rest = f"waiting for it, {self._config.patience:g} s at most"
             if server.was_there and any(not other.failure for other in self._servers):
                 rest = "its prompts go to the other servers until it answers again"
             _LOG.warning(f"{server.url}: {failure}; {rest}")
 
-    async def _pause(self, server: _Server, started: float) -> None:
+    async def _pause(self, server: Server, started: float) -> None:
         """Wait a little for a server, without which nothing can be done.
 
         Raises:
@@ -340,17 +253,18 @@ class ServerEngine(Engine):
             raise InterruptedRunError(
                 f"interrupted while waiting for {server.url}; continue with --resume", signal_number=number
             )
-        if time.monotonic() - started >= self._patience:
+        if time.monotonic() - started >= self._config.patience:
             raise EngineError(
-                f"{server.url} did not answer for {self._patience:g} s ({server.failure}): start it again (`swerve "
-                "serve` says how), and continue with --resume; rollout.engine.patience is how long it is waited for"
+                f"{server.url} did not answer for {self._config.patience:g} s ({server.failure}): start it again "
+                "(`swerve serve` says how), and continue with --resume; rollout.engine.patience is how long it is "
+                "waited for"
             )
         await asyncio.sleep(_PAUSE)
 
-    async def _keep(self, server: _Server) -> None:
+    async def _keep(self, server: Server) -> None:
         """While completions are asked for: bring a server back that was lost, and lose one that hangs."""
 
-        async def revive(server: _Server) -> None:
+        async def revive(server: Server) -> None:
             await self._ready(server)
             await self._probe(server)
 
@@ -367,7 +281,7 @@ class ServerEngine(Engine):
                 # While it counts more tokens each time, or does not count them, it works.
                 looked, before = now, tokens
                 with suppress(UnreachableError):  # it has no time for questions, or hangs
-                    tokens = await self._protocol.tokens_done(self._ask_of(server))
+                    tokens = await server.tokens_done()
                 if tokens is None or tokens != before:
                     moved = now
                 elif now - moved > _SILENCE:
@@ -377,20 +291,7 @@ class ServerEngine(Engine):
 
     # What a server is, and how it gets weights.
 
-    def _ask_of(self, server: _Server) -> Ask:
-        async def ask_it(
-            method: str, path: str, body: Any = None, *, within: float | None = None, **options: Any
-        ) -> Any:
-            try:
-                return await ask(server.url, method, path, body, timeout=within or self._timeout, **options)
-            except LateError:
-                if within is None:
-                    raise
-                raise UnreachableError(f"{path} was not answered within {within:g} s") from None
-
-        return ask_it
-
-    async def _look(self, server: _Server) -> None:
+    async def _look(self, server: Server) -> None:
         """Find out what a server is, unless that is known.
 
         Raises:
@@ -398,18 +299,18 @@ class ServerEngine(Engine):
         """
         if server.info:
             return
-        info = await self._protocol.server_info(server.url, self._ask_of(server))
-        name = self._served_model or next(iter(info.models), "")
+        info = await server.look()
+        name = self._config.served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
                 f"{server.url} serves {quoted(', '.join(info.models)) or 'no model'}"
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
         if self._transfers:
-            vllm_protocol.check_transfers(server.url, info, self._model.device.type)
+            check_transfers(server.url, info, self._model.device.type)
         server.name, server.info = name, info
 
-    async def _ready(self, server: _Server) -> None:
+    async def _ready(self, server: Server) -> None:
         """Make sure that a server is there, fits, and has the weights."""
         await self._look(server)
         if await self._has_weights(server):
@@ -418,44 +319,42 @@ class ServerEngine(Engine):
             if not await self._has_weights(server):
                 await self._reload(server)
 
-    async def _has_weights(self, server: _Server) -> bool:
-        label = await self._protocol.weights_label(self._ask_of(server))
+    async def _has_weights(self, server: Server) -> bool:
+        label = await server.weights_label()
         if label == FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
         return _same_weights(label, self.label)
 
-    async def _reload(self, server: _Server) -> None:
+    async def _reload(self, server: Server) -> None:
         """Give a server the present weights, and make sure that it samples afterwards."""
-        ask_it = self._ask_of(server)
         await self._probe(server)  # to load weights may take long, also where it does not hang
         # A kill in between must not leave the label of weights that the server no longer has.
-        await self._protocol.set_weights_label(ask_it, LOADING)
-        await (self._transfer if self._transfers else self._load_folder)(server, ask_it)
+        await server.set_weights_label(LOADING)
+        await (self._transfer if self._transfers else self._load_folder)(server)
 
         # The prefix cache is of the old weights; requests that still run are waited for.
         deadline = time.monotonic() + self._timeout
-        while not await self._protocol.empty_prefix_cache(ask_it):
+        while not await server.empty_prefix_cache():
             if time.monotonic() >= deadline:
                 raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
             await asyncio.sleep(_PAUSE)
         await self._probe(server)
-        await self._protocol.set_weights_label(ask_it, self.label)
+        await server.set_weights_label(self.label)
 
-    async def _load_folder(self, server: _Server, ask_it: Ask) -> None:
+    async def _load_folder(self, server: Server) -> None:
         folder = self._folder.find(self.label)
         if folder is None:
             raise EngineError(f"the weights {self.label} are no longer in {self._folder.path}; start again")
-        assert server.info is not None
         try:
-            await self._protocol.load_folder(ask_it, folder, packs_head=server.info.packs_head)
+            await server.load_folder(folder)
         except RefusedError as error:
-            await self._protocol.set_weights_label(ask_it, FAILED)
+            await server.set_weights_label(FAILED)
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
             ) from None
 
-    async def _transfer(self, server: _Server, ask_it: Ask) -> None:
+    async def _transfer(self, server: Server) -> None:
         """Send the weights, to one server at a time.
 
         Raises:
@@ -464,47 +363,47 @@ class ServerEngine(Engine):
         async with self._transferring:
             host = await own_address(server.url)
             try:
-                await vllm_protocol.transfer_weights(ask_it, self._weights, self._model.device, host=host)
+                await transfer_weights(server.ask, self._weights, self._model.device, host=host)
             except UnreachableError:
                 raise
             except Exception as error:
                 with suppress(UnreachableError, EngineError):
-                    await self._protocol.set_weights_label(ask_it, FAILED)
+                    await server.set_weights_label(FAILED)
                 raise EngineError(
                     f"{server.url}: weights could not be transferred to it ({quoted(said_by(error))}); start it again, "
                     "and continue with --resume"
                 ) from error
 
-    async def _probe(self, server: _Server) -> None:
+    async def _probe(self, server: Server) -> None:
         """Sample a token: that /health says 200 proves nothing."""
         params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
-        await self._completions(server, _Request([0], params, 0, 1), within=_PROBE_SECONDS)
+        await server.completions(Request([0], params, 0, 1), within=_PROBE_SECONDS)
 
     # Requests for completions.
 
     async def _sample_all(
-        self, requests: Sequence[_Request], on_finished: Callable[[int], None]
+        self, requests: Sequence[Request], on_finished: Callable[[int], None]
     ) -> list[tuple[Completion, ...]]:
         """Return the completions of all requests, of which so many are open at a time as there is room for."""
         room = asyncio.Semaphore(max(len(self._servers), ceil(self._max_rows / requests[0].params.num_samples)))
 
-        async def sample(request: _Request) -> tuple[Completion, ...]:
+        async def sample(request: Request) -> tuple[Completion, ...]:
             async with room:
                 completions = await self._sample(request)
             on_finished(len(completions))
             return completions
 
-        return await _side_by_side(map(sample, requests), beside=map(self._keep, self._servers))
+        return await side_by_side(map(sample, requests), beside=map(self._keep, self._servers))
 
-    async def _sample(self, request: _Request) -> tuple[Completion, ...]:
+    async def _sample(self, request: Request) -> tuple[Completion, ...]:
         """Return a prompt's completions from a server that answers."""
         for _ in range(_TRIES):
             server = await self._next_server()
-            sampling = asyncio.ensure_future(self._completions(server, request))
+            sampling = asyncio.ensure_future(server.completions(request, timeout=self._timeout))
             server.requests.add(sampling)
             try:
                 completions, labels = await sampling
-                labels = labels or {await self._protocol.weights_label(self._ask_of(server))}
+                labels = labels or {await server.weights_label()}
                 self._check_labels(server, labels)
                 return completions
             except UnreachableError as error:
@@ -517,7 +416,7 @@ class ServerEngine(Engine):
                 server.requests.discard(sampling)
         raise EngineError(f"{server.url} failed {_TRIES} times in a row to sample; look at its output")
 
-    async def _next_server(self) -> _Server:
+    async def _next_server(self) -> Server:
         """Return the server with the fewest open requests, as soon as there is one that answers."""
         started = time.monotonic()
         while True:
@@ -526,7 +425,7 @@ class ServerEngine(Engine):
                 return server
             await self._pause(server, started)
 
-    def _check_labels(self, server: _Server, labels: set[str]) -> None:
+    def _check_labels(self, server: Server, labels: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
         others = {label for label in labels if not _same_weights(label, self.label)}
         if others & {UNNAMED, LOADING}:
@@ -537,89 +436,7 @@ class ServerEngine(Engine):
                 f"sampled with {self.label}; give each run servers of its own"
             )
 
-    async def _completions(
-        self, server: _Server, request: _Request, *, within: float | None = None
-    ) -> tuple[tuple[Completion, ...], set[str]]:
-        """Return the completions of one request, and the labels that the answer names.
-
-        Raises:
-            UnreachableError: the server died, or aborted the request.
-            EngineError: it cannot sample, or the answer is wrong.
-        """
-        # What is asked for, and how much the answer may be.
-        params = request.params
-        asked = self._protocol.asked_samples(params)
-        body = self._protocol.request_body(
-            server.name,
-            request.prompt,
-            params,
-            seed=request.seed,
-            max_tokens=request.budget,
-            logit_bias=self._logit_bias,
-        )
-        try:
-            max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * asked * request.budget
-            answer = await self._ask_of(server)("POST", self._protocol.ROUTE, body, within=within, max_bytes=max_bytes)
-        except RefusedError as error:
-            raise await self._refusal(server, error) from None
-
-        # What came, one completion for each sample.
-        try:
-            sampled, labels = self._protocol.completions_of(answer, num_samples=asked)
-        except ValueError as error:
-            raise EngineError(
-                f"{server.url}: the answer to POST {self._protocol.ROUTE} has {error}; see `swerve serve`"
-            ) from None
-        completions = [self._checked(server, request, *completion) for completion in sampled]
-        return tuple(completions * (params.num_samples // asked)), labels
-
-    async def _refusal(self, server: _Server, error: RefusedError) -> Exception:
-        """Return what a refused request means: the server is dying, or it cannot do what is asked."""
-        if error.status == 404:
-            return EngineError(f"{error}; {self._protocol.WITHOUT_ROUTE}")
-        if error.status < 500:
-            return error
-        try:
-            await self._ask_of(server)("GET", "/health", within=CONNECT_SECONDS)
-        except (UnreachableError, EngineError):
-            return UnreachableError(f"{str(error).removeprefix(f'{server.url}: ')}, and it is not healthy")
-        return EngineError(f"{error}, although /health says 200: it cannot sample; start the server again")
-
-    def _checked(
-        self, server: _Server, request: _Request, ids: list[int], logprobs: list[float], reason: str
-    ) -> Completion:
-        """Return a completion, if it is one of the request."""
-        if reason not in ("stop", "length"):
-            raise UnreachableError(f"it ended a completion ({quoted(reason)})")
-        params, budget = request.params, request.budget
-        try:
-            return served_completion(
-                server.url, ids, logprobs, num_ids=self._num_ids, stop_ids=params.stop_ids, budget=budget
-            )
-        except EngineError as error:
-            raise EngineError(f"{error}; {self._protocol.CUT_OFF}") from None
-
 
 def _same_weights(one: str, other: str) -> bool:
     """Whether two labels have the same digest; the number before it is for people."""
     return one.rpartition("-")[2] == other.rpartition("-")[2]
-
-
-async def _side_by_side(
-    work: Iterable[Coroutine[Any, Any, _Result]], beside: Iterable[Coroutine[Any, Any, None]] = ()
-) -> list[_Result]:
-    """Return what all of some work returns; its first exception, or one of what runs beside it, ends the rest."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    others = [asyncio.ensure_future(one) for one in beside]
-    everything = asyncio.gather(*tasks)
-    try:
-        waited: set[asyncio.Future[Any]] = {everything, *others}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        for other in others:
-            if other.done():
-                other.result()
-        return await everything
-    finally:
-        for task in (*tasks, *others):
-            task.cancel()
-        await asyncio.gather(everything, *tasks, *others, return_exceptions=True)

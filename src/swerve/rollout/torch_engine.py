@@ -16,16 +16,8 @@ from transformers import PreTrainedModel
 
 from swerve.positions import angles_of, forget_lengths
 from swerve.rollout.cache import cache_bytes_per_token, free_memory, growing_cache, is_plain
-from swerve.rollout.decoding import (
-    COMPACTION_SHARE,
-    Decoding,
-    GrowingRows,
-    PrefixCache,
-    check_decoding,
-    evaluating,
-    row_draws,
-    sample,
-)
+from swerve.rollout.decoding import COMPACTION_SHARE, Decoding, GrowingRows, PrefixCache, evaluating, row_draws, sample
+from swerve.rollout.decoding_trial import check_decoding
 from swerve.rollout.engine import Engine, SamplingParams, check_request
 from swerve.rollout.one_token import OneTokenForward
 from swerve.types import Completion

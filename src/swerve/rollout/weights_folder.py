@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, remove
+from swerve.artifacts.locks import try_lock
 from swerve.errors import ConfigError, DiskFullError, EngineError
 from swerve.models.shards import write_shards
 
@@ -98,7 +99,7 @@ class WeightsFolder:
             with self._writing():  # nobody is between making a folder and its marker
                 for version in self._versions():
                     with regular_file(version / _MARKER).open("rb") as stream:
-                        if _try_lock(stream, fcntl.LOCK_EX):
+                        if try_lock(stream, fcntl.LOCK_EX):
                             _remove_version(version)
                 # A kill may come before the marker is made, and after it is gone.
                 for folder in self.path.glob(f"{TEMPORARY_PREFIX}*"):
@@ -119,7 +120,7 @@ class WeightsFolder:
     async def reserved(self, url: str) -> AsyncIterator[None]:
         """Hold a server, among all processes that use this folder, to give it weights."""
         with (self.path / f".{re.sub(r'[^a-z0-9]+', '-', url.lower())}.lock").open("ab") as stream:
-            while not _try_lock(stream, fcntl.LOCK_EX):
+            while not try_lock(stream, fcntl.LOCK_EX):
                 await asyncio.sleep(_PAUSE)
             yield
 
@@ -184,7 +185,7 @@ class WeightsFolder:
         with self._writing():
             for folder in dropped:
                 with self._held.pop(folder) as stream:
-                    if _try_lock(stream, fcntl.LOCK_EX):
+                    if try_lock(stream, fcntl.LOCK_EX):
                         _remove_version(folder)
 
 
@@ -200,16 +201,8 @@ def _remove_version(folder: Path) -> None:
 
 def _hold(folder: Path) -> IO[bytes]:
     stream = regular_file(folder / _MARKER).open("rb")
-    _try_lock(stream, fcntl.LOCK_SH)
+    try_lock(stream, fcntl.LOCK_SH)
     return stream
-
-
-def _try_lock(stream: IO[bytes], kind: int) -> bool:
-    try:
-        fcntl.flock(stream, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _refused(path: Path, error: OSError) -> EngineError:

@@ -11,7 +11,8 @@ from typing import Any
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, read_responses
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
 from swerve.behaviours.measures import problem_values

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from swerve.artifacts.run import RUNS, RunDirectory, check_name, is_main_process
+from swerve.artifacts.run import RUNS, RunDirectory, check_name
+from swerve.artifacts.torchrun import is_main_process
 from swerve.callable_package import make_callable
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from swerve.artifacts.checkpoint import CheckpointRef, cut_back
 from swerve.artifacts.files import MANIFEST_NAME
-from swerve.artifacts.metrics import cut_back
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.config.stages import StageConfig
 from swerve.errors import CheckpointError

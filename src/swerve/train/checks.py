@@ -20,15 +20,10 @@ from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.problems.held_out import HeldOut
 from swerve.problems.learned import read_learned
-from swerve.prompts import (
-    TemplateArguments,
-    check_template_arguments,
-    encode_completions,
-    encode_prompts,
-    template_arguments,
-)
+from swerve.prompts.encode import encode_completions, encode_prompts
+from swerve.prompts.templates import TemplateArguments, check_template_arguments, template_arguments
 from swerve.rewards.checks import check_graders
-from swerve.rollout.decoding import check_decoding, check_samples
+from swerve.rollout.decoding_trial import check_decoding, check_samples
 from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws

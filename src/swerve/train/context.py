@@ -16,7 +16,8 @@ from swerve.config.curricula import SuccessRateCurriculum
 from swerve.config.recipe import Config
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.config.stages import EarlyStoppingConfig, StageConfig
 

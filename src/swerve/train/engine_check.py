@@ -10,7 +10,8 @@ from swerve.batch import TokenSequence, token_batches
 from swerve.config.engines import CheckConfig
 from swerve.config.recipe import Config
 from swerve.positions import max_sampled
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel

@@ -22,23 +22,19 @@ from swerve.problems import ProblemFamily
 from swerve.problems.data_specs import parse_spec
 from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.problems.learned import read_learned
-from swerve.prompts import (
+from swerve.prompts.encode import encode_completions, encode_prompts, encode_texts, is_asked
+from swerve.prompts.notes import marks_notes
+from swerve.prompts.templates import (
     TemplateArguments,
     as_response,
     completion_end,
-    encode_completions,
-    encode_prompts,
-    encode_texts,
     end_token,
-    is_asked,
-    marks_notes,
-    num_ids,
     template_arguments,
     with_thought,
 )
 from swerve.seeds import derive_seed
 from swerve.text import counted
-from swerve.tokens import CUT, with_end
+from swerve.tokens import CUT, num_ids, with_end
 from swerve.types import Prompt
 
 _MAX_TEXT_LENGTH = 1024

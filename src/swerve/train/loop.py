@@ -11,8 +11,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import append_metrics, read_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
 from swerve.config.presets import preset_notes
 from swerve.config.recipe import Config
@@ -26,7 +27,8 @@ from swerve.models.starting_model import initial_model, starting_model
 from swerve.models.trial import reads_padded
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import prompt_notes, template_arguments, turn_of
+from swerve.prompts.notes import prompt_notes
+from swerve.prompts.templates import template_arguments, turn_of
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import config_hash
 from swerve.rewards.checks import problems_digest

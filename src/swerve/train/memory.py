@@ -36,7 +36,8 @@ from swerve.models.packed_attention import sdpa_again, use_packed_attention
 from swerve.models.starting_model import is_of_run, read_architecture, recipe_architecture
 from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import load_family
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.parts import TABLE
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response, response_from_row, response_row
 from swerve.artifacts.tables import write_table
 from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.rollout.engine import Engine, SamplingParams

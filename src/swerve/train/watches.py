@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.recipe import Config
@@ -25,7 +25,8 @@ from swerve.functional.head_logits import LinearHead
 from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel
 from swerve.problems import ProblemFamily
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import make_engine

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.metrics import read_step_metrics
-from swerve.artifacts.responses import read_responses, response_schema
+from swerve.artifacts.response_columns import response_schema
+from swerve.artifacts.responses import read_responses
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.study import find_study, read_study

@@ -27,7 +27,7 @@ from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cr
 from swerve.probe.intervals import Intervals
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
-from swerve.prompts import encode_prompts
+from swerve.prompts.encode import encode_prompts
 from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem, Prompt
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA, Response, write_responses
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.checkpoint import CheckpointRef
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.responses import Response, write_responses
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
 from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError

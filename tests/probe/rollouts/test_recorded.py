@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.metrics import append_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, response_schema
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SIGNALS_SCHEMA, read_table, write_table
 from swerve.errors import ArtifactError

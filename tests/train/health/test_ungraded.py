@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.objectives import CollapseConfig
 from swerve.config.stages import RlStage, SftStage
 from swerve.errors import CollapseError, SwerveError

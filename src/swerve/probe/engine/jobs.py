@@ -24,7 +24,7 @@ from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.positions import max_positions
-from swerve.prompts import num_ids
+from swerve.tokens import num_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,16 +22,9 @@ from swerve.probe.rollouts.tokenise import (
     encode_response,
     token_spans,
 )
-from swerve.prompts import (
-    TemplateArguments,
-    as_response,
-    conversation_pieces,
-    encode_prompts,
-    looks_words_up,
-    prompt_texts,
-    turn_end,
-    with_thought,
-)
+from swerve.prompts.conversations import conversation_pieces
+from swerve.prompts.encode import encode_prompts, looks_words_up, prompt_texts
+from swerve.prompts.templates import TemplateArguments, as_response, turn_end, with_thought
 from swerve.sandbox.bounded import BoundedCallError, call_each
 from swerve.sandbox.limits import shared_limits
 from swerve.tokens import as_text, decoded

@@ -12,7 +12,7 @@ from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ConfigError
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import token_spans
-from swerve.prompts import as_response
+from swerve.prompts.templates import as_response
 from swerve.tokens import tokenize
 from swerve.types import Problem
 

@@ -20,15 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.messages import is_written
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
-from swerve.formats.imported_responses import (
-    STEP_LABELS,
-    JoinCounts,
-    LeftOut,
-    check_prompts,
-    join_problems,
-    joined,
-    read_responses,
-)
+from swerve.formats.imported_responses import STEP_LABELS, LeftOut, check_prompts, read_responses
+from swerve.formats.problem_joins import JoinCounts, join_problems, joined
 from swerve.formats.table_files import digest_of_table, files_of
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer
@@ -42,11 +35,11 @@ from swerve.probe.rollouts.tokenise import (
     starting_tokens,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import as_response, num_ids, turn_end
+from swerve.prompts.templates import as_response, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
 from swerve.rewards.graders import entry_for
-from swerve.tokens import CUT, as_text, decoded
+from swerve.tokens import CUT, as_text, decoded, num_ids
 from swerve.types import StepMark
 
 _NUM_NAMED = 5

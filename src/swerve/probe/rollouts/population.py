@@ -8,9 +8,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.evaluation import read_evaluation
-from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, by_problem, read_responses
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.run import RunDirectory
 from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.probe.rollouts.selection import Selection, select, turned_by_itself

@@ -15,14 +15,15 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.responses import Response, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.config.stages import DistillStage
 from swerve.errors import ArtifactError
 from swerve.probe.rollouts.population import as_sequence
 from swerve.problems import ProblemFamily
-from swerve.prompts import template_arguments, with_beginnings
+from swerve.prompts.templates import template_arguments, with_beginnings
 from swerve.seeds import derive_seed
 
 POPULATION = "training"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from swerve.problems.knights.logic import LIES, MAX_DEPTH, MAX_PEOPLE, TRUTHFUL, Statement
+from swerve.problems.knights.logic import LIES, MAX_DEPTH, MAX_PEOPLE, TRUTHFUL, Statement, is_fact
 
 PHRASINGS = (
     'According to {name}, "{claim}".',
@@ -101,17 +101,17 @@ def claim_text(statement: Statement, names: Sequence[str], roles: RoleWords) -> 
     'If Ann is a knave then (Bob is a knave and Ann is a knight)'
     """
     head, *parts = statement
-    if head in (TRUTHFUL, LIES):
-        return f"{names[parts[0]]} is {roles.of(head == TRUTHFUL)}"
-    if head == "not":
-        if parts[0][0] in (TRUTHFUL, LIES):
-            return f"{names[parts[0][1]]} is not {roles.of(parts[0][0] == TRUTHFUL)}"
+    is_negated = head == "not"
+    if is_fact(statement) or (is_negated and is_fact(parts[0])):
+        role, person = parts[0] if is_negated else statement
+        return f"{names[person]} is {'not ' if is_negated else ''}{roles.of(role == TRUTHFUL)}"
+    if is_negated:
         return f"it is not the case that ({claim_text(parts[0], names, roles)})"
     texts = []
     for part in parts:
         text = claim_text(part, names, roles)
-        is_fact = part[0] in (TRUTHFUL, LIES) or (part[0] == "not" and part[1][0] in (TRUTHFUL, LIES))
-        texts.append(text if is_fact else f"({text})")
+        stands_alone = is_fact(part) or (part[0] == "not" and is_fact(part[1]))
+        texts.append(text if stands_alone else f"({text})")
     if head == "->":
         return f"If {texts[0]} then {texts[1]}"
     return f" {'if and only if' if head == '<=>' else head} ".join(texts)

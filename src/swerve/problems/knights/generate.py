@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from swerve.problems.knights import logic
 from swerve.problems.knights.english import PHRASINGS, Puzzle, RoleWords
-from swerve.problems.knights.logic import LIES, OPERATORS, TRUTHFUL, Statement, leaves, solutions
+from swerve.problems.knights.logic import LIES, OPERATORS, TRUTHFUL, Statement, leaves, solutions, with_leaves
 
 # fmt: off
 COMMON_NAMES = (
@@ -124,15 +124,9 @@ def _perturbed_leaf(puzzle: Puzzle, rng: random.Random) -> Puzzle | None:
         facts = list(leaves(statement))
         place = rng.randrange(len(facts))
         facts[place] = (rng.choice((TRUTHFUL, LIES)), rng.randrange(len(puzzle.names)))
-        return _with_leaves(statement, iter(facts))
+        return with_leaves(statement, iter(facts))
 
     return _with_other_statement(puzzle, rng, other)
-
-
-def _with_leaves(statement: Statement, facts: Iterator[Statement]) -> Statement:
-    if statement[0] in (TRUTHFUL, LIES):
-        return next(facts)
-    return (statement[0], *(_with_leaves(part, facts) for part in statement[1:]))
 
 
 def _reordered(puzzle: Puzzle, rng: random.Random) -> Puzzle | None:

@@ -60,6 +60,11 @@ class KAndKTask(DataTask):
     prompt: PromptConfig = PromptConfig(format="think_answer")
     grading: KAndKGrading = KAndKGrading()
 
+    @property
+    def policies(self) -> KAndKGrading:
+        """Of its grader."""
+        return self.grading
+
 
 _NUM_GENERATED: Mapping[Split, int] = {"train": 3000, "heldout": 300}
 

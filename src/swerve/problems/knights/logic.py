@@ -165,17 +165,29 @@ def assignments_where(bits: int, num_people: int) -> Iterator[tuple[bool, ...]]:
         bits &= bits - 1
 
 
+def is_fact(statement: Statement) -> bool:
+    """Whether a statement says of one person what he or she is."""
+    return statement[0] in (TRUTHFUL, LIES)
+
+
 def leaves(statement: Statement) -> Iterator[Statement]:
     """Yield the facts a statement is made of, from left to right.
 
     >>> list(leaves(("and", ("lying", 0), ("not", ("telling-truth", 1)))))
     [('lying', 0), ('telling-truth', 1)]
     """
-    if statement[0] in (TRUTHFUL, LIES):
+    if is_fact(statement):
         yield statement
         return
     for part in statement[1:]:
         yield from leaves(part)
+
+
+def with_leaves(statement: Statement, facts: Iterator[Statement]) -> Statement:
+    """Return a statement with other facts in the place of its own, from left to right."""
+    if is_fact(statement):
+        return next(facts)
+    return (statement[0], *(with_leaves(part, facts) for part in statement[1:]))
 
 
 def renumbered(statement: Statement, numbers: Sequence[int]) -> Statement:
@@ -184,10 +196,7 @@ def renumbered(statement: Statement, numbers: Sequence[int]) -> Statement:
     >>> renumbered(("and", ("lying", 0), ("telling-truth", 1)), (1, 0))
     ('and', ('lying', 1), ('telling-truth', 0))
     """
-    head, *parts = statement
-    if head in (TRUTHFUL, LIES):
-        return (head, numbers[parts[0]])
-    return (head, *(renumbered(part, numbers) for part in parts))
+    return with_leaves(statement, ((role, numbers[person]) for role, person in leaves(statement)))
 
 
 def structure_key(statements: Sequence[Statement]) -> str:
@@ -222,11 +231,13 @@ def structure_key(statements: Sequence[Statement]) -> str:
 
 
 def _normal(statement: Statement) -> Statement:
+    if is_fact(statement):
+        return statement
     head, *parts = statement
-    if head == "not" and parts[0][0] in (TRUTHFUL, LIES):
+    if head == "not" and is_fact(parts[0]):
         role, person = parts[0]
         return (LIES if role == TRUTHFUL else TRUTHFUL, person)
-    return statement if head in (TRUTHFUL, LIES) else (head, *(_normal(part) for part in parts))
+    return (head, *map(_normal, parts))
 
 
 def _coloured(statement: Statement, marked: int, colours: Sequence[str]) -> str:

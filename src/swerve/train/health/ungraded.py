@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.errors import CollapseError, SwerveError
 from swerve.train.health.verdict import Verdict

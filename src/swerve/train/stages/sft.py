@@ -15,7 +15,8 @@ from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
-from swerve.prompts import encode_completions, encode_prompts, template_arguments
+from swerve.prompts.encode import encode_completions, encode_prompts
+from swerve.prompts.templates import template_arguments
 from swerve.train.context import Metrics, StageContext
 from swerve.train.curriculum import hold_out, shuffled_order
 from swerve.train.early_stopping import validation_metrics

@@ -1,0 +1,1 @@
+"""Problems as token ids; the only place that calls a chat template."""
