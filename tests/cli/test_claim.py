@@ -243,7 +243,11 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
         (["base.parquet", "rl.parquet", "--costs"], 2, "two files have their task and their samples"),
         (["owner/a", "owner/b"], 2, "give either --task TASK"),
         (["owner/a", "owner/b", "--task", "addition", "--ranks", "x"], 2, "--ranks: 'ranks.0' must be"),
-        (["owner/a", "owner/b", "--task", "addition", "--parts", "wieghts"], 2, "--parts: there is no part 'wieghts'; did you mean 'weights'?"),
+        (
+            ["owner/a", "owner/b", "--task", "addition", "--parts", "wieghts"],
+            2,
+            "--parts: there is no part 'wieghts'; did you",
+        ),
         (
             ["owner/a", "owner/b", "--task", "addition", "--text", "none"],
             1,

@@ -30,7 +30,6 @@ from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import template_arguments, with_beginnings
-from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.world import joined_world
@@ -55,7 +54,6 @@ def probe_run(config: Config, run: RunDirectory, *, shard: Shard = WHOLE, progre
         ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
             or the like.
     """
-    config = with_steps(config)
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
