@@ -36,7 +36,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
     facts = run_provenance(inputs)
     table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
     config = (Texts(texts=(("Configuration", inputs.config_text),)),) if inputs.config_text else ()
-    recorded = Fold(id="provenance-of-the-run", title="Provenance", note=facts.line, parts=(table, *config))
+    recorded = Fold(id="provenance-of-the-run", title="Provenance", note="all that is recorded", parts=(table, *config))
 
     # What is said first, then the rollouts, then all that was measured.
     return Page(
