@@ -206,7 +206,18 @@ def test_the_list_says_where_and_how_high_a_rollout_diverges(run: RunDirectory, 
     assert entry["peak"] == pytest.approx(max(heights), rel=1e-3)
     spark = np.frombuffer(base64.b64decode(entry["spark"]), np.uint8)
     assert len(spark) == min(64, len(heights))
-    assert spark.max() == round(255 * (max(heights) / 0.6931) ** 0.5)
+    assert spark.max() == round(255 * min(1, max(heights) / payload.index["top"]["js"]) ** 0.5)
+
+
+def test_the_darkest_shade_is_what_one_token_in_two_hundred_of_the_final_checkpoint_has(
+    run: RunDirectory, payload: Payload
+) -> None:
+    rows = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    for name, top in payload.index["top"].items():
+        values = sorted(row[name] for row in rows if (row["checkpoint"], row["reference"]) == ("rl-80", "dpo-8"))
+        place = 0.995 * (len(values) - 1)
+        low, high = values[int(place)], values[int(place) + 1]
+        assert top == pytest.approx(low + (place % 1) * (high - low), rel=1e-3)
 
 
 def test_the_final_checkpoints_own_completion_is_joined_by_problem(payload: Payload) -> None:

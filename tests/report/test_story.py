@@ -10,7 +10,7 @@ import pytest
 from swerve.estimates import Estimate
 from swerve.recipes.files import recipe_text
 from swerve.report.read import planted_words
-from swerve.report.story import lead, notes, provenance, sentence, verdicts
+from swerve.report.story import lead, notes, sentence, verdicts
 
 GAIN = Estimate(mean=0.5275, low=0.48, high=0.57)
 NONE = Estimate(mean=0.01, low=-0.02, high=0.04)
@@ -201,23 +201,3 @@ def test_no_mistake_is_told_that_was_not_taught(recipe: str) -> None:
 def test_what_was_not_measured_has_no_verdict(inputs_of: Any) -> None:
     assert titles(inputs_of(evaluations=(), summary=None, metrics=())) == []
     assert sentence(inputs_of(evaluations=(), summary=None)) == "0 steps of training; **nothing is evaluated yet**."
-
-
-def test_the_line_of_provenance_has_what_people_ask_for_first(inputs_of: Any) -> None:
-    recorded = {
-        "date": "2026-11-26 18:56",
-        "seconds": 83.6,
-        "machine": "Linux x86_64, 2 CPU threads",
-        "swerve_version": "0.1.0",
-        "torch_version": "2.13.0",
-        "seed": 0,
-        "command": "swerve train demo_addition",
-        "folder": 4406,
-    }
-    facts = provenance(replace(inputs_of(), provenance=recorded))
-    assert facts.date == "2026-11-26"
-    assert facts.line == (
-        "2026-11-26, 1 min 24 s, Linux x86_64, 2 CPU threads, swerve 0.1.0, torch 2.13.0, seed 0, "
-        "swerve train demo_addition"
-    )
-    assert "folder" not in dict(facts.rows)  # its number says nothing to people

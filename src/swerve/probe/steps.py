@@ -11,11 +11,14 @@ from pathlib import Path
 
 import torch
 
+from swerve.artifacts.model_words import model_words
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.probe_summary import Compared, ProbeSummary, Selected, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.errors import ArtifactError, ConfigError, WriteError
+from swerve.models.hub import local_folder
 from swerve.models.model_folder import resolve_device
+from swerve.models.sources import CheckpointSource
 from swerve.probe.engine.measured import measure_plan, plan_pairs
 from swerve.probe.execute import execute
 from swerve.probe.model_checks import check_models
@@ -178,6 +181,12 @@ def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
         "status": PROBED,
         "name": out.path.name,
         "swerve_version": __version__,
+        "torch_version": torch.__version__,
+        "models": {
+            model.label: model_words(local_folder(model.path))
+            for model in plan.models
+            if isinstance(model, CheckpointSource)
+        },
         "seed": plan.recipe.seed,
         "responses": "" if file is None else str(file.path),
     }

@@ -28,6 +28,16 @@ def codes(values: NDArray[np.floating]) -> NDArray[np.uint16]:
     return np.where(np.isfinite(values), np.where(values < LOWEST, 0, steps), MISSING).astype(np.uint16)
 
 
+def values_of(codes: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return what codes stand for, in nats; NaN for what is missing.
+
+    >>> values_of(np.array([0, 1, 4094, 4095])).round(12).tolist()
+    [0.0, 1e-12, 100.0, nan]
+    """
+    known = LOWEST * np.exp((codes.astype(np.float64) - 1) * _LOG_STEP)
+    return np.where(codes == MISSING, np.nan, np.where(codes == 0, 0.0, known))
+
+
 def differences(values: NDArray[np.integer]) -> NDArray[np.uint32]:
     """Return each row less the one before it, folded to 0, -1, 1, -2, 2, ... -> 0, 1, 2, 3, 4, ...; rows: axis -2.
 

@@ -22,6 +22,8 @@ from swerve.report.read import ProbeTables
 
 COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
 """Of each model, in the order of a block; the first three are divergences from the reference."""
+TOP = 0.995
+"""Share of the tokens that is lighter than the darkest shade: a spike or two in a rollout are the darkest."""
 _MAX_TOPS = 250_000
 """Up to so many lists of top tokens, all are kept; of more, those of reference and final checkpoint, and at spikes."""
 
@@ -36,7 +38,8 @@ class Layout:
         columns: `[columns, models, tokens]`: codes of `COLUMNS`.
         ranks: `[models, tokens]`; 0: not measured.
         heights: the headline divergence of the final checkpoint, by tokens; NaN: not measured.
-        largest: end of the colour scale of each divergence, the same for all rollouts and checkpoints.
+        largest: end of the colour scale of each divergence, the same for all rollouts and checkpoints: what the share
+            `TOP` of the final checkpoint's tokens is below.
         categories: names of the categories.
         category_of: number of its category, by tokens.
     """
@@ -53,6 +56,7 @@ class Layout:
         self.ranks[model, token], self.ranks[0, token] = table["rank"], table["rank_ref"]
 
         # The reference's own columns are in every row; its divergence from itself is 0.
+        of_final = where(table, "checkpoint", summary.final)
         self.columns = np.full((len(COLUMNS), *self.ranks.shape), MISSING, dtype=np.uint16)
         self.largest: dict[str, float] = {}
         for column, name in zip(self.columns, COLUMNS, strict=True):
@@ -61,13 +65,11 @@ class Layout:
             column[model, token] = codes(values)
             if name in DIVERGENCE_NAMES:
                 column[0, token] = 0
-                self.largest[name] = significant(values[np.isfinite(values)].max(initial=0)) or 1
+                self.largest[name] = _top(of_final[name].to_numpy()) or _top(values) or 1
             else:
                 column[0, token] = codes(sign * table[f"{name}_ref"].to_numpy())
-        self.largest["js"] = 0.6931
 
         # One number of each token.
-        of_final = where(table, "checkpoint", summary.final)
         self.heights = np.full(self.starts[-1], np.nan, dtype=np.float32)
         self.heights[self.locate(of_final)[1]] = of_final[summary.divergence]
         categories = table["category"].unique().cast(pa.string())
@@ -83,6 +85,12 @@ class Layout:
     def tokens(self, number: int) -> slice:
         """Return which of all tokens are those of a rollout."""
         return slice(*self.starts[number : number + 2])
+
+
+def _top(values: NDArray[np.floating]) -> float | None:
+    """Return the end of the colour scale of some values: the largest where none else is above 0."""
+    finite = values[np.isfinite(values)]
+    return significant(np.quantile(finite, TOP) or finite.max()) if len(finite) else None
 
 
 class Words:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
-from swerve.artifacts.files import parse_json, regular_file
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
+from swerve.artifacts.model_words import model_words
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
 from swerve.artifacts.responses import Response, by_problem, read_responses
@@ -30,9 +29,6 @@ from swerve.estimates import Estimate
 from swerve.statistics.hypothesis_tests import paired_difference
 from swerve.statistics.pass_at_k import pass_at_k
 from swerve.text import percent
-
-_MOST_HEADER = 10**8
-"""Bytes, as in safetensors itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,24 +195,6 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
         length_change=change(lambda own: len(own[0].completion_ids or ()) or None, math.inf),
         entropy_change=change(lambda own: own[0].entropy, math.inf),
     )
-
-
-def model_words(folder: Path) -> str:
-    """Return a checkpoint's architecture and number of parameters, such as `Qwen3 model of 100,352 parameters`."""
-    num = 0
-    try:
-        config = parse_json(regular_file(folder / "config.json").read_text(encoding="utf-8"))
-        # The header of a file of weights has the shape of each.
-        for path in folder.glob("*.safetensors"):
-            with regular_file(path).open("rb") as stream:
-                size = int.from_bytes(stream.read(8), "little")
-                header = parse_json(stream.read(min(size, _MOST_HEADER)))
-            num += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-        name = str((config.get("architectures") or [config.get("model_type") or ""])[0])
-    except Exception:  # of any folder: JSON of any form
-        return ""
-    name = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
-    return f"{name} model of {num:,} parameters" if num else f"{name} model"
 
 
 def task_words(config_text: str) -> str:

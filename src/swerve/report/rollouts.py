@@ -33,6 +33,7 @@ from swerve.report.layout import (
     where,
 )
 from swerve.report.names import population_title
+from swerve.report.raster import Raster, draw_raster
 from swerve.report.read import ProbeTables, ReportInputs
 from swerve.text import counted
 
@@ -55,6 +56,8 @@ class Payload:
     """Blocks of the first rollouts, those that the page holds, in base64."""
     encode: Callable[[int], bytes]
     """Makes the block of any rollout of the list."""
+    raster: Raster | None = None
+    """The picture of all wrong answers."""
 
 
 def rollout_payload(inputs: ReportInputs) -> Payload | None:
@@ -81,10 +84,12 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         for name, source in rollouts.populations.items()
     ]
     hero, why = _hero(listed, inputs.final_completions, populations[0]["title"], summary)
+    axis = _axis(inputs, layout.models[1:])
+    raster = draw_raster(layout, listed, {each["label"]: each["name"] for each in axis})
     index = {
         "reference": summary.reference,
         "final": summary.final,
-        "checkpoints": _axis(inputs, layout.models[1:]),
+        "checkpoints": axis,
         "divergence": summary.divergence,
         "divergences": list(DIVERGENCE_NAMES.items()),
         "top": layout.largest,
@@ -96,9 +101,10 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "hero": hero,
         "why": why,
         "rollouts": listed,
+        "raster": raster and raster.places,
     }
     blobs = tuple(base64.b64encode(rollouts.encode(number)).decode() for number in range(num_held))
-    return Payload(index=index, blobs=blobs, encode=rollouts.encode)
+    return Payload(index=index, blobs=blobs, encode=rollouts.encode, raster=raster)
 
 
 def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, str]]:

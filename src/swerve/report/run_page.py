@@ -10,10 +10,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import ReportConfig
 from swerve.report.figures import needed
 from swerve.report.page import Fold, Page, Texts, render
+from swerve.report.provenance import run_provenance
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
-from swerve.report.story import TERMS, lead, notes, provenance, sentence, verdicts
+from swerve.report.story import TERMS, lead, notes, sentence, verdicts
 from swerve.report.topics import topics
 
 
@@ -32,10 +33,10 @@ def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
 
 def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
     """Return what the page of a run says."""
-    facts = provenance(inputs)
+    facts = run_provenance(inputs)
     table = Rows(id="provenance", title="What the run records", columns={"": TEXT}, rows=facts.rows)
     config = (Texts(texts=(("Configuration", inputs.config_text),)),) if inputs.config_text else ()
-    recorded = Fold(id="provenance-of-the-run", title="Provenance", note=facts.line, parts=(table, *config))
+    recorded = Fold(id="provenance-of-the-run", title="Provenance", note="all that is recorded", parts=(table, *config))
 
     # What is said first, then the rollouts, then all that was measured.
     return Page(

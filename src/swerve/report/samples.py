@@ -12,6 +12,7 @@ from swerve.artifacts.samples import Samples
 from swerve.config.recipe import ReportConfig
 from swerve.formats.comparison_table import notes
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
+from swerve.report.provenance import samples_provenance
 from swerve.report.rows import (
     COUNT,
     P_VALUE,
@@ -50,6 +51,7 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
         options: of the report.
     """
     headlines = tuple(comparison.headlines().values())
+    facts = samples_provenance(comparison.confidence, files)
     return Page(
         title=options.title or f"Samples of {', '.join(row.model for row in headlines)}",
         sentence=_sentence(comparison, headlines),
@@ -58,6 +60,8 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
         verdicts=tuple(_verdicts(comparison, headlines)),
         caution=" ".join(notes(comparison)[1:]),
         folds=measured_folds(*_folds(comparison, files)),
+        date=facts.date,
+        provenance=facts.line,
     )
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
-from swerve.progress import format_duration
 from swerve.report.format import SAME, claim_words, compared, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
@@ -322,42 +320,6 @@ def notes(inputs: ReportInputs) -> tuple[str, ...]:
     """Return what limits all findings: how training ended early, and what the probe notes."""
     noted = () if inputs.summary is None else inputs.summary.notes
     return *training_ends(inputs.metrics), *(f"{sentence_case(note)}." for note in noted)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """Where a run is from."""
-
-    date: str
-    line: str
-    rows: tuple[tuple[str, str], ...]
-
-
-_OF_FILES = ("schema_version", "folder")
-"""Keys of run.json that say nothing of how a run was made."""
-
-
-def provenance(inputs: ReportInputs) -> Provenance:
-    """Return when, how long, with what and by which command a run was made."""
-    recorded = {
-        key.replace("_", " "): str(value)
-        for key, value in inputs.provenance.items()
-        if isinstance(value, str | int | float) and key not in _OF_FILES
-    }
-    stages = inputs.provenance.get("stages")
-    if isinstance(stages, dict):
-        recorded["stages"] = ", ".join(f"{name} {count(steps)} steps" for name, steps in stages.items())
-    if inputs.model:
-        recorded["model"] = inputs.model
-    if inputs.summary is not None:
-        recorded |= {"reference": inputs.summary.reference, "compared": ", ".join(inputs.summary.checkpoints)}
-
-    # The line has what people ask for first.
-    date, seconds = recorded.get("date", "")[:10], inputs.provenance.get("seconds")
-    took = format_duration(seconds) if isinstance(seconds, int | float) and seconds else ""
-    names = {"machine": "", "swerve version": "swerve ", "torch version": "torch ", "seed": "seed ", "command": ""}
-    parts = [date, took, *(f"{name}{recorded[key]}" for key, name in names.items() if key in recorded)]
-    return Provenance(date=date, line=", ".join(filter(None, parts)), rows=tuple(recorded.items()))
 
 
 TERMS = (

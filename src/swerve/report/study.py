@@ -30,6 +30,7 @@ from swerve.config.recipe import ReportConfig
 from swerve.estimates import Estimate
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, Verdict, measured_folds, render
+from swerve.report.provenance import study_provenance
 from swerve.report.rows import (
     COUNT,
     P_VALUE,
@@ -73,14 +74,24 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         for page in (path / run.path / "report" / "index.html" for path in (folder.parent, Path()))
         if page.is_file()
     }
-    write_text(folder / "index.html", render(study_page(study, options=options, links=links)))
+    write_text(folder / "index.html", render(study_page(study, options=options, links=links, folder=folder.parent)))
     return folder / "index.html"
 
 
-def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}) -> Page:
-    """Return what the page of a study says; `links`: the addresses of the pages of its runs, by name."""
+def study_page(
+    study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}, folder: Path | None = None
+) -> Page:
+    """Return what the page of a study says.
+
+    Args:
+        study: what was compared.
+        options: of the report.
+        links: the addresses of the pages of its runs, by name.
+        folder: where the study lies.
+    """
     # What no figure counts, or only up to its collapse, stands above all of them.
     outcomes, num = outcome_rows(study), sum(not run.measured or run.collapse is not None for run in study.runs)
+    facts = study_provenance(study, folder)
     lost = f"{num} of {counted(len(study.runs), 'run')} collapsed or not counted: the table of runs says why."
     return Page(
         title=options.title or study.name,
@@ -92,7 +103,8 @@ def study_page(study: Study, *, options: ReportConfig, links: Mapping[str, str] 
         caution=lost if num else "",
         folds=measured_folds(*_folds(study, links)),
         terms=_TERMS,
-        provenance=f"Made by swerve {study.swerve_version} from recipe {study.recipe}, seeds {_joined(study.seeds)}",
+        date=facts.date,
+        provenance=facts.line,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
+from swerve.artifacts.model_words import model_words
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.responses import Response, read_responses
 from swerve.artifacts.run import RunDirectory
@@ -18,7 +19,7 @@ from swerve.artifacts.study import RunState, StudyRun
 from swerve.behaviours.measures import problem_values
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
-from swerve.report.read import model_words, task_words
+from swerve.report.read import task_words
 
 ByProblem = Mapping[str, float]
 """Problem -> value."""
@@ -60,7 +61,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     except ArtifactError as error:
         return Measured(run=StudyRun(**known, state="failed", reason=str(error)))
 
-    known["config_hash"] = provenance.get("config_hash")
+    known |= {key: provenance.get(key) for key in ("config_hash", "date", "torch_version")}
     if (collapse := next((metric for metric in metrics if metric.collapse is not None), None)) is not None:
         known |= {"collapse": collapse.collapse, "collapse_step": collapse.step}
 

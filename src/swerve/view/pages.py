@@ -113,7 +113,7 @@ def make_report(item: Item, items: Iterable[Item]) -> tuple[str, Payload | None]
         study = read_study(find_study(item.path) or item.path)
         names = {item.path / run.path: run_name(study, run) for run in study.runs}
         links = {names[other.path]: f"../{other.key}/" for other in items if other.path in names}
-        page = study_page(study, options=ReportConfig(), links=links)
+        page = study_page(study, options=ReportConfig(), links=links, folder=item.path)
     else:
         file = StoredSamples(item.path)
         page = samples_page(compare([file.samples], pooled=True), [file], options=ReportConfig())

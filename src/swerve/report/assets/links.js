@@ -25,6 +25,7 @@ class Rollouts {
     performance.mark("first");
     this.list = new RolloutList(this);
     this.bind();
+    startRaster(this);
     if (!(await this.follow())) await this.show(this.list.neighbour(0));
     performance.mark("loaded");
   }

@@ -3,6 +3,8 @@
 // It stands twice on a page, on the first screen and beside the list; `page` (links.js) is what the two share.
 const SHADES = 15;
 const LOG_DECADES = 4;
+// The most that a JS divergence can be, nats.
+const LN_2 = 0.6931;
 const LEAST_BLOCK = 100;
 const MOST_BLOCK = 400;
 const LONG_ROLLOUT = 150;
@@ -306,11 +308,6 @@ class Reader {
     return this.page.index.top[this.page.divergence];
   }
 
-  // Whether the scale ends where the divergence does; else it ends at the largest value of the run.
-  isBounded() {
-    return this.page.divergence === "js" && this.top() > 0.69;
-  }
-
   paint(block) {
     this.build(block);
     const values = this.column(this.page.checkpoint);
@@ -330,7 +327,7 @@ class Reader {
     this.showPlaying();
     if (this.isWhole) [this.part("divergence").value, this.part("curve").value] = [page.divergence, page.scale];
     this.part("least").textContent = page.scale === "log" ? "a ten-thousandth" : "not at all";
-    this.part("most").textContent = this.isBounded() ? "as far as can be" : "the most in this run";
+    this.part("most").textContent = `${nats(this.top())} nats and more`;
     if (!this.rollout) return;
     this.blockOf(this.token).isSeen = true;
     for (const block of this.blocks) if (block.isSeen) this.paint(block);
@@ -541,8 +538,9 @@ class Reader {
     const name = page.index.divergences.find(([key]) => key === page.divergence)[1];
     const [checkpoint, rest] = this.part("now").children;
     checkpoint.textContent = page.index.checkpoints[page.checkpoint].label;
-    const limit = this.isBounded() ? ` of at most ${top.toFixed(2)}` : "";
-    rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(Math.min(values[position], limit ? top : Infinity))}${limit} nats.` : ": not measured.";
+    const most = page.divergence === "js" ? LN_2 : Infinity;
+    const limit = most < Infinity ? ` of at most ${most.toFixed(2)}` : "";
+    rest.textContent = values ? `: ${name} at ${quoted(this.rollout.words[position])} ${nats(Math.min(values[position], most))}${limit} nats.` : ": not measured.";
   }
 
   // The causal test: one token forced, the rest written many times.
