@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from swerve.statistics.mixtures import cover_at, newly_solved
+from swerve.statistics.mixtures import cover_at, newly_solved, newly_solved_at_most
 from swerve.statistics.pass_at_k import pass_at_k
-from swerve.statistics.sample_counts import newly_solved_at_most, pass_at_k_differences
+from swerve.statistics.sample_counts import pass_at_k_differences
 
 
 @pytest.fixture(scope="module")

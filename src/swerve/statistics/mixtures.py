@@ -152,7 +152,8 @@ def _mixtures(
     starts = np.r_[0, np.cumsum(sizes + 1)]
     places = [starts[np.searchsorted(sizes, nums)] + right for right, nums in (seen, redrawn)]
     first, rest = (np.bincount(place, minlength=starts[-1]) / place.size for place in places)
-    rng, draws = np.random.default_rng(0), np.empty(0)
+    rng = np.random.default_rng(0)
+    draws: Array
     if clusters is None:
         draws = rng.multinomial(places[1].size, rest, size=_RESAMPLES).astype(np.float64)
     else:
