@@ -37,9 +37,11 @@ def spearman(
     alone reject 7 to 9% there); where most values are equal it alone rejects 20 to 60%. Simulated size at 5%: at most
     5%. Power, of a correlation of .3 at 30 clusters of four rows: .84; of arrangements alone .90.
 
-    The interval excludes 0 where the p-value is below 1 - confidence, and only there: where the jackknife's is too short
-    for that (of sparse draws it excludes 0 in 22 to 60% where nothing depends), it is z -+ z q / q_p, with the normal
-    quantiles of the confidence and of the p-value (Miettinen, American Journal of Epidemiology 103 (1976) 226).
+    The interval excludes 0 where the p-value is below 1 - confidence, and only there: where the jackknife's is too
+    short for that (of sparse draws it excludes 0 in 22 to 60% where nothing depends), it is z -+ z q / q_p, with the
+    normal quantiles of the confidence and of the p-value (Miettinen, American Journal of Epidemiology 103 (1976) 226).
+    It is of no more use than the test: where 1 in 20 values is not 0, it covers a correlation of .5 in .66 of samples
+    of 20 and .85 of 50.
 
     None with fewer than three rows or two clusters, or where x or y is constant. Sources: Spearman, American Journal of
     Psychology 15 (1904); permutations: Pitman, Supplement to the Journal of the Royal Statistical Society 4 (1937).
