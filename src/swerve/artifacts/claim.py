@@ -206,6 +206,7 @@ class GainRow(Row):
 
     part: str
     gain: Points
+    """Where a model reads nothing its interval is of whatever its answers might be, or it is not determined."""
 
 
 class LengthRow(Row):
@@ -224,8 +225,7 @@ class AnswersPart(Part):
     failures: tuple[FailureRow, ...] = ()
     gains: tuple[GainRow, ...] = ()
     filled: Share = None
-    """Fraction of problems for which a rate was unknown and the other model's was taken; more than a tenth leaves the
-    gains without intervals, as fewer than 16 samples do."""
+    """Fraction of problems for which a rate was unknown and was taken from the other model's."""
     by_length: tuple[LengthRow, ...] = ()
 
 
