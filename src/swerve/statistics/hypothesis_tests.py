@@ -34,8 +34,8 @@ def mcnemar(
     p = P(|X - n/2| >= |b - n/2|) - P(X = b) with X ~ Binomial(n = b + c, 1/2); b and c count the cases only one has
     right, and 1 where they are equal. Without the half of what was seen the exact test hardly ever rejects where few
     cases differ. The interval of the difference (c - b) / num is that of `paired_interval`. Simulated coverage at 95%
-    is .93 and more, size of the test at 5% .7 to 5.2%. Sources of the test: McNemar, Psychometrika 12 (1947); Fagerland,
-    Lydersen and Laake, BMC Medical Research Methodology 13 (2013) 91.
+    is .93 and more, size of the test at 5% .7 to 5.2%. Sources of the test: McNemar, Psychometrika 12 (1947);
+    Fagerland, Lydersen and Laake, BMC Medical Research Methodology 13 (2013) 91.
 
     Raises:
         ValueError: the lengths differ.
