@@ -26,19 +26,19 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
     part = _part([4] * 100, [16] * 60 + [0] * 40)
     rose, every, crossing = part.verdicts
     assert (rose.claim, rose.shown, rose.num) == ("accuracy_rose", True, 100)
-    assert rose.sentence == "rl is right more often, 60.0% against 25.0%: +35 points (+24 to +44)."
+    assert rose.sentence == "rl is right more often, 60.0% against 25.0%: +35.0 points (+25.2 to +44.7)."
     assert (every.claim, every.shown) == ("better_at_every_k", False)
     assert every.sentence == (
-        "Not shown: rl is better at every k tried, 1 to 8; at 8: \u221236 points (\u221245 to \u221225)."
+        "Not shown: rl is better at every k tried, 1 to 8. At k = 8: \u221236.2 points (\u221245.9 to \u221226.3)."
     )
     assert (crossing.claim, crossing.shown) == ("curves_cross", True)
     assert crossing.sentence == (
-        "rl is better up to k = 2 and worse from 4: the curves cross; at 8: \u221236 points (\u221245 to \u221225)."
+        "the curves cross: rl is better up to k = 2 and worse from 4. At k = 1: +35.0 points (+25.2 to +44.7)."
     )
     assert (part.crossing_after, part.crossing_before) == (2, 4)
     # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.
-    assert [row.k for row in part.pass_at_k] == [1, 2, 4, 8]
-    assert part.pass_at_k[-1].base.mean == pytest.approx(1 - 495 / 12870)
+    assert [row.k for row in part.pass_at_k] == [1, 2, 4, 8, 16]
+    assert part.pass_at_k[3].base.mean == pytest.approx(1 - 495 / 12870)
     assert (part.base.mean, part.trained.mean, part.difference.mean) == (0.25, 0.6, pytest.approx(0.35))
     # Half of the cover: 60 of 100, with one problem always and one never solved.
     assert [row.probability for row in part.cover] == [0.05, 0.25, 0.5, 0.75, 0.95]
@@ -48,8 +48,12 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
 def test_a_model_that_is_better_everywhere():
     part = _part([2] * 60 + [0] * 40, [8] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [True, True, False]
-    assert part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8; at 8: +54.0 points (+45.0 to +60.9)."
-    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: +54.0 points (+45.0 to +60.9)."
+    assert (
+        part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8. At k = 1: +42.5 points (+41.0 to +43.9)."
+    )
+    assert part.verdicts[2].sentence == (
+        "Not shown: the curves cross. At k = 8, where rl would have to be worse: +54.0 points (+46.4 to +61.4)."
+    )
 
 
 def test_a_model_that_fell():
@@ -68,13 +72,28 @@ def test_models_that_are_equal():
         part.verdicts[0].sentence
         == "Not shown: rl is right more often, 25.0% against 25.0%: 0.0 points (\u22122.8 to +2.8)."
     )
-    assert part.verdicts[2].sentence == "Not shown: the curves cross; at 8: 0.0 points (\u22122.8 to +2.8)."
+    assert part.verdicts[2].sentence == (
+        "Not shown: the curves cross. At k = 8, where rl would have to be worse: 0.0 points (\u22122.8 to +2.8)."
+    )
+
+
+def test_a_line_has_the_interval_of_the_k_that_decides_it():
+    """Better at 1 to 4, too little at 8: what is printed beside "not shown" is not the interval of the largest k."""
+    part = _part([6] * 60 + [16] * 20, [8] * 60 + [16] * 20)
+    rows = {row.k: row.difference for row in part.pass_at_k}
+    assert [rows[k].low > 0 for k in (1, 2, 4, 8)] == [True, True, True, False]
+    _, every, crossing = part.verdicts
+    assert every.estimate == min((rows[k] for k in (1, 2, 4, 8)), key=lambda gain: gain.low)
+    assert not every.estimate.excludes(0)
+    assert crossing.sentence.startswith(
+        "Not shown: the curves cross. Up to k = 6 rl is better. At k = 8, where rl would have to be worse: "
+    )
 
 
 def test_few_samples_have_no_curve():
     part = _part([1] * 50, [3] * 50, num=3)
     assert [verdict.claim for verdict in part.verdicts] == ["accuracy_rose"]
-    assert [row.k for row in part.pass_at_k] == [1]
+    assert [row.k for row in part.pass_at_k] == [1, 2, 3]  # and no claim beyond half of them
 
 
 @pytest.fixture
@@ -124,7 +143,7 @@ def test_one_problem_with_one_sample_cuts_no_other():
     whole = accuracy_part("rl", 16, right)
     right[:, 0], num[:, 0] = (0, 1), 1
     part = accuracy_part("rl", num, right)
-    assert [row.k for row in part.pass_at_k] == [row.k for row in whole.pass_at_k] == [1, 2, 4, 8]
+    assert [row.k for row in part.pass_at_k] == [row.k for row in whole.pass_at_k] == [1, 2, 4, 8, 16]
     assert part.pass_at_k[-1].base == accuracy_part("rl", 16, right[:, 1:]).pass_at_k[-1].base
     assert part.base.mean == pytest.approx((39 * 0.25 + 0) / 40)
     assert part.trained.mean == pytest.approx((39 * 0.5 + 1) / 40)

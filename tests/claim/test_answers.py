@@ -86,25 +86,42 @@ def test_parts_of_the_gain_sum_to_it():
     # a mark, and none is right.
     truncation = (1 / 4) * ((1 / 3 + 1) / 3 + (1 / 3 + 1) / 6)
     correctness = 1.0
-    gains = {row.part: row.gain for row in part.gains}
+    gains = {row.part: row.gain.mean for row in part.gains}
     assert gains["truncation"] == pytest.approx(truncation / 2)
     assert gains["correctness"] == pytest.approx(correctness / 2)
     assert sum(gains.values()) == pytest.approx(7 / 8, abs=1e-12)
     assert part.filled == 0
-    # Of 4 samples a gain has no interval: neither shown nor not shown.
-    assert [verdict.shown for verdict in part.verdicts] == [None] * 3
+    # Two problems show no part.
+    assert [verdict.shown for verdict in part.verdicts] == [False] * 3
     assert part.verdicts[0].sentence == (
-        "Not determined, because most problems have 4 samples, and it takes 16: rl gains because more samples end "
-        "within the limit."
+        "Not shown: rl gains because more samples end within the limit: +8 points (\u2212100 to +100)."
     )
-    same = part_of(BASE, BASE)
-    assert [verdict.shown for verdict in same.verdicts] == [False] * 3  # no problem has any such part
-    assert same.verdicts[0].sentence == "Not shown: rl gains because more samples end within the limit: 0.0 points."
+
+
+def test_of_one_sample_parts_are_shown_as_well():
+    base = [sample(f"{number}", "it is\n7", answered=False) for number in range(40)]
+    base += [sample(f"{number}", r"\boxed{7}", right=True) for number in range(40, 60)]
+    part = part_of(base, [sample(f"{number}", r"\boxed{7}", right=True) for number in range(60)])
+    assert [verdict.shown for verdict in part.verdicts] == [False, True, False]
+    assert part.verdicts[1].sentence.startswith("rl gains because more answers can be read: +67 points (")
+
+
+def test_a_base_that_reads_nothing():
+    """Format is shown whatever its answers are; how many of them are right is not determined."""
+    base = [sample(f"{number}", "it is\n7", answered=False) for number in range(40)]
+    trained = [sample(f"{number}", r"\boxed{7}", right=number < 20) for number in range(40)]
+    part = part_of(base, trained)
+    assert [verdict.shown for verdict in part.verdicts] == [False, True, None]
+    assert part.verdicts[2].sentence == (
+        "Not determined, because none of the base's answers could be read, so how many of them are right is not known: "
+        "rl gains because more of the answers read are right."
+    )
+    assert [row.gain is None for row in part.gains] == [False, False, True]
 
 
 def test_a_right_answer_that_was_cut_off_is_not_a_truncation():
     base = [sample("a", "the total is 7 and", right=True, cut=True), sample("a", "the total is 8 and", cut=True)]
-    gains = {row.part: row.gain for row in part_of(base, TRAINED[:2]).gains}
+    gains = {row.part: row.gain.mean for row in part_of(base, TRAINED[:2]).gains}
     assert gains == {"truncation": pytest.approx(0.5), "format": 0.0, "correctness": 0.0}
 
 
@@ -130,7 +147,6 @@ def test_other_tasks_have_no_second_grader():
     [
         (Estimate(mean=0.192, low=0.1, high=0.3), True, "+19 points (+10 to +30)."),
         (Estimate(mean=0.192, low=-0.1, high=0.3), False, "+19 points (\u221210 to +30)."),
-        (0.001, False, "+0.1 points."),
     ],
 )
 def test_verdicts_on_the_parts(gain, shown, points):

@@ -117,8 +117,8 @@ def test_questions_without_numbers_have_no_control() -> None:
 
 def test_a_verdict_is_of_the_paired_difference() -> None:
     line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell")
-    # Bonett and Price: 20 / 42 -+ 1.96 sqrt(22 - 400 / 42) / 42.
-    assert line.sentence == "it fell: +50 points (+31 to +64)."
+    # Of 40 cases and 6 / 39 of two more: 20 / 40.31 -+ 2.02 sqrt((20.31 - 40.31 (20 / 40.31)^2) / 39.31 / 40.31).
+    assert line.sentence == "it fell: +50 points (+33 to +66)."
     assert (line.shown, line.num) == (True, 40)
     line = larger("forgot", "addition", [1, 0], [0, 1], "it fell")
     assert line.sentence.startswith("Not shown: it fell: 0 points")

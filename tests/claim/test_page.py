@@ -15,7 +15,7 @@ from swerve.claim.forgetting import ForgettingPart, ForgettingRow, TextRow
 from swerve.claim.gained import GainedPart, GainedRow
 from swerve.claim.page import claim_page, write_claim_figures
 from swerve.claim.prompts import PromptsPart
-from swerve.claim.rates import ClaimRates, claim_rates
+from swerve.claim.rates import ClaimRates, Design, claim_rates
 from swerve.claim.reasoning import ReasoningPart, ReasoningRow
 from swerve.claim.record import ClaimCard
 from swerve.claim.runs import RunsPart
@@ -234,13 +234,54 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
     assert lines["What was forgotten?"] == (
         (
             "**Accuracy on palindrome fell by 12.0 points (8.0 to 16.0).**",
-            "n = 200, against no difference; by chance in 2.1 of 100",
+            "n = 200, against no difference; a card of two equal models shows this line in at most 3 of 100 at the "
+            "size under Details",
         ),
     )
     assert lines["Did accuracy rise?"][2] == (
         "Not shown: at 32 the difference is 1.3 (0.1 to 2.5).",
-        "n = 200, against no difference; by chance in 2.1 of 100",
+        "n = 200, against no difference",
     )
+
+
+def test_a_line_says_how_often_it_is_false_or_what_could_have_been_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = ClaimRates(
+        size="",
+        right=0.9,
+        right_more=1.0,
+        false=0.021,
+        draws=400,
+        designs=(Design(num_problems=20, num_samples=64, false=0.02, size=None),),
+    )
+    monkeypatch.setattr("swerve.claim.page.claim_rates", lambda: dict.fromkeys(claim_rates(), rates))
+
+    def basis(claim: str, *, shown: bool, **known: float) -> str:
+        line = verdict(claim, "said", shown=shown).model_copy(update=known)
+        card = full_card()
+        part = card.accuracy.model_copy(update={"verdicts": (line,)})
+        page = claim_page(card.model_copy(update={"accuracy": part, "num_groups": 20}))
+        assert "problems 200 in 20 groups, samples" in page.lead
+        return page.verdicts[0].lines[0][1]
+
+    # Whole hundredths, rounded up; points as they can be used.
+    chance = "n = 200; a card of two equal models shows this line in at most"
+    assert basis("accuracy_rose", shown=True, false_rate=0.013) == f"{chance} 2 of 100"
+    assert basis("accuracy_rose", shown=True, false_rate=0.0) == f"{chance} 1 of 100"
+    could = "n = 200; 80% of such cards would show"
+    assert basis("accuracy_rose", shown=False, detectable=0.0438) == f"{could} +4 points"
+    assert basis("accuracy_fell", shown=False, detectable=0.0123) == f"{could} \N{MINUS SIGN}1.2 points"
+    assert basis("curves_cross", shown=False, detectable=0.06) == f"{could} \N{MINUS SIGN}6 points at the largest k"
+    assert basis("base_reaches_gained", shown=False, detectable=37.6) == (
+        f"{could} it where the base needs 38 samples for a right one"
+    )
+    # Outside what was simulated nothing is known.
+    assert basis("accuracy_rose", shown=True).endswith("shows this line is not known")
+    assert basis("accuracy_rose", shown=False).endswith("what size such cards show is not known")
+
+
+def test_near_copies_stand_beside_the_number_of_problems() -> None:
+    page = claim_page(full_card().model_copy(update={"num_alike": 120, "num_problems": 200}))
+    assert "problems 200 (120 of 200 problems differ only in their numbers: give their group), samples" in page.lead
 
 
 def test_tables_write_themselves_from_their_fields() -> None:

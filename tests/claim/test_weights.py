@@ -186,7 +186,7 @@ def test_the_smallest_rank_that_suffices(base, parts, of, shown):
 def test_what_is_said_of_parts():
     assert suffices(BASE, WHOLE, {4: WHOLE}, 0.05).sentence == (
         "Rank 4 of the change and every larger rank tried lose less than 5.0 points (0.0 (\u22122.3 to +2.3) of "
-        "+50.0 (+40.0 to +58.3))."
+        "+50.0 (+40.9 to +59.0))."
     )
     (verdict,) = beyond("rank 1", 0.9, [0.5] * 38 + [0.6])
     assert (verdict.shown, verdict.estimate) == (True, 0.9)

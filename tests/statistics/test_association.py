@@ -99,8 +99,35 @@ def test_what_both_have_of_the_size_of_a_cluster_is_no_dependence() -> None:
     names = np.repeat(np.arange(30), sizes)
     result = spearman(*(sizes[names] + rng.normal(size=(2, len(names)))), clusters=names)
     assert result is not None
-    assert result.low > 0
     assert result.p_value > 0.05
+    assert result.low < 0 < result.mean
+
+
+def test_the_interval_excludes_0_where_the_test_rejects() -> None:
+    rng = np.random.default_rng(5)
+    rejected = []
+    for num in (12, 40):
+        for zeros in (0.0, 0.9):
+            for slope in (0.0, 0.5):
+                for _ in range(20):
+                    first = rng.normal(size=num) * (rng.random(num) >= zeros)
+                    second = slope * first + rng.normal(size=num) * (rng.random(num) >= zeros)
+                    found = spearman(first, second)
+                    if found is not None:
+                        assert found.excludes(0) == (found.p_value < 0.05)
+                        rejected.append(found.p_value < 0.05)
+    assert 0.1 < np.mean(rejected) < 0.9
+
+
+def test_where_the_jackknife_is_too_short_the_interval_is_that_of_the_p_value() -> None:
+    """Four of twenty values of either are not 0, none of one with one of the other."""
+    first, second = np.zeros(20), np.zeros(20)
+    first[:4], second[4:8] = (1, 2, 3, 4), (1, 2, 3, 4)
+    found = spearman(first, second)
+    assert found is not None
+    assert found.p_value > 0.05
+    z, reach = math.atanh(found.mean), 1.959964 / stats.norm.isf(found.p_value / 2)
+    assert (found.low, found.high) == pytest.approx((math.tanh(z - abs(z) * reach), math.tanh(z + abs(z) * reach)))
 
 
 def test_ranks_of_others_count_in_the_error_of_a_rank_correlation() -> None:

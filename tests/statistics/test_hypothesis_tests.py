@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, false_discovery_control, rankdata, ttest_1samp, ttest_rel, wilcoxon
+from scipy.stats import binom, false_discovery_control, rankdata, t, ttest_1samp, ttest_rel, wilcoxon
 
 from swerve.statistics import (
     benjamini_hochberg,
@@ -18,6 +18,7 @@ from swerve.statistics import (
     false_positive_rate,
     holm,
     mcnemar,
+    paired_interval,
     paired_t_test,
     paired_wilcoxon,
     samples_for_false_positive_rate,
@@ -35,9 +36,13 @@ def test_mcnemar_by_hand() -> None:
     found = mcnemar(*table(12, 2, 8, 8))
     assert (found.num, found.num_first_only, found.num_second_only) == (30, 2, 8)
     assert found.p_value == pytest.approx((2 * (1 + 10 + 45) - 45) / 1024)  # mid-p: half of what was seen
-    # Bonett and Price: b + 1, c + 1, n + 2.
-    centre, half = 6 / 32, 1.959963984540054 * math.sqrt(12 - 36 / 32) / 32
+    # Of ten that differ and twenty that do not the kurtosis is 2.89: 29 degrees of freedom, 6/29 of each added case.
+    weight = 6 / 29
+    num = 30 + 2 * weight
+    centre = 6 / num
+    half = t.ppf(0.975, num - 1) * math.sqrt((10 + 2 * weight - num * centre**2) / (num - 1) / num)
     assert asdict(found.difference) == pytest.approx({"mean": 0.2, "low": centre - half, "high": centre + half})
+    assert found.difference.low == pytest.approx(paired_interval([-1] * 2 + [1] * 8 + [0] * 20).low)
 
 
 def test_mcnemar_of_equals_and_of_nothing() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from swerve.statistics.decomposition import accuracy_parts
-from swerve.statistics.mixtures import cover_at, newly_solved
-from swerve.statistics.sample_counts import newly_solved_at_most, pass_at_k_differences
+from swerve.statistics.mixtures import cover_at, newly_solved, newly_solved_at_most
+from swerve.statistics.sample_counts import pass_at_k_differences
 from swerve.statistics.sufficiency import smallest_sufficient
 
 pytestmark = pytest.mark.planted

@@ -103,15 +103,16 @@ def accuracy_part(
         verdicts.append(
             verdict("better_at_every_k", said, differences[least], shown=every, num=num_problems, at=f"At k = {least}")
         )
-        crosses, at, said = bool(better and worse), f"At k = {largest}", "the curves cross"
-        deciding = at_last
-        if at_first.low < -at_last.high:
-            deciding, at = at_first, "At k = 1"
+        is_first = at_first.low < -at_last.high
+        deciding, at = (at_first, 1) if is_first else (at_last, largest)
+        crosses, said, where = bool(better and worse), "the curves cross", f"At k = {at}"
         if crosses:
             said = f"{said}: {label} is better up to k = {better} and worse from {worse}"
-        elif better and better < largest:
-            at = f"Up to k = {better} {label} is better. {at}"
-        verdicts.append(verdict("curves_cross", said, deciding, shown=crosses, num=num_problems, at=at))
+        else:
+            where += f", where {label} would have to be {'better' if is_first else 'worse'}"
+        if better and better < largest and not crosses:
+            where = f"Up to k = {better} {label} is better. {where}"
+        verdicts.append(verdict("curves_cross", said, deciding, shown=crosses, num=num_problems, at=where))
     covers = [cover_at(own, given, _PROBABILITIES, clusters=clusters) for own, given in zip(right, nums, strict=True)]
     return AccuracyPart(
         verdicts=tuple(verdicts),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +69,7 @@ class GainRow(Row):
 
     part: str
     gain: Points
+    """Where a model reads nothing its interval is of whatever its answers might be, or it is not determined."""
 
 
 class LengthRow(Row):
@@ -91,8 +91,7 @@ class AnswersPart(Part):
     failures: tuple[FailureRow, ...] = ()
     gains: tuple[GainRow, ...] = ()
     filled: Share = None
-    """Fraction of problems for which a rate was unknown and the other model's was taken; more than a tenth leaves the
-    gains without intervals, as fewer than 16 samples do."""
+    """Fraction of problems for which a rate was unknown and was taken from the other model's."""
     by_length: tuple[LengthRow, ...] = ()
 
     @classmethod
@@ -215,7 +214,7 @@ def answers_part(
     return AnswersPart(
         verdicts=tuple(
             undetermined(claim, f"{labels[1]} gains because {CLAIMED[claim]}", because[claim])
-            if because[claim]
+            if because[claim] or row.gain is None
             else judged(labels[1], claim, row.gain, nums.shape[1])
             for claim, row in zip(CLAIMED, gains, strict=True)
         ),
@@ -240,10 +239,7 @@ def _mean(values: Array) -> float | None:
     return None if not values.size or np.isnan(values).any() else float(values.mean())
 
 
-def judged(label: str, claim: str, gain: Any, num: int) -> Verdict:
-    """Return whether a part of the gain of the model with this label is shown; `num` problems gave it.
-
-    A gain without an interval is that of no problem.
-    """
-    shown = isinstance(gain, Estimate) and gain.low > 0
-    return verdict(claim, f"{label} gains because {CLAIMED[claim]}", gain, shown=shown, num=num, null="no such part")
+def judged(label: str, claim: str, gain: Estimate, num: int) -> Verdict:
+    """Return whether a part of the gain of the model with this label is shown, over so many problems."""
+    said = f"{label} gains because {CLAIMED[claim]}"
+    return verdict(claim, said, gain, shown=gain.low > 0, num=num, null="no such part")

@@ -37,6 +37,12 @@ def spearman(
     alone reject 7 to 9% there); where most values are equal it alone rejects 20 to 60%. Simulated size at 5%: at most
     5%. Power, of a correlation of .3 at 30 clusters of four rows: .84; of arrangements alone .90.
 
+    The interval excludes 0 where the p-value is below 1 - confidence, and only there: where the jackknife's is too
+    short for that (of sparse draws it excludes 0 in 22 to 60% where nothing depends), it is z -+ z q / q_p, with the
+    normal quantiles of the confidence and of the p-value (Miettinen, American Journal of Epidemiology 103 (1976) 226).
+    It is of no more use than the test: where 1 in 20 values is not 0, it covers a correlation of .5 in .66 of samples
+    of 20 and .85 of 50.
+
     None with fewer than three rows or two clusters, or where x or y is constant. Sources: Spearman, American Journal of
     Psychology 15 (1904); permutations: Pitman, Supplement to the Journal of the Royal Statistical Society 4 (1937).
 
@@ -72,13 +78,24 @@ def spearman(
         return None
     # A perfect correlation has no error to compare it with.
     is_perfect = 1 - abs(estimate.mean) < 1e-12
-    p_values = (
+    p_value = max(
         _permutation_p(first, second, clusters),
         0.0 if is_perfect else _jackknife_p(estimate.mean, values[1:], degrees),
     )
-    return Correlation(
-        mean=estimate.mean, low=estimate.low, high=estimate.high, p_value=max(p_values), num_clusters=len(sums)
-    )
+    low, high = estimate.low, estimate.high
+    if p_value >= 1 - confidence and estimate.excludes(0):
+        low, high = _ends_of_test(estimate.mean, p_value, confidence)
+    return Correlation(mean=estimate.mean, low=low, high=high, p_value=p_value, num_clusters=len(sums))
+
+
+def _ends_of_test(value: float, p_value: float, confidence: float) -> tuple[float, float]:
+    """Return z -+ z q / q_p on Fisher's z, with q and q_p the normal quantiles of the confidence and of the p-value."""
+    z = math.atanh(math.copysign(min(abs(value), 1 - 1e-12), value))
+    quantile_of_p = float(scipy.special.ndtri(1 - p_value / 2))
+    if quantile_of_p <= 0:
+        return _BOUNDS
+    reach = abs(z) * float(scipy.special.ndtri((1 + confidence) / 2)) / quantile_of_p
+    return math.tanh(z - reach), math.tanh(z + reach)
 
 
 def _permutation_p(first: Array, second: Array, clusters: Clusters | None) -> float:

@@ -109,7 +109,7 @@ def cover_at(
         covers = weights @ _at_least(chances, probability)
         values = _at_least(added / nums, probability)
         _, apart = pseudo_values(np.stack([np.bincount(index, values), np.bincount(index)], axis=1))
-        half = t * max(covers[1:].std(ddof=1), scipy.stats.sem(apart))
+        half = t * float(max(covers[1:].std(ddof=1), scipy.stats.sem(apart)))
         mean = float(covers[0])
         estimates.append(Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half)))
     return estimates
@@ -152,14 +152,15 @@ def _mixtures(
     starts = np.r_[0, np.cumsum(sizes + 1)]
     places = [starts[np.searchsorted(sizes, nums)] + right for right, nums in (seen, redrawn)]
     first, rest = (np.bincount(place, minlength=starts[-1]) / place.size for place in places)
-    rng, draws = np.random.default_rng(0), np.empty(0)
+    rng = np.random.default_rng(0)
+    draws: Array
     if clusters is None:
         draws = rng.multinomial(places[1].size, rest, size=_RESAMPLES).astype(np.float64)
     else:
         of_cluster = np.zeros((clusters.max() + 1, starts[-1]))
         np.add.at(of_cluster, (clusters, places[1]), 1)
         num = len(of_cluster)
-        draws = rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES) @ of_cluster
+        draws = rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES).astype(np.float64) @ of_cluster
     shares = np.vstack([first, draws / draws.sum(axis=1, keepdims=True)])
     occurring = np.flatnonzero(shares.any(axis=0))
     size = np.searchsorted(starts, occurring, side="right") - 1

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.estimates import Estimate
-from swerve.statistics.clusters import Array, Clusters
+from swerve.statistics.clusters import Array, Clusters, cluster_sums
 from swerve.statistics.intervals import mean_interval
 from swerve.statistics.paired import paired_interval
 
@@ -86,7 +86,8 @@ def pass_at_k_differences(
 
     # The confidence of each k alone at which all hold together.
     ks = sorted({half, full, *(2**power for power in range(full.bit_length()))})
-    added = np.vstack([gains[:, np.array(ks) - 1], np.ones(len(ks)), -np.ones(len(ks))])
+    cases = cluster_sums([gains[:, k - 1] for k in ks], own)
+    added = np.vstack([cases * len(cases) / len(gains), np.ones(len(ks)), -np.ones(len(ks))])
     correlations = np.atleast_2d(np.corrcoef(added.T))
     normal = np.random.default_rng(0).multivariate_normal(np.zeros(len(ks)), correlations, size=_DRAWS)
     each = 2 * float(scipy.special.ndtr(np.quantile(np.abs(normal).max(axis=1), 0.95))) - 1

@@ -52,8 +52,10 @@ def _record(claim: str, rates: ClaimRates) -> None:
     with RATES.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         known = json.load(file)
-        measured = {name: round(value, 3) if isinstance(value, float) else value for name, value in rates}
-        known[claim] = {**measured, "designs": known.get(claim, {}).get("designs", [])}
+        own = rates.model_dump(exclude={"designs"})
+        measured = {name: round(value, 3) if isinstance(value, float) else value for name, value in own.items()}
+        designs = known.get(claim, {}).get("designs", [])  # which have a command of their own
+        known[claim] = {**measured, "designs": designs} if designs else measured
         write_rates(known)
 
 
