@@ -82,7 +82,7 @@ class Counted:
             for counts, of in (base, trained)
         )
         self._models = models
-        self.counts = Work.counts.func(self)
+        self.counts, self.clusters = Work.counts.func(self), None
 
     @property
     def models(self):
