@@ -32,6 +32,7 @@ from swerve.rollout.torch_engine import TorchEngine
 from swerve.train import loop
 from swerve.train.learner import Learner
 from swerve.train.loop import train_run
+from swerve.train.sampling import StepSampler
 from tests.campaign.states import contents, differences
 
 RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
@@ -142,17 +143,14 @@ def test_entropies_are_asked_for_where_the_update_can_leave_completions_unread(s
 
 
 def test_every_stage_and_phase_begins_with_its_own_policy_and_nothing_is_sampled_for_no_step(start, monkeypatch):
-    from swerve.train import rollouts
-
     sampled: list[tuple[str, int]] = []
-    original = rollouts.sample_step
-    monkeypatch.setattr(
-        rollouts,
-        "sample_step",
-        lambda stage, context, index, **more: (
-            sampled.append((stage.label, index)) or original(stage, context, index, **more)
-        ),
-    )
+    original = StepSampler._refilled
+
+    def noted(sampler: StepSampler, rollouts: Any, index: int, *arguments: Any) -> Any:
+        sampled.append((sampler._stage.label, index))
+        return original(sampler, rollouts, index, *arguments)
+
+    monkeypatch.setattr(StepSampler, "_refilled", noted)
     phases = [{"steps": 2}, {"steps": 2, "samples_per_prompt": 6, "temperature": 1.3}]
     distill = {"kind": "distill", "steps": 2, "prompts_per_step": 2, "teacher": "rl", "optimizer": {"lr": 1e-3}}
     stage = {name: value for name, value in RL.items() if name != "steps"}

@@ -24,7 +24,8 @@ from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import StageContext
 from swerve.train.curriculum import stage_draws
 from swerve.train.phases import phases_of
-from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
+from swerve.train.rollouts import StepRollouts, rollout_metrics, write_rollouts
+from swerve.train.sampling import StepSampler
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 
@@ -100,7 +101,7 @@ def sample(monkeypatch):
             lambda _t, problems, _a: [Prompt(problem=one, token_ids=(1,)) for one in problems],
         )
         context = _context(stage)
-        return sample_step(stage, context, index), (stage, context)
+        return StepSampler(stage, context).rollouts(index), (stage, context)
 
     return run
 

@@ -26,7 +26,7 @@ from swerve.train.columns import Member
 from swerve.train.curriculum import Draws
 from swerve.train.learner import Learner
 from swerve.train.phases import Phase
-from swerve.types import Problem, RolloutGroup
+from swerve.types import Problem, Prompt, RolloutGroup
 from swerve.world import World
 
 Metrics = Mapping[str, Any]
@@ -144,19 +144,23 @@ class StageContext:
         weights = self.learner.weights
         return self.engine.awake(weights.stream_weights(), version=self.first_step + step, gathered=weights.gathered)
 
+    def encode(self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase | None = None) -> list[Prompt]:
+        """Return the prompt of each problem; None for the tokenizer, here and below: that of the model in training."""
+        return encode_prompts(tokenizer or self.learner.tokenizer, problems, template_arguments(self.config.model))
+
     def sample_groups(
         self,
         engine: Engine,
-        problems: Sequence[Problem],
+        prompts: Sequence[Prompt],
         params: SamplingParams,
         *,
         seeds: Sequence[int],
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> list[RolloutGroup]:
-        """Return the graded completions of each problem; None for the tokenizer: that of the model in training."""
-        tokenizer = tokenizer or self.learner.tokenizer
-        prompts = encode_prompts(tokenizer, problems, template_arguments(self.config.model))
-        return rollout_groups(engine, tokenizer, prompts, params, seeds=seeds, grade=grade_all)
+        """Return the graded completions of each prompt."""
+        return rollout_groups(
+            engine, tokenizer or self.learner.tokenizer, prompts, params, seeds=seeds, grade=grade_all
+        )
 
     def sampling(self, *, num_samples: int, temperature: float, with_entropy: bool = False) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""

@@ -1,14 +1,12 @@
-"""The rollouts of one step: sampled, refilled where groups teach nothing, graded, written down and counted."""
+"""The rollouts of one step: dealt to the processes, kept in a checkpoint, written down and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
@@ -19,14 +17,12 @@ from swerve.artifacts.parts import TABLE
 from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
 from swerve.artifacts.tables import write_table
 from swerve.config.stages import DistillStage, RlStage, StageConfig
-from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
 from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.health.ungraded import outcome_figures
-from swerve.train.rewards import training_rewards
-from swerve.types import Completion, Problem, Prompt, Rollout, RolloutGroup
+from swerve.types import Problem, Prompt, Rollout, RolloutGroup
 from swerve.world import World
 
 SamplingStage = RlStage | DistillStage
@@ -36,105 +32,6 @@ _ORDER = ("group", "sample")
 """Of the rows of the rollouts table."""
 _MOVED = pa.schema([*ROLLOUTS_SCHEMA, pa.field("entropy", pa.float64()), pa.field("training_reward", pa.float64())])
 """Of rollouts on their way to another process, or in a checkpoint."""
-_SYNC = ("seconds", "mean_difference", "max_difference")
-
-
-def scheduled_step(
-    stage: SamplingStage, context: StageContext, index: int, learn: Callable[[StepRollouts], Metrics]
-) -> Metrics:
-    """Learn from the rollouts of the step with 0-based number `index`, and sample those of the next if it is time.
-
-    A stage samples each step at its beginning, or with `rollout.ahead` beside the update of the one before: the
-    rollouts of step k + 1 are then those of the weights before update k, sampled in another thread while the policy is
-    updated where the engine is `concurrent`, before the update otherwise. The first step of a stage or phase is sampled
-    at its beginning; nothing is sampled for a step that never comes.
-
-    Args:
-        stage: that samples.
-        context: the stage's.
-        index: in the stage.
-        learn: makes the step's updates; returns what to log.
-    """
-    has_sampled = index not in context.pending
-    sampled = context.pending.pop(index) if not has_sampled else sample_step(stage, context, index)
-    if context.records_solved:  # before the next step's problems are drawn
-        context.record_solved(index, _solved(sampled, context))
-    # The update, beside which the next step's rollouts may be sampled.
-    learned: list[Metrics] = []
-    if context.config.rollout.ahead and index + 1 in context.phase.steps:
-        has_sampled = True
-        context.pending[index + 1] = sample_step(
-            stage, context, index + 1, meanwhile=lambda: learned.append(learn(sampled))
-        )
-    figures = learned[0] if learned else learn(sampled)
-    # By how many steps the weights that sampled are behind those that learn, as a mean over rollouts.
-    versions = [rollout.version for group in sampled.groups for rollout in group.rollouts]
-    sums = context.world.sums({"versions": float(sum(versions)), "num": float(len(versions))})
-    staleness = context.first_step + index - sums["versions"] / sums["num"]
-    return {**figures, "staleness": staleness, **(_sync_figures(context) if has_sampled else {})}
-
-
-def _sync_figures(context: StageContext) -> Metrics:
-    """Return how the engine got the weights before this step's update; nothing where it shares them."""
-    report = context.engine.report
-    parts = context.world.gather(None if report is None else [getattr(report, name) for name in _SYNC])
-    known = [part for part in parts if part is not None]
-    if not known:
-        return {}
-    seconds, means, largest = zip(*known, strict=True)
-    compared = None not in means
-    return {
-        "sync_seconds": round(max(seconds), 4),
-        "sync_logprob_difference": fmean(means) if compared else None,
-        "sync_logprob_difference_max": max(largest) if compared else None,
-    }
-
-
-def sample_step(
-    stage: SamplingStage, context: StageContext, index: int, *, meanwhile: Callable[[], None] | None = None
-) -> StepRollouts:
-    """Sample and grade the groups of the step with 0-based number `index`.
-
-    With `zero_variance: refill`, prompts whose completions all have one reward are replaced by others, round by round,
-    until there are `prompts_per_step` groups that differ or `max_refills` rounds are over.
-
-    Args:
-        stage: with its numbers of prompts and samples.
-        context: the stage's.
-        index: in the stage.
-        meanwhile: updates the policy of the step before, whose weights then sample; called while the first round is
-            sampled if the engine allows that, and otherwise not at all.
-    """
-    context.world.doing("sampling in")
-    rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
-    count = stage.size_of(index)
-    # The entropy of completions that the step's only update, which begins with these weights, may leave unread.
-    leaves_unread = (
-        isinstance(stage, RlStage) and stage.num_updates == 1 and (stage.zero_variance == "keep" or stage.is_selector)
-    )
-    params = context.sampling(
-        num_samples=stage.samples_per_prompt,
-        temperature=stage.temperature,
-        with_entropy=meanwhile is None and leaves_unread,
-    )
-    with context.awake_engine(step=index if meanwhile is None else index - 1) as engine:
-        first = _Beside(engine, meanwhile) if meanwhile is not None and engine.concurrent else engine
-        rollouts = _sample(stage, context, first, index, range(count), params)
-        for number in range(1, rounds + 1):
-            missing = count - int(context.world.sums({"n": sum(rollouts.varied())})["n"])
-            if missing <= 0:
-                break
-            start = number * stage.prompts_per_step
-            more = _sample(stage, context, engine, index, range(start, start + missing), params)
-            rollouts = StepRollouts(
-                groups=[*rollouts.groups, *more.groups],
-                numbers=[*rollouts.numbers, *more.numbers],
-                rewards=[*rollouts.rewards, *more.rewards],
-                num_refills=number,
-                drawn=[*rollouts.drawn, *more.drawn],
-            )
-    # What was drawn is described before its outcome counts for later draws.
-    return replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
 
 
 def deal_rollouts(
@@ -211,21 +108,6 @@ def _exchanged(rows: Sequence[Sequence[Mapping[str, Any]]], world: World) -> lis
     return [row for part in world.exchange(sent) if part for row in TABLE.read(part).to_pylist()]
 
 
-class _Beside(Engine):
-    """An engine that samples in another thread while something else is done in this one."""
-
-    def __init__(self, engine: Engine, meanwhile: Callable[[], None]) -> None:
-        self._engine, self._meanwhile = engine, meanwhile
-        self.version = engine.version
-
-    def generate(self, *arguments: Any, **options: Any) -> list[tuple[Completion, ...]]:
-        """See `Engine.generate`."""
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            sampled = pool.submit(self._engine.generate, *arguments, **options)
-            self._meanwhile()
-            return sampled.result()
-
-
 def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     """Return the rollouts that were sampled ahead, as a checkpoint holds them; all processes must call it.
 
@@ -275,36 +157,6 @@ def _group(problem: Problem, rows: Sequence[Mapping[str, Any]]) -> RolloutGroup:
 def _rollout(row: Mapping[str, Any], problem: Problem) -> Rollout:
     rollout = response_from_row(row, problem=problem).rollout
     return replace(rollout, completion=replace(rollout.completion, entropy=row.get("entropy")))
-
-
-def _solved(sampled: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
-    """Return problem id, right and all completions of every group of all processes, by the groups' numbers."""
-    own = [
-        [
-            number,
-            group.prompt.problem.id,
-            sum(rollout.reward.is_right for rollout in group.rollouts),
-            len(group.rollouts),
-        ]
-        for number, group in zip(sampled.numbers, sampled.groups, strict=True)
-    ]
-    everybody = sorted(entry for part in context.world.gather(own) for entry in part)
-    return [(name, solved, tried) for _, name, solved, tried in everybody]
-
-
-def _sample(
-    stage: SamplingStage, context: StageContext, engine: Engine, index: int, numbers: range, params: SamplingParams
-) -> StepRollouts:
-    problems = context.draw(numbers, step=index)
-    mine = context.world.shard(numbers)
-    own = [problems[number - numbers.start] for number in mine]
-    stream = "rollout again" if isinstance(stage, RlStage) and stage.reward == "same" else "rollout"
-    seeds = [context.seed(stage.label, stream, index, number) for number in mine]
-    groups = context.sample_groups(engine, own, params, seeds=seeds)
-    rewards = [
-        training_rewards(group, stage, context, index, number) for number, group in zip(mine, groups, strict=True)
-    ]
-    return StepRollouts(groups=groups, numbers=mine, rewards=rewards, drawn=problems)
 
 
 def write_rollouts(

@@ -14,7 +14,8 @@ from swerve.functional.logprobs import entropy
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.frozen import load_frozen
 from swerve.train.learner import learning_rate
-from swerve.train.rollouts import deal_rollouts, rollout_metrics, scheduled_step, write_rollouts
+from swerve.train.rollouts import deal_rollouts, rollout_metrics, write_rollouts
+from swerve.train.sampling import StepSampler
 
 
 class DistillRunner:
@@ -24,18 +25,23 @@ class DistillRunner:
         self._stage = stage
         self._context = context
         self._teacher = load_frozen(stage.teacher, context)
+        self._sampler = StepSampler(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        return scheduled_step(self._stage, self._context, index, lambda rollouts: self._update(rollouts, index))
+        stage, context = self._stage, self._context
+        rollouts = self._sampler.rollouts(index)
+        with self._sampler.ahead(index + 1):
+            if stage.keep_rollouts:
+                write_rollouts([rollouts], context, index)
+            updated = self._update(rollouts, index)
+        return {**rollout_metrics(rollouts, stage, context), **updated, **self._sampler.figures(rollouts, index)}
 
     def _update(self, rollouts: StepRollouts, index: int) -> Metrics:
-        stage, context = self._stage, self._context
-        if stage.keep_rollouts:
-            write_rollouts([rollouts], context, index)
+        """Make an update towards the teacher at the tokens of these rollouts; return what to log of it."""
+        stage, context, teacher = self._stage, self._context, self._teacher
         sequences = deal_rollouts(rollouts, context).sequences()
         num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
-        teacher = self._teacher
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             with torch.no_grad():
@@ -56,7 +62,6 @@ class DistillRunner:
         batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
         result = context.learner.update(batches, loss, learning_rate=rate, metrics=("entropy",))
         return {
-            **rollout_metrics(rollouts, stage, context),
             "loss": result.loss,  # the mean divergence to the teacher, nats per token
             "grad_norm": result.grad_norm,
             "lr": rate,

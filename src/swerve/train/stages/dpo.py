@@ -120,7 +120,8 @@ class DpoRunner:
         mine = context.world.shard(slots)
         params = context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature)
         seeds = [context.seed(stage.label, "rollout", slot) for slot in mine]
-        groups = context.sample_groups(engine, [problems[slot] for slot in mine], params, seeds=seeds)
+        prompts = context.encode([problems[slot] for slot in mine])
+        groups = context.sample_groups(engine, prompts, params, seeds=seeds)
         return dict(zip(mine, groups, strict=True))
 
     def _outcomes(self, groups: Mapping[int, RolloutGroup]) -> Counter[str]:

@@ -145,8 +145,9 @@ def _selected(
     """Sample and grade the problems of some slots; return the rows that are kept and the counts, as JSON."""
     # This process's share, of which some right completions of each problem are kept.
     mine = context.world.shard(slots)
-    own, seeds = [problems[slot] for slot in mine], [context.seed(stage.label, "rollout", slot) for slot in mine]
-    groups = context.sample_groups(teacher.engine, own, teacher.params, seeds=seeds, tokenizer=teacher.tokenizer)
+    prompts = context.encode([problems[slot] for slot in mine], teacher.tokenizer)
+    seeds = [context.seed(stage.label, "rollout", slot) for slot in mine]
+    groups = context.sample_groups(teacher.engine, prompts, teacher.params, seeds=seeds, tokenizer=teacher.tokenizer)
     rejection = Rejection(only_right=True, per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
     sampled = [
         Response.of(group.prompt, rollout, label=teacher.label, sample=number)
