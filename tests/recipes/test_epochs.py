@@ -8,6 +8,7 @@ import pytest
 
 from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml, load_config
+from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 
 RECIPE = """
@@ -25,6 +26,10 @@ def _load(tmp_path, *overrides, sft="steps: 3", rl="steps: 3"):
     return load_config(tmp_path / "mine.yaml", overrides)
 
 
+def _counted(config):
+    return with_steps(config, data_sizes(config))
+
+
 @pytest.mark.parametrize(
     ("sft", "rl", "steps", "num_examples"),
     [
@@ -38,7 +43,7 @@ def test_epochs_are_steps_once_the_data_is_counted(tmp_path, sft, rl, steps, num
     given = _load(tmp_path, sft=sft, rl=rl)
     (tmp_path / "given.yaml").write_text(dump_yaml(given))
     assert load_config(tmp_path / "given.yaml") == given
-    config = with_steps(given)
+    config = _counted(given)
     assert tuple(stage.steps for stage in config.stages) == steps
     assert tuple(stage.num_examples for stage in config.stages) == num_examples
     assert [sum(map(stage.size_of, range(stage.steps))) for stage in config.stages] == [
@@ -46,21 +51,23 @@ def test_epochs_are_steps_once_the_data_is_counted(tmp_path, sft, rl, steps, num
     ]
     (tmp_path / "again.yaml").write_text(dump_yaml(config))
     assert load_config(tmp_path / "again.yaml") == config
-    assert with_steps(_load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2")).stages[0].steps == 13
+    assert _counted(_load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2")).stages[0].steps == 13
 
 
 def test_epochs_of_files_are_of_their_records(tmp_path):
     records = [{"prompt": "1 + 1", "response": "2", "id": str(number)} for number in range(20)]
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    config = with_steps(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']"))
+    config = _counted(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']"))
     assert config.stages[0].steps == 8  # 60 of 8
     (tmp_path / "text.txt").write_text("a b c")
     with pytest.raises(ConfigError, match="stage 'sft': epochs of plain text .* are not known before it is tokenised"):
-        with_steps(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'text.txt'}']"))
+        _counted(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'text.txt'}']"))
 
 
 def test_a_recipe_is_read_without_its_data(tmp_path):
-    assert _load(tmp_path, sft="epochs: 3, data: [nowhere.jsonl]").stages[0].epochs == 3
+    config = _load(tmp_path, sft="epochs: 3, data: [nowhere.jsonl]")
+    assert config.stages[0].epochs == 3
+    assert with_steps(config, {"sft": 20}).stages[0].steps == 8  # 60 of 8
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_a_recipe_is_read_without_its_data(tmp_path):
 )
 def test_lengths_that_say_two_things_or_nothing_are_refused(tmp_path, sft, rl, message):
     with pytest.raises(ConfigError, match=message):
-        with_steps(_load(tmp_path, sft=sft, rl=rl))
+        _counted(_load(tmp_path, sft=sft, rl=rl))
 
 
 def test_checkpoints_every_so_many_steps_beside_the_list(tmp_path):

@@ -147,6 +147,7 @@ def check_config(
     """
     from swerve.artifacts.run import check_name
     from swerve.config.presets import preset_notes
+    from swerve.recipes.data_sizes import data_sizes
     from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
 
@@ -156,7 +157,8 @@ def check_config(
         return Result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}")
 
     # Everything that training checks before its first step; code of the user's own is loaded.
-    config = with_steps(load_config(recipe, overrides or ()), asks_hub=False)
+    config = load_config(recipe, overrides or ())
+    config = with_steps(config, data_sizes(config, asks_hub=False))
     if has_custom(config):
         from swerve.train.custom_parts import load_custom_parts
 

@@ -133,6 +133,7 @@ def demo(
     from swerve.artifacts.probe_summary import read_summary
     from swerve.cli.runs import main_progress
     from swerve.cli.summary import demo_text, evaluation_text, findings_text
+    from swerve.recipes.data_sizes import data_sizes
     from swerve.recipes.epochs import with_steps
     from swerve.recipes.loader import load_config
 
@@ -143,7 +144,8 @@ def demo(
         from swerve.cli.study_command import demo_seeds
 
         return demo_seeds(recipe, rest, num_seeds=seeds, out=out)
-    config = with_steps(load_config(recipe, rest))
+    config = load_config(recipe, rest)
+    config = with_steps(config, data_sizes(config))
     path = out or _demo_path(config, overrides or (), resume=resume, progress=progress)
     from swerve.train import train as train_recipe
 

@@ -34,7 +34,6 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts, template_arguments
-from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
@@ -59,7 +58,6 @@ def evaluate_run(config: Config, run: RunDirectory, *, progress: Progress) -> li
     checkpoints = [checkpoint for checkpoint in run.checkpoints if checkpoint.scheduled]
     if not checkpoints:
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
-    config = with_steps(config)
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     # The trained model that the run began with comes first.

@@ -28,7 +28,6 @@ from swerve.probe.steps import analysis_key, do_share, intact_summary, shared_pa
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts, template_arguments, with_beginnings
-from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.world import joined_world
@@ -53,7 +52,6 @@ def probe_run(config: Config, run: RunDirectory, *, shard: Shard = WHOLE, progre
         ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
             or the like.
     """
-    config = with_steps(config)
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:

@@ -3,58 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from swerve.config.curricula import StageFilter
 from swerve.config.recipe import Config
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
-from swerve.problems import load_family
-from swerve.problems.data_specs import parse_spec
-from swerve.problems.held_out import held_out_of
-from swerve.problems.learned import read_learned
-from swerve.seeds import derive_seed
-
-_ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473}
-"""Sizes of published data sets, so that a check need not fetch them."""
 
 
-def with_steps(config: Config, *, asks_hub: bool = True) -> Config:
+def with_steps(config: Config, sizes: Mapping[str, int]) -> Config:
     """Return a configuration whose stages have `steps` and `num_examples` in place of `epochs`, rounded up.
-
-    A pass is over the training problems within `where`, or the responses of `data`, less what validates.
 
     Args:
         config: the recipe.
-        asks_hub: False: of data sets on the hub published sizes are taken; a stage whose data has none stays as it is.
+        sizes: examples of a pass by stage, as `data_sizes` returns them, with those that validate; a stage that is not
+            there stays as it is.
 
     Raises:
-        ConfigError: a stage has no data, or plain text, whose number of sequences only the tokenizer decides.
-        ArtifactError: a record of `data` is no response.
+        ConfigError: a stage has no examples.
     """
-    if all(getattr(stage, "epochs", None) is None for stage in config.stages):
-        return config
-    return config.model_copy(update={"stages": tuple(_with_steps(stage, config, asks_hub) for stage in config.stages)})
+    stages = (_with_steps(stage, sizes[stage.label]) if stage.label in sizes else stage for stage in config.stages)
+    return config.model_copy(update={"stages": tuple(stages)}) if sizes else config
 
 
-def _with_steps(stage: StageConfig, config: Config, asks_hub: bool) -> StageConfig:
-    if not isinstance(stage, SftStage | RlStage | DistillStage) or stage.epochs is None:
-        return stage
-
-    # What a pass is over, less what validates.
-    data = getattr(stage, "data", ())
-    specs = data or getattr(config.task, "train", ())
-    if not asks_hub and any(parse_spec(spec).is_on_hub for spec in specs):
-        is_whole = stage.where == StageFilter() and getattr(config.task, "num_train", None) is None
-        if data or not is_whole or not all(spec in _ROWS_ON_HUB for spec in specs):
-            return stage
-        total = sum(_ROWS_ON_HUB[spec] for spec in specs)
-    elif isinstance(stage, SftStage) and stage.data:
-        total = _num_responses(stage, config)
-    else:
-        problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
-        total = sum(map(stage.where.admits, problems))
-    share = getattr(stage, "validation_share", None)
+def _with_steps(stage: StageConfig, total: int) -> StageConfig:
+    assert isinstance(stage, SftStage | RlStage | DistillStage)
+    assert stage.epochs is not None
+    share = stage.validation_share if isinstance(stage, SftStage) else None
     total -= max(1, round(share * total)) if share else 0
     if total < 1:
         raise ConfigError(
@@ -65,21 +40,6 @@ def _with_steps(stage: StageConfig, config: Config, asks_hub: bool) -> StageConf
     num = max(1, math.ceil(stage.epochs * total - 1e-9))  # 0.1 x 30 is 3
     steps = math.ceil(num / stage.step_size)
     return stage.model_copy(update={"steps": steps, "num_examples": num, "epochs": None})
-
-
-def _num_responses(stage: SftStage, config: Config) -> int:
-    held_out = held_out_of(
-        load_family(config.task), seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout
-    )
-    total = 0
-    for spec in stage.data:
-        texts, responses = read_learned(spec, held_out, lambda _line: None)
-        if texts:
-            raise ConfigError(
-                f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"
-            )
-        total += len(responses)
-    return total
 
 
 def stage_sizes(config: Config) -> list[dict[str, Any]]:

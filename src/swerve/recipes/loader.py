@@ -15,7 +15,6 @@ from swerve.artifacts.files import regular_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.errors import ConfigError
-from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import Change, Layered, Override, overrides_of, read_layers, split_profile
 from swerve.recipes.schema import dotted, explain_errors
@@ -35,7 +34,7 @@ for, and how a model is divided over processes, on which results depend by round
 def load_config(recipe: RecipeSource, *overrides: Change, **changes: Any) -> Config:
     """Return the configuration of a recipe with changes applied in order.
 
-    No data is read: stages that are given in `epochs` are counted by `with_steps`, when training begins.
+    No data is read: what a stage that is given in `epochs` has of steps is counted when training begins.
 
     Args:
         recipe: the name of a shipped recipe, the path of a YAML file, a mapping that says the same (`extends` too), a
@@ -236,8 +235,7 @@ def check_recorded_config(config: Config, run: RunDirectory) -> None:
         ArtifactError: the run's own was changed after it began.
     """
     run.read_provenance()
-    keys = differing_keys(load_config(run), with_steps(config))
-    keys = [key for key in keys if not _PLACES.search(key)]
+    keys = [key for key in differing_keys(load_config(run), config) if not _PLACES.search(key)]
     if keys:
         shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise ConfigError(

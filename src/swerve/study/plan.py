@@ -31,6 +31,7 @@ from swerve.artifacts.study import (
 from swerve.config.recipe import Config
 from swerve.config.stages import Control
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
@@ -443,7 +444,8 @@ def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> Job:
     changes, name, ending = _texts(start.set), _START, ""
     if start.per_seed:
         changes, name, ending = [*changes, f"seed={seed}"], f"{_START}/seed-{seed}", f"-seed-{seed}"
-    config = with_steps(load_config(start.recipe, changes))
+    config = load_config(start.recipe, changes)
+    config = with_steps(config, data_sizes(config))
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
     run = RunDirectory(runs / config.name)
     return Job(name=name, variant=_START, config=config, run=run, folder=path, steps=("train",))
@@ -468,7 +470,8 @@ class _JobMaker:
             num_steps = sum(stage.steps for stage in start.config.stages)
             texts.append(f"model.path={json.dumps(str(start.run.checkpoint_path(num_steps)))}")
         try:
-            config = with_steps(load_config(recipe, [*texts, *_texts(own), f"seed={seed}"]))
+            config = load_config(recipe, [*texts, *_texts(own), f"seed={seed}"])
+            config = with_steps(config, data_sizes(config))
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
         config, steps = (

@@ -17,6 +17,8 @@ from swerve.problems.held_out import held_out_of
 from swerve.problems.learned import read_learned
 from swerve.problems.reading import ReadFamily
 from swerve.progress import Progress, shown_progress
+from swerve.recipes.data_sizes import data_sizes
+from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import Change, overrides_of, split_profile
 from swerve.recipes.loader import RecipeSource, check_copied, check_recorded_config, load_config
@@ -70,6 +72,7 @@ def train(
     if resume:
         if not directory.path.exists():
             raise ConfigError(f"run directory {directory.path} does not exist; start it without --resume")
+        config = with_steps(config, data_sizes(config))
         check_recorded_config(config, directory)
     elif is_main_process():
         directory.check_new()

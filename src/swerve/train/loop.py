@@ -27,6 +27,7 @@ from swerve.models.trial import reads_padded
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import prompt_notes, template_arguments, turn_of
+from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import config_hash
 from swerve.rewards.checks import problems_digest
@@ -87,7 +88,7 @@ def train_run(
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
     # Code and data of the user's own are those that the run began with, and this machine can do what is asked.
-    config = with_steps(config)
+    config = with_steps(config, data_sizes(config))
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
         check_unchanged(digests, run)

@@ -1,0 +1,59 @@
+"""How many examples a pass over a stage's data has: the data is read for it."""
+
+from __future__ import annotations
+
+from swerve.config.curricula import StageFilter
+from swerve.config.recipe import Config
+from swerve.config.stages import DistillStage, RlStage, SftStage
+from swerve.errors import ConfigError
+from swerve.problems import load_family
+from swerve.problems.data_specs import parse_spec
+from swerve.problems.held_out import held_out_of
+from swerve.problems.learned import read_learned
+from swerve.seeds import derive_seed
+
+_ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473}
+"""Sizes of published data sets, so that a check need not fetch them."""
+
+
+def data_sizes(config: Config, *, asks_hub: bool = True) -> dict[str, int]:
+    """Return the number of examples of a pass by stage, of stages that are given in `epochs`.
+
+    A pass is over the training problems within `where`, or the responses of `data`. Without such a stage nothing is
+    read.
+
+    Args:
+        config: the recipe.
+        asks_hub: False: of data sets on the hub published sizes are taken; a stage whose data has none is left out.
+
+    Raises:
+        ConfigError: a stage learns from plain text, whose number of sequences only the tokenizer decides.
+        ArtifactError: a record of `data` is no response.
+    """
+    stages = [stage for stage in config.stages if isinstance(stage, SftStage | RlStage | DistillStage)]
+    sizes = {stage.label: _size(stage, config, asks_hub) for stage in stages if stage.epochs is not None}
+    return {label: size for label, size in sizes.items() if size is not None}
+
+
+def _size(stage: SftStage | RlStage | DistillStage, config: Config, asks_hub: bool) -> int | None:
+    # What is on the hub need not be asked for where its size is published and all of it is meant.
+    data = stage.data if isinstance(stage, SftStage) else ()
+    specs = data or getattr(config.task, "train", ())
+    if not asks_hub and any(parse_spec(spec).is_on_hub for spec in specs):
+        is_whole = stage.where == StageFilter() and getattr(config.task, "num_train", None) is None
+        if data or not is_whole or not all(spec in _ROWS_ON_HUB for spec in specs):
+            return None
+        return sum(_ROWS_ON_HUB[spec] for spec in specs)
+    # Responses of files, or problems of the task.
+    family, seed = load_family(config.task), derive_seed(config.seed, "problems")
+    if not data:
+        return sum(map(stage.where.admits, family.problems("train", seed=seed)))
+    held_out, total = held_out_of(family, seed=seed, keep=config.keep_heldout), 0
+    for spec in data:
+        texts, responses = read_learned(spec, held_out, lambda _line: None)
+        if texts:
+            raise ConfigError(
+                f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"
+            )
+        total += len(responses)
+    return total
