@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from benchmarks.process import print_header, print_line, resident_bytes
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.runtime import RuntimeConfig, ShardingConfig
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.functional.logprobs import token_logprobs
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import read_trainer_state

@@ -46,7 +46,8 @@ from transformers import AutoTokenizer
 from benchmarks.process import median_ratio, print_header, print_line, swerve
 from benchmarks.step_trl import PAD, build_model, build_problems, reward
 from swerve.config.runtime import RuntimeConfig
-from swerve.config.stages import OptimizerConfig, RlStage
+from swerve.config.stage_base import OptimizerConfig
+from swerve.config.stages import RlStage
 from swerve.models.runtime import apply_runtime
 from swerve.problems import load_family
 from swerve.prompts.encode import encode_prompts

@@ -149,8 +149,9 @@ def _section_text(section: _Section, links: Mapping[type[BaseModel], _Section]) 
         for key, field in cls.model_fields.items():
             if key == "kind" or key in section.shown_before or (section.keys and key not in section.keys):
                 continue
-            value = _value(schema["properties"][key], schema)
-            rows.append(f"| `{key}` | {value} | {_default(field)} | {_meaning(field, section, links)} |")
+            node = schema["properties"][key]
+            value, default = _value(node, schema), _default(field, node)
+            rows.append(f"| `{key}` | {value} | {default} | {_meaning(field, section, links)} |")
     parts = [f"## {section.title}", _document(section.classes[0]) if len(section.classes) == 1 else ""]
     return "\n\n".join([*filter(None, parts), *(["\n".join(rows)] if len(rows) > 2 else [])])
 
@@ -170,10 +171,14 @@ def _meaning(field: FieldInfo, section: _Section, links: Mapping[type[BaseModel]
     return f"{words} Keys: {', '.join(places)}.".strip() if places else words
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, node: Mapping[str, Any]) -> str:
     if field.is_required():
         return "required"
-    value = field.get_default(call_default_factory=True)
+    # Where a default depends on other keys, the schema has the usual one.
+    is_fitted = field.default_factory_takes_validated_data
+    value = node["default"] if is_fitted else field.get_default(call_default_factory=True)
+    if isinstance(value, Mapping) and "kind" in value:
+        return f"`{value['kind']}`"
     if hasattr(value, "kind"):
         return f"`{value.kind}`"
     if isinstance(value, BaseModel):

@@ -146,6 +146,7 @@ def test_defaults_of_a_phase_follow_its_own_objective_and_survive_being_written(
         ([{"steps": 1, "loss": {"kind": "max_prob_js"}}], {"num_epochs": 2}, ("phases", 0), "it takes one epoch"),
         ([{"steps": 1}, {"steps": 0}], {}, ("phases", 1, "steps"), "greater than 0"),
         ([{"steps": 1, "checkpoints": [1]}], {}, ("phases", 0, "checkpoints"), "not permitted"),
+        ([{"steps": 1}], {"num_minibatches": 17}, (), r"num_minibatches \(17\) must be at most prompts_per_step"),
         ([{"steps": 2}], {"steps": 3}, (), r"steps \(3\) is not the sum of the phases' steps \(2\); leave it out"),
     ],
 )

@@ -28,7 +28,8 @@ from swerve.artifacts.tables import (
 from swerve.config.models import PretrainedModel, TinyModel
 from swerve.config.probe import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.config.recipe import Config
-from swerve.config.stages import OptimizerConfig, RlStage, SftStage
+from swerve.config.stage_base import OptimizerConfig
+from swerve.config.stages import RlStage, SftStage
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
 from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import weights_fingerprint

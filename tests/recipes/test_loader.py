@@ -213,6 +213,10 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
             "override 'model.num_heads=3': 'model': num_heads (3) must be a multiple of num_kv_heads (2)",
         ),
         ("stages=[]", "override 'stages=[]': 'stages' must have at least 1 item"),
+        (  # of which other defaults depend
+            "stages.polish.kl=[]",
+            "override 'stages.polish.kl=[]': 'stages.polish.kl' must be a mapping, got an empty list",
+        ),
         (
             "rollout.check.max_difference=-1",
             "override 'rollout.check.max_difference=-1': "

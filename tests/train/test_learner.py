@@ -8,7 +8,7 @@ import torch
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.models import TinyModel
 from swerve.config.runtime import RuntimeConfig
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
 from swerve.models.saving import save_checkpoint

@@ -14,7 +14,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import ArtifactError, ConfigError, SwerveError
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress

@@ -23,7 +23,7 @@ from swerve.batch import token_batches
 from swerve.config.models import LoraConfig, TinyModel
 from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import CheckpointError, ConfigError, MissingExtraError
 from swerve.eval.heldout import evaluate_run
 from swerve.models import model_folder

@@ -15,7 +15,8 @@ from torch import Tensor
 from swerve.config.models import TinyModel
 from swerve.config.presets import PRESETS
 from swerve.config.runtime import RuntimeConfig
-from swerve.config.stages import OptimizerConfig, RlStage
+from swerve.config.stage_base import OptimizerConfig
+from swerve.config.stages import RlStage
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.context import StageContext

@@ -13,7 +13,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import token_batches
 from swerve.config.runtime import RuntimeConfig
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import ConfigError, InterruptedRunError, MismatchError, MissingExtraError
 from swerve.models.model_folder import load_config as load_config_of
 from swerve.models.model_folder import load_model

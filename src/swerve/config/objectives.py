@@ -103,6 +103,10 @@ class PolicyLoss(Choice):
 
     is_selector: ClassVar[bool] = False
     """Whether the reward only selects the completions to learn from."""
+    usual_advantages: ClassVar[str] = "dr_grpo"
+    """Estimator of a stage that names none."""
+    usual_reduction: ClassVar[str] = "token_mean"
+    """Denominator of a stage that names none."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -122,6 +126,8 @@ class PathLoss(PolicyLoss):
     """Made of whole logits, of completions with a positive reward."""
 
     is_selector = True
+    usual_advantages = "reward"
+    usual_reduction = "sequence_mean"
     own_keys = frozenset({"normalize"})
     normalize: Literal["batch", "correct"] = "batch"
     """Divide by all completions of the update, or by the correct ones."""

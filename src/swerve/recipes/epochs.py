@@ -56,9 +56,10 @@ def stage_sizes(config: Config) -> list[dict[str, Any]]:
         prompts = getattr(stage, "num_prompts", 0) or getattr(stage, "max_prompts", 0)
         completions = prompts * getattr(stage, "samples_per_prompt", 0)
         if isinstance(stage, RlStage | DistillStage):
-            for part in getattr(stage, "phases", ()) or (stage,):
-                prompts = part.steps * (part.prompts_per_step or stage.prompts_per_step)
-                completions += prompts * (part.samples_per_prompt or stage.samples_per_prompt)
+            phases = stage.phases if isinstance(stage, RlStage) else ()
+            for steps, own in [(phase.steps, phase.own) for phase in phases] or [(stage.steps, {})]:
+                settings = {**dict(stage), **own}
+                completions += steps * settings["prompts_per_step"] * settings["samples_per_prompt"]
         tokens = completions * config.max_new_tokens
         sizes.append({"stage": stage.label, "steps": stage.steps, "completions": completions, "tokens": tokens})
     return sizes

@@ -294,6 +294,8 @@ def explain_errors(
             unions.add(path)
         if error["type"] == "too_short" and error["input"]:
             continue  # pydantic repeats an item's error as a list that came out too short
+        if error["type"] == "default_factory_not_called":
+            continue  # a default depends on a key that has an error of its own
 
         # The place to blame is the last part that covers the path: an override, or a line of a file.
         place = (*path, "kind") if error["type"] == "union_tag_invalid" else path

@@ -10,7 +10,7 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
-from swerve.config.stages import PhaseConfig, RejectStage, RlStage
+from swerve.config.stages import RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
 from swerve.models.hub import pretrained_path
@@ -76,12 +76,11 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
             yield f"stages.{stage.label}.engine", stage.engine, engine_class
         if isinstance(stage, RlStage):
             key = f"stages.{stage.label}"
-            places: dict[str, RlStage | PhaseConfig] = {key: stage}
-            places.update((f"{key}.phases.{number}", phase) for number, phase in enumerate(stage.phases))
-            for place, settings in places.items():
-                yield f"{place}.advantages", settings.advantages, advantage_estimator
-                yield f"{place}.loss", settings.loss, policy_loss
-                yield f"{place}.kl", settings.kl, kl_placement
+            places = {f"{key}.phases.{number}": phase.own for number, phase in enumerate(stage.phases)}
+            for place, settings in {key: dict(stage), **places}.items():
+                yield f"{place}.advantages", settings.get("advantages"), advantage_estimator
+                yield f"{place}.loss", settings.get("loss"), policy_loss
+                yield f"{place}.kl", settings.get("kl"), kl_placement
 
 
 def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:

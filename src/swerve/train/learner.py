@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, TokenSequence, empty_batch, packed_batches, packed_tokens, token_batches
-from swerve.config.stages import OptimizerConfig
+from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import CheckpointError, MissingExtraError, SwerveError
 from swerve.train.balance import Work, WorkEstimate, deal, pieces
 from swerve.train.replicated_model import ReplicatedModel

@@ -60,12 +60,14 @@ class StepSampler:
         if not (context.config.rollout.ahead and index in context.phase.steps):
             yield
             return
+        # The engine has the weights before the update, and stays awake only while it samples.
         self._has_sampled = True
         context.world.doing("sampling in")
         params = self._params(with_entropy=False)
         with context.awake_engine(step=index - 1) as engine:
             first: Engine = engine
             asked = self._drawn(index)
+            # The first round beside the update; the rest, which depends on its rewards, after both.
             if engine.concurrent:
                 with ThreadPoolExecutor(max_workers=1) as thread:
                     token_ids = [prompt.token_ids for prompt in asked.prompts]
