@@ -60,8 +60,9 @@ def run_provenance(inputs: ReportInputs) -> Provenance:
     took = format_duration(seconds) if isinstance(seconds, int | float) and seconds else ""
     names = {"machine": "", "swerve version": "swerve ", "torch version": "torch ", "seed": "seed ", "command": ""}
     facts = [date, took, *(f"{name}{recorded[key]}" for key, name in names.items() if key in recorded)]
-    levels = {each.confidence for each in inputs.evaluations} | {summary and summary.confidence}
-    levels.discard(None)
+    levels = {each.confidence for each in inputs.evaluations if each.confidence}
+    if summary is not None:
+        levels.add(summary.confidence)
     level = levels.pop() if len(levels) == 1 else None
     return Provenance(date=date, line=_line(level, facts, models), rows=tuple(recorded.items()))
 
