@@ -82,6 +82,7 @@ class Rollouts {
 
   moved(reader) {
     this.active = reader;
+    if (reader === this.panel && this.list.isOfTokens()) this.list.reveal();
     this.keepAddress();
   }
 
@@ -108,7 +109,9 @@ class Rollouts {
   async show(number, token) {
     this.chosen = number;
     this.list.reveal();
-    if (await this.panel.open(number, token)) byId("which").textContent = `Rollout ${number}`;
+    if (!(await this.panel.open(number, token))) return;
+    byId("which").textContent = `Rollout ${number}`;
+    if (this.list.isOfTokens()) this.list.reveal();
   }
 
   step(distance) {

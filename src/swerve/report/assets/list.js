@@ -155,6 +155,10 @@ class RolloutList {
     this.filter();
   }
 
+  isOfTokens() {
+    return this.items !== this.ofRollouts;
+  }
+
   // Every rollout of the page, unpacked once: a promise.
   readAll() {
     this.reading ??= (async () => {
@@ -184,7 +188,7 @@ class RolloutList {
   // Of tokens, the numbers are those of the chosen checkpoint.
   showCheckpoint() {
     byId("at").value = String(this.page.checkpoint);
-    if (this.items !== this.ofTokens || this.ofTokens === null) return;
+    if (!this.isOfTokens()) return;
     this.rows.clear();
     this.filter(true);
   }
@@ -197,7 +201,7 @@ class RolloutList {
     });
     fill(byId("heads"), this.heads);
     this.box.querySelector("table").setAttribute("aria-colcount", String(this.heads.length));
-    this.box.querySelector("table").setAttribute("aria-label", this.items === this.ofRollouts ? "Rollouts" : "Tokens");
+    this.box.querySelector("table").setAttribute("aria-label", this.isOfTokens() ? "Tokens" : "Rollouts");
   }
 
   sortBy(column) {
@@ -214,7 +218,7 @@ class RolloutList {
     const { items } = this;
     const { value } = items.sorted;
     const fits = this.rollouts.map((rollout) => (population === "" || rollout.population === Number(population)) && (outcome === "" || OUTCOMES[outcome][1](rollout)) && (kind === "" || rollout.kind === kind));
-    const isAny = items === this.ofRollouts || category === "";
+    const isAny = !this.isOfTokens() || category === "";
     this.shown = [];
     for (let id = 0; id < items.count; id += 1) {
       if (!fits[items.place(id).number] || !(isAny || items.category(id) === category) || (words && !items.has(id, words))) continue;

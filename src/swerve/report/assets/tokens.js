@@ -11,6 +11,25 @@ const TOKEN_COLUMNS = [
   { name: "Repair", hint: "Right continuations with the token as it was → with that of the trained model", kind: "repair num", starts: -1, value: ({ effect }) => (effect ? (effect[1] - effect[0]) / effect[2] : null), cell: ({ effect }) => (effect ? `${effect[0]} → ${effect[1]} of ${effect[2]}` : "") },
 ];
 
+// The end of the text before a token.
+function textBefore({ tokens, gaps }, position) {
+  let text = gaps[position];
+  for (let k = position - 1; k >= 0 && text.length < MOST_BEFORE; k -= 1) text = gaps[k] + tokens[k] + text;
+  return text.slice(-MOST_BEFORE).trim();
+}
+
+// What forcing the trained model's token does, by the position of each token where that was tried: right
+// continuations with the token as it was, with the other, and how many there are.
+const effects = new WeakMap();
+function effectsOf(rollout) {
+  if (!effects.has(rollout)) {
+    const own = new Map(rollout.swaps.filter(({ arm }) => arm === "reference").map((swap) => [swap.position, swap.successes]));
+    const forced = rollout.swaps.filter(({ arm, position }) => arm === "checkpoint" && own.has(position));
+    effects.set(rollout, new Map(forced.map(({ position, successes, num }) => [position, [own.get(position), successes, num]])));
+  }
+  return effects.get(rollout);
+}
+
 class TokenItems {
   // `decoded`: the rollouts that are unpacked, null for the others.
   constructor(page, decoded) {
@@ -21,21 +40,11 @@ class TokenItems {
     const places = decoded.flatMap((rollout, number) => (rollout ? rollout.tokens.flatMap((_, position) => (rollout.given.has(position) ? [] : [[number, position]])) : []));
     this.numbers = Int32Array.from(places, ([number]) => number);
     this.positions = Int32Array.from(places, ([, position]) => position);
-    this.ids = new Map();
-    this.effects = new Map();
     this.names = [...new Set(decoded.flatMap((rollout) => (rollout ? rollout.categories : [])))].filter(Boolean).sort();
-    decoded.forEach((rollout, number) => rollout && this.readSwaps(number, rollout.swaps));
-    this.columns = TOKEN_COLUMNS.filter(({ name }) => (name !== "Repair" || this.effects.size) && (name !== "Category" || this.names.length > 1));
+    const isForced = decoded.some((rollout) => rollout && effectsOf(rollout).size);
+    this.columns = TOKEN_COLUMNS.filter(({ name }) => (name !== "Repair" || isForced) && (name !== "Category" || this.names.length > 1));
     this.sorted = this.columns.find(({ name }) => name === "Divergence");
     this.direction = -1;
-  }
-
-  // What forcing the trained model's token does at each token where that was tried.
-  readSwaps(number, swaps) {
-    const own = new Map(swaps.filter(({ arm }) => arm === "reference").map((swap) => [swap.position, swap.successes]));
-    for (const { arm, position, successes, num } of swaps) {
-      if (arm === "checkpoint" && own.has(position)) this.effects.set(`${number} ${position}`, [own.get(position), successes, num]);
-    }
   }
 
   get count() {
@@ -60,13 +69,6 @@ class TokenItems {
     return this.decoded[this.numbers[id]].categories[this.positions[id]];
   }
 
-  // The end of the text before a token.
-  before({ tokens, gaps }, position) {
-    let text = gaps[position];
-    for (let k = position - 1; k >= 0 && text.length < MOST_BEFORE; k -= 1) text = gaps[k] + tokens[k] + text;
-    return text.slice(-MOST_BEFORE).trim();
-  }
-
   // All that the list shows of a token; numbers are those of the chosen checkpoint.
   item(id) {
     const [number, position] = [this.numbers[id], this.positions[id]];
@@ -75,11 +77,11 @@ class TokenItems {
     const at = (column) => (column && Number.isFinite(column[position]) ? column[position] : null);
     return {
       get word() { return rollout.tokens[position] || rollout.words[position]; },
-      before: this.before(rollout, position),
+      before: textBefore(rollout, position),
       category: rollout.categories[position] || "",
       divergence: at(rollout.column(divergence, checkpoint)),
       ranks: [at(rollout.ofReference("rank")), at(rollout.column("rank", checkpoint))],
-      effect: this.effects.get(`${number} ${position}`) || null,
+      effect: effectsOf(rollout).get(position) || null,
       question: this.entries[number].question,
       problem: this.entries[number].problem,
     };
@@ -89,7 +91,7 @@ class TokenItems {
   has(id, words) {
     const rollout = this.decoded[this.numbers[id]];
     const position = this.positions[id];
-    const before = withoutSpaces(this.before(rollout, position));
+    const before = withoutSpaces(textBefore(rollout, position));
     const text = before + withoutSpaces(rollout.tokens[position] || rollout.words[position]);
     return text.indexOf(words, Math.max(0, before.length - words.length + 1)) >= 0;
   }
@@ -100,13 +102,16 @@ class TokenItems {
   }
 }
 
-const TOKEN_NAMES = ["sequence_id", "problem_id", "position", "token", "checkpoint", "reference", "js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref", "rank", "rank_ref", "category"];
+const TOKEN_NAMES = ["sequence_id", "problem_id", "position", "token", "context", "checkpoint", "reference", "js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref", "rank", "rank_ref", "category", "rank_change", "repair"];
 
-// A token of one checkpoint as a row of a file; numbers are those that the page stores, to four digits.
+// A token of one checkpoint as a row of a file; numbers are those that the page stores, right to 0.4%.
 function tokenRow({ index }, decoded, number, position, checkpoint) {
   const rollout = decoded[number];
   const at = (column) => (column && Number.isFinite(column[position]) ? Number(column[position].toPrecision(4)) : null);
   const of = (name) => at(rollout.column(name, checkpoint));
   const pair = (name) => [of(name), at(rollout.ofReference(name))];
-  return [number, index.rollouts[number].problem, position, rollout.tokens[position] || rollout.words[position], index.checkpoints[checkpoint].label, index.reference, of("js"), of("kl_forward"), of("kl_reverse"), ...pair("entropy"), ...pair("logprob"), ...pair("rank"), rollout.categories[position] || ""];
+  const [rank, before] = pair("rank");
+  const effect = effectsOf(rollout).get(position);
+  const last = [rollout.categories[position] || "", rank === null ? null : before - rank, effect ? (effect[1] - effect[0]) / effect[2] : null];
+  return [number, index.rollouts[number].problem, position, rollout.tokens[position] || rollout.words[position], textBefore(rollout, position), index.checkpoints[checkpoint].label, index.reference, of("js"), of("kl_forward"), of("kl_reverse"), ...pair("entropy"), ...pair("logprob"), rank, before, ...last];
 }
