@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ from swerve.text import counted, percent, percent_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_CONTEXT = 28
+"""Characters before a token that its row has, as on the page."""
 
 
 class Run(RunDirectory):
@@ -69,8 +73,20 @@ class Run(RunDirectory):
 
     @property
     def tokens(self) -> DataFrame:
-        """One row for each completion token and pair of models that the probe compared, with its text as `token`."""
-        return self._token_frame("tokens", tables.TOKENS_SCHEMA)
+        """One row for each completion token and pair of models that the probe compared, as its page lists tokens.
+
+        Beside the columns of `tokens.parquet`: the text as `token` and the end of the text before it as `context`;
+        `rank_change`, places that it moved up; `repair`, what forcing the final checkpoint's token there adds to the
+        fraction of right continuations, NaN where it was not forced.
+        """
+        frame = self._token_frame("tokens", tables.TOKENS_SCHEMA)
+        path = self.probe_path / "interventions.parquet"
+        if path.is_file():
+            frame["rank_change"] = frame["rank_ref"] - frame["rank"]
+            repairs = _repairs(tables.read_table(path, tables.INTERVENTIONS_SCHEMA))
+            places = zip(frame["sequence_id"].tolist(), frame["position"].tolist(), strict=True)
+            frame["repair"] = [repairs.get(place, math.nan) for place in places]
+        return frame
 
     @property
     def spikes(self) -> DataFrame:
@@ -87,15 +103,19 @@ class Run(RunDirectory):
         path = self.probe_path / f"{name}.parquet"
         if not path.is_file():
             return tables.data_frame(schema.empty_table())
-        table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], str](), dict[int, str]()
+        table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], tuple[str, str]](), {}
         for sequence in read_responses(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA):
             problems[sequence.sequence_id] = sequence.problem.id
             for position, (start, end) in enumerate(sequence.spans):
-                pieces[sequence.sequence_id, position] = (sequence.text or "")[start:end]
+                text = sequence.text or ""
+                spaces = len(text[start:end]) - len(text[start:end].lstrip(" "))
+                before = text[: start + (spaces if spaces < end - start else 0)]
+                pieces[sequence.sequence_id, position] = text[start:end], before[-_CONTEXT:].strip()
         ids = table["sequence_id"].to_pylist()
-        places = zip(ids, table["position"].to_pylist(), strict=True)
+        texts = [pieces[place] for place in zip(ids, table["position"].to_pylist(), strict=True)]
         frame = tables.data_frame(table)
-        frame.insert(2, "token", [pieces[place] for place in places])
+        frame.insert(2, "token", [token for token, _ in texts])
+        frame.insert(3, "context", [before for _, before in texts])
         frame.insert(1, "problem_id", [problems[number] for number in ids])
         return frame
 
@@ -135,6 +155,25 @@ class Run(RunDirectory):
         except SwerveError as error:
             return html_rows([("run", str(self.path)), ("unreadable", str(error))])
         return rows if result is None else rows + result._repr_html_()
+
+
+def _repairs(table: pa.Table) -> dict[tuple[int, int], float]:
+    """Return what forcing the final checkpoint's token adds to the fraction of right continuations, by place.
+
+    Continuations are the reference's; where it never continued, the checkpoint's.
+    """
+    rows = table.to_pylist()
+    own = [row for row in rows if row["policy"] == "reference"] or rows
+    rates = {
+        arm: {
+            (row["sequence_id"], row["position"]): row["num_successes"] / row["num_continuations"]
+            for row in own
+            if row["arm"] == arm
+        }
+        for arm in ("reference", "checkpoint")
+    }
+    before = rates["reference"]
+    return {place: rate - before[place] for place, rate in rates["checkpoint"].items() if place in before}
 
 
 def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from swerve.artifacts.tables import read_table, write_table
 from swerve.config.recipe import ReportConfig
 from swerve.report.page import render
 from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import Rows
 from swerve.report.run_page import all_findings, run_page
 from swerve.report.topics.topic import Topic
@@ -68,6 +69,14 @@ def run(synthetic: Any, entries: dict[str, Any], tmp_path_factory: pytest.TempPa
 def inputs(run: RunDirectory) -> ReportInputs:
     """What the report reads of `run`."""
     return read_inputs(run)
+
+
+@pytest.fixture(scope="session")
+def index(inputs: ReportInputs) -> Any:
+    """What the scripts of the page of `run` know of its rollouts."""
+    payload = rollout_payload(inputs)
+    assert payload is not None
+    return payload.index
 
 
 @pytest.fixture(scope="session")

@@ -12,62 +12,9 @@ import pytest
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOPK_SCHEMA, read_table
 from swerve.report.page import Page, render
-from swerve.report.read import ReportInputs
-from swerve.report.rollouts import rollout_payload
+from tests.report.opened_page import Opened
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-OPENED = "() => performance.getEntriesByName('loaded').length > 0"
-
-
-class Opened:
-    """A page of a report, opened until both readers show a rollout."""
-
-    def __init__(self, browser: Any, address: str, *, width: int = 1280) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message) or dialog.dismiss())
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(address)
-        self.until(OPENED)
-
-    def until(self, condition: str) -> None:
-        """Wait for a condition; a policy without eval does not let playwright do it."""
-        for _ in range(1500):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(20)
-        raise AssertionError(condition)
-
-    def opens(self, number: int) -> None:
-        """Wait until the list's reader shows a rollout."""
-        self.until(f"() => document.getElementById('which').textContent === 'Rollout {number}'")
-
-    def go(self, address: str) -> None:
-        """Follow a link inside the page."""
-        self.page.evaluate("(address) => { location.hash = address; }", address)
-
-    def pinned(self, reader: str = "panel") -> int:
-        return int(self.page.locator(f"#{reader} .k.on").get_attribute("data-at"))
-
-    def token(self, position: int, reader: str = "panel") -> Any:
-        return self.page.locator(f"#{reader} [data-at='{position}']")
-
-    def colour(self, position: int, reader: str = "panel") -> str:
-        return str(self.token(position, reader).evaluate("e => getComputedStyle(e).backgroundColor"))
-
-    def text(self, selector: str) -> str:
-        """Return a text in one line, without the marks that keep parts of it in their direction."""
-        text = self.page.locator(selector).inner_text().replace("\u2068", "").replace("\u2069", "")
-        return " ".join(text.split())
-
-    def close(self, address: str) -> None:
-        assert self.complaints == []
-        assert [url for url in self.requests if not url.startswith("data:")] == [address.split("#")[0]]
-        self.page.close()
 
 
 @pytest.fixture
@@ -76,13 +23,6 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
     page = Opened(browser, report.as_uri())
     yield page
     page.close(report.as_uri())
-
-
-@pytest.fixture(scope="module")
-def index(inputs: ReportInputs) -> Any:
-    payload = rollout_payload(inputs)
-    assert payload is not None
-    return payload.index
 
 
 def test_the_first_screen_has_a_rollout_with_its_spike(opened: Opened, index: Any) -> None:

@@ -92,7 +92,10 @@ def test_page_refers_to_nothing_outside(page: Page) -> None:
             if name in ("src", "href", "action", "data", "poster", "srcset"):
                 assert value is not None
                 assert value.startswith(("#", "data:")), (tag, value)
-    assert not {"iframe", "object", "embed", "img", "base", "form"} & {tag for tag, _ in page.tags}
+    assert not {"iframe", "object", "embed", "base", "form"} & {tag for tag, _ in page.tags}
+    images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert images
+    assert all((image or "").startswith("data:image/png;base64,") for image in images)
 
 
 @pytest.mark.parametrize("name", OWN_ASSETS)

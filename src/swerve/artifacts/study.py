@@ -106,9 +106,8 @@ class StudyRun(Record):
     model: str = ""
     """Architecture and number of parameters."""
     config_hash: str | None = None
-    date: str | None = None
-    """When it began, UTC."""
     torch_version: str | None = None
+    """That it was trained with."""
     checkpoint: str | None = None
     """Label of the last evaluated checkpoint."""
     weights_sha256: str | None = None

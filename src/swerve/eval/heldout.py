@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.comparison import ModelScores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.files import remove, sha256_file
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.responses import Response, read_responses, response_from_row, response_row, write_responses
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.recipe import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError

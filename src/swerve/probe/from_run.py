@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from swerve.artifacts.checkpoint import BASE, CheckpointRef
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config

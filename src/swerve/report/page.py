@@ -15,7 +15,7 @@ from swerve.report.draw.svg import plots_svg
 from swerve.report.rollouts import Payload
 from swerve.report.rows import Rows, Unit
 
-_SCRIPTS = ("dom.js", "page.js", "cells.js", "reader.js", "list.js", "raster.js", "links.js")
+_SCRIPTS = ("dom.js", "page.js", "cells.js", "reader.js", "list.js", "tokens.js", "beside.js", "raster.js", "links.js")
 _STYLES = ("page.css", "reader.css")
 # JSON allows these inside strings; inside a script element or a line of JavaScript they could end it.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}

@@ -60,8 +60,9 @@ def run_provenance(inputs: ReportInputs) -> Provenance:
     took = format_duration(seconds) if isinstance(seconds, int | float) and seconds else ""
     names = {"machine": "", "swerve version": "swerve ", "torch version": "torch ", "seed": "seed ", "command": ""}
     facts = [date, took, *(f"{name}{recorded[key]}" for key, name in names.items() if key in recorded)]
-    levels = {each.confidence for each in inputs.evaluations}
-    levels |= set() if summary is None else {summary.confidence}
+    levels = {each.confidence for each in inputs.evaluations if each.confidence}
+    if summary is not None:
+        levels.add(summary.confidence)
     level = levels.pop() if len(levels) == 1 else None
     return Provenance(date=date, line=_line(level, facts, models), rows=tuple(recorded.items()))
 
@@ -77,14 +78,12 @@ def samples_provenance(confidence: float, files: Sequence[Samples]) -> Provenanc
 
 
 def study_provenance(study: Study, folder: Path | None) -> Provenance:
-    """Return of which runs a comparison is, and with what they were trained; `folder`: that of a study on disk."""
-    dates = sorted({run.date[:10] for run in study.runs if run.date})
-    date = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
+    """Return of which runs a comparison is, when its page was written, and with what; `folder`: that of a study."""
+    date, *versions = _written()
     torch = _some({run.torch_version for run in study.runs if run.torch_version})
     facts = [
-        date or _written()[0],
-        f"swerve {study.swerve_version}",
-        f"torch {torch}" if torch else "",
+        date,
+        *([f"swerve {study.swerve_version}", f"torch {torch}"] if torch else versions),
         _report_command([] if folder is None else [folder]),
         f"recipe {study.recipe}, seeds {_some(study.seeds)}",
     ]

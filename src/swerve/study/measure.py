@@ -61,7 +61,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     except ArtifactError as error:
         return Measured(run=StudyRun(**known, state="failed", reason=str(error)))
 
-    known |= {key: provenance.get(key) for key in ("config_hash", "date", "torch_version")}
+    known |= {key: provenance.get(key) for key in ("config_hash", "torch_version")}
     if (collapse := next((metric for metric in metrics if metric.collapse is not None), None)) is not None:
         known |= {"collapse": collapse.collapse, "collapse_step": collapse.step}
 

@@ -11,8 +11,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import append_metrics, read_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
 from swerve.config.presets import preset_notes
 from swerve.config.recipe import Config

@@ -26,7 +26,8 @@ class Rollouts {
     this.list = new RolloutList(this);
     this.bind();
     startRaster(this);
-    if (!(await this.follow())) await this.show(this.list.neighbour(0));
+    startBeside(this);
+    if (!(await this.follow())) await this.show(this.list.items.place(this.list.neighbour(0)).number);
     performance.mark("loaded");
   }
 
@@ -44,6 +45,7 @@ class Rollouts {
     if (!isPlaying) this.stop();
     this.checkpoint = Math.max(0, Math.min(this.index.checkpoints.length - 1, checkpoint));
     for (const reader of this.readers) reader.repaint();
+    if (this.list) this.list.showCheckpoint();
     this.keepAddress();
   }
 
@@ -55,8 +57,11 @@ class Rollouts {
   // `name` is "divergence" or "scale".
   setShade(name, value) {
     this[name] = value;
-    for (const reader of this.readers) reader.repaint();
-    this.panel.paintMap();
+    for (const reader of this.readers) {
+      reader.repaint();
+      if (reader.isWhole && reader.rollout) reader.paintMap();
+    }
+    this.list.showCheckpoint();
   }
 
   play() {
@@ -77,6 +82,7 @@ class Rollouts {
 
   moved(reader) {
     this.active = reader;
+    if (reader === this.panel && this.list.isOfTokens()) this.list.reveal();
     this.keepAddress();
   }
 
@@ -103,12 +109,14 @@ class Rollouts {
   async show(number, token) {
     this.chosen = number;
     this.list.reveal();
-    if (await this.panel.open(number, token)) byId("which").textContent = `Rollout ${number}`;
+    if (!(await this.panel.open(number, token))) return;
+    byId("which").textContent = `Rollout ${number}`;
+    if (this.list.isOfTokens()) this.list.reveal();
   }
 
   step(distance) {
     byId("list").scrollIntoView({ block: "nearest" });
-    return this.open(this.list.neighbour(distance));
+    return this.list.openItem(this.list.neighbour(distance));
   }
 
   close() {
@@ -116,7 +124,7 @@ class Rollouts {
     byId("dock").classList.remove("open");
   }
 
-  // The address: #r=12&c=rl-80&t=37
+  // The address: #r=12&c=rl-80&t=37, and &h=3&hc=rl-1&ht=4 of a rollout that is held beside it
 
   address() {
     return new URLSearchParams(window.location.hash.slice(1));
@@ -132,7 +140,12 @@ class Rollouts {
     window.clearTimeout(this.writing);
     const { number, token } = this.active;
     if (number === null) return;
-    const address = new URLSearchParams({ r: number, c: this.index.checkpoints[this.checkpoint].label, t: token });
+    const { checkpoints } = this.index;
+    const address = new URLSearchParams({ r: number, c: checkpoints[this.checkpoint].label, t: token });
+    if (this.held && this.held.number !== null) {
+      const { number: held, token: at } = this.held;
+      for (const [key, value] of Object.entries({ h: held, hc: checkpoints[this.ofHeld.checkpoint].label, ht: at })) address.set(key, value);
+    }
     window.history.replaceState(null, "", `#${address}`);
   }
 
@@ -146,6 +159,9 @@ class Rollouts {
     this.hero.repaint();
     const token = Number.parseInt(address.get("t"), 10);
     await this.open(number, Number.isNaN(token) ? undefined : token);
+    const held = Number.parseInt(address.get("h"), 10);
+    const at = this.index.checkpoints.findIndex(({ label }) => label === address.get("hc"));
+    if (this.index.rollouts[held] && at >= 0) await holdBeside(this, held, Number.parseInt(address.get("ht"), 10) || 0, at);
     byId("dock").parentNode.scrollIntoView({ block: "start" });
     return true;
   }

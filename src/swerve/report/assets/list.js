@@ -15,8 +15,9 @@ const OUTCOMES = [
   ["Not in this file", (rollout) => !rollout.held],
 ];
 
-// A value sorts, a cell shows; `starts` is the direction of the first click; a column without values is left out.
-const COLUMNS = [
+// A value sorts, a cell shows; `starts` is the direction of the first click; a column without values is left out. An item is a
+// rollout, or a token (tokens.js).
+const ROLLOUT_COLUMNS = [
   { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", { class: "clamped" }, rollout.question || rollout.problem) },
   { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, rollout.answer) : "none") },
   { name: "Divergence", hint: "Sort by where in the rollout it is highest", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
@@ -41,16 +42,69 @@ function withoutSpaces(text) {
   return text.replace(/\s+/g, "").toLowerCase();
 }
 
+// Rows of a CSV file: texts in quotes, what is not known empty.
+function csvOf(rows) {
+  const cell = (value) => (value === null || value === undefined || Number.isNaN(value) ? "" : typeof value === "string" ? `"${value.replaceAll('"', '""')}"` : String(value));
+  return rows.map((row) => `${row.map(cell).join(",")}\n`).join("");
+}
+
+// What the list shows of rollouts; `TokenItems` does the same of tokens.
+class RolloutItems {
+  constructor(page) {
+    this.page = page;
+    this.rollouts = page.index.rollouts;
+    this.noun = "rollout";
+    this.columns = ROLLOUT_COLUMNS.filter(({ value }) => this.rollouts.some((rollout) => value(rollout) !== null && value(rollout) !== ""));
+    this.sorted = this.columns.find(({ name }) => name === "Repair") || this.columns.find(({ name }) => name === "Peak") || this.columns[0];
+    this.direction = this.sorted.starts;
+    this.texts = this.rollouts.map((rollout) => withoutSpaces([rollout.question, rollout.problem, rollout.answer, rollout.gold, rollout.final_answer, rollout.kind].map((text) => text ?? "").join("\n")));
+  }
+
+  get count() {
+    return this.rollouts.length;
+  }
+
+  item(id) {
+    return this.rollouts[id];
+  }
+
+  place(id) {
+    return { number: id };
+  }
+
+  idOf(number) {
+    return number;
+  }
+
+  // Whether a rollout has the words; those of its response once it is unpacked.
+  has(id, words) {
+    return this.texts[id].includes(words);
+  }
+
+  readText(number, { tokens, gaps }) {
+    this.texts[number] += `\n${withoutSpaces(tokens.map((token, k) => gaps[k] + token).join(""))}`;
+  }
+
+  csv(ids) {
+    const names = ["sequence_id", "problem_id", "kind", "source", "correct", "question", "answer", "gold", "tokens", "peak_position", "peak", "first_wrong", "right_as_it_was", "right_with_trained_token", "continuations"];
+    const rows = ids.map((id) => {
+      const { problem, kind, source, correct, question, answer, gold, length, position, peak, wrong, effect } = this.rollouts[id];
+      return [id, problem, kind, source, correct, question, answer, gold, length, position, peak, wrong, ...(effect || [null, null, null])];
+    });
+    return csvOf([names, ...rows]);
+  }
+}
+
 class RolloutList {
   constructor(page) {
     this.page = page;
     this.rollouts = page.index.rollouts;
-    this.columns = COLUMNS.filter(({ value }) => this.rollouts.some((rollout) => value(rollout) !== null && value(rollout) !== ""));
-    this.sorted = this.columns.find(({ name }) => name === "Repair") || this.columns.find(({ name }) => name === "Peak") || this.columns[0];
-    this.direction = this.sorted.starts;
+    this.ofRollouts = new RolloutItems(page);
+    this.ofTokens = null;
+    this.items = this.ofRollouts;
     this.box = byId("list");
     this.rows = new Map();
-    this.texts = this.rollouts.map((rollout) => withoutSpaces([rollout.question, rollout.problem, rollout.answer, rollout.gold, rollout.final_answer, rollout.kind].map((text) => text ?? "").join("\n")));
+    this.reading = null;
     this.buildTools();
     this.buildHeads();
     this.box.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()), { passive: true });
@@ -65,8 +119,15 @@ class RolloutList {
     this.offer("population", populations.length > 1, [option("", "All rollouts", this.rollouts.length), ...populations.map(({ title }, k) => option(k, title, this.rollouts.filter((rollout) => rollout.population === k).length))]);
     const kinds = OUTCOMES.map(([name, fits], k) => [k, name, this.rollouts.filter(fits).length]).filter(([, , count]) => count > 0 && count < this.rollouts.length);
     this.offer("outcome", kinds.length > 0, [element("option", { value: "" }, "Any outcome"), ...kinds.map((kind) => option(...kind))]);
-    byId("find").addEventListener("input", () => this.filter());
-    byId("find").addEventListener("keydown", (event) => event.key === "Enter" && this.page.open(this.shown[0]?.number));
+    const names = [...new Set(this.rollouts.map(({ kind }) => kind))].filter(Boolean).sort(new Intl.Collator(undefined, { numeric: true }).compare);
+    this.offer("kind", names.length > 1, [element("option", { value: "" }, "Any kind"), ...names.map((name) => option(name, name, this.rollouts.filter(({ kind }) => kind === name).length))]);
+    this.offer("category", false, []);
+    fill(byId("at"), this.page.index.checkpoints.map(({ label }, k) => element("option", { value: k }, label)));
+    byId("at").addEventListener("input", () => this.page.setCheckpoint(Number(byId("at").value)));
+    byId("what").addEventListener("input", () => this.choose(byId("what").value));
+    byId("save-list").addEventListener("click", () => saveText(`${this.items.noun}s.csv`, this.items.csv(this.shown.map(({ id }) => id))));
+    byId("find").addEventListener("input", () => this.search());
+    byId("find").addEventListener("keydown", (event) => event.key === "Enter" && this.openItem(this.shown[0]?.id));
   }
 
   offer(id, isUseful, options) {
@@ -75,51 +136,113 @@ class RolloutList {
     select.addEventListener("input", () => this.filter());
   }
 
+  // Rollouts or tokens: the tokens of all rollouts are unpacked when they are first asked for.
+  async choose(what) {
+    if (what === "tokens" && this.ofTokens === null) {
+      byId("count").textContent = "Unpacking …";
+      await this.readAll();
+      this.ofTokens = new TokenItems(this.page, this.decoded);
+      const { names } = this.ofTokens;
+      this.offer("category", false, [element("option", { value: "" }, "Any category"), ...names.map((name) => element("option", { value: name }, name.replace(/_/g, " ")))]);
+    }
+    if (byId("what").value !== what) return;
+    this.items = what === "tokens" ? this.ofTokens : this.ofRollouts;
+    byId("category").hidden = what !== "tokens" || this.ofTokens.names.length < 2;
+    byId("at").hidden = what !== "tokens" || this.page.index.checkpoints.length < 2;
+    this.rows.clear();
+    this.buildHeads();
+    this.showCheckpoint();
+    this.filter();
+  }
+
+  isOfTokens() {
+    return this.items !== this.ofRollouts;
+  }
+
+  // Every rollout of the page, unpacked once: a promise.
+  readAll() {
+    this.reading ??= (async () => {
+      this.decoded = new Array(this.rollouts.length).fill(null);
+      await Promise.all(this.rollouts.map(async ({ held }, number) => {
+        if (!held) return;
+        try {
+          const rollout = await readRollout(number);
+          this.decoded[number] = rollout;
+          this.ofRollouts.readText(number, rollout);
+        } catch {
+          // What cannot be unpacked has no tokens to list.
+        }
+      }));
+    })();
+    return this.reading;
+  }
+
+  // Search what is at hand at once, and the responses when they are unpacked.
+  async search() {
+    this.filter();
+    if (byId("find").value.trim() === "" || this.decoded) return;
+    await this.readAll();
+    this.filter();
+  }
+
+  // Of tokens, the numbers are those of the chosen checkpoint.
+  showCheckpoint() {
+    byId("at").value = String(this.page.checkpoint);
+    if (!this.isOfTokens()) return;
+    this.rows.clear();
+    this.filter(true);
+  }
+
   buildHeads() {
-    this.heads = this.columns.map((column) => {
+    this.heads = this.items.columns.map((column) => {
       const button = element("button", { type: "button", title: column.hint }, column.name);
       button.addEventListener("click", () => this.sortBy(column));
       return element("th", { scope: "col", class: column.kind }, button);
     });
     fill(byId("heads"), this.heads);
     this.box.querySelector("table").setAttribute("aria-colcount", String(this.heads.length));
+    this.box.querySelector("table").setAttribute("aria-label", this.isOfTokens() ? "Tokens" : "Rollouts");
   }
 
   sortBy(column) {
-    this.direction = column === this.sorted ? -this.direction : column.starts;
-    this.sorted = column;
+    const { items } = this;
+    items.direction = column === items.sorted ? -items.direction : column.starts;
+    items.sorted = column;
     this.filter();
   }
 
-  // The rollouts that fit search and filters, in order; those without a value are always last.
-  filter() {
+  // The items that fit search and filters, in order; those without a value are always last.
+  filter(isSamePlace = false) {
     const words = withoutSpaces(byId("find").value);
-    const [population, outcome] = [byId("population").value, byId("outcome").value];
-    const { value } = this.sorted;
-    this.shown = this.rollouts.flatMap((rollout, number) => {
-      if (population !== "" && rollout.population !== Number(population)) return [];
-      if (outcome !== "" && !OUTCOMES[outcome][1](rollout)) return [];
-      return this.texts[number].includes(words) ? [{ number, key: value(rollout) }] : [];
-    });
+    const [population, outcome, kind, category] = ["population", "outcome", "kind", "category"].map((id) => byId(id).value);
+    const { items } = this;
+    const { value } = items.sorted;
+    const fits = this.rollouts.map((rollout) => (population === "" || rollout.population === Number(population)) && (outcome === "" || OUTCOMES[outcome][1](rollout)) && (kind === "" || rollout.kind === kind));
+    const isAny = !this.isOfTokens() || category === "";
+    this.shown = [];
+    for (let id = 0; id < items.count; id += 1) {
+      if (!fits[items.place(id).number] || !(isAny || items.category(id) === category) || (words && !items.has(id, words))) continue;
+      this.shown.push({ id, key: value(items.item(id)) });
+    }
     const language = new Intl.Collator(undefined, { numeric: true });
     this.shown.sort((a, b) => {
-      if (a.key === null || b.key === null) return (a.key === null) - (b.key === null) || a.number - b.number;
+      if (a.key === null || b.key === null) return (a.key === null) - (b.key === null) || a.id - b.id;
       const order = typeof a.key === "string" ? language.compare(a.key, b.key) : a.key - b.key;
-      return this.direction * order || a.number - b.number;
+      return items.direction * order || a.id - b.id;
     });
     this.say(population);
-    this.box.scrollTop = 0;
+    if (!isSamePlace) this.box.scrollTop = 0;
     this.draw();
   }
 
   say(population) {
     const { populations } = this.page.index;
-    byId("count").textContent = `${this.shown.length.toLocaleString("en")} of ${this.rollouts.length.toLocaleString("en")}`;
+    byId("count").textContent = `${this.shown.length.toLocaleString("en")} of ${this.items.count.toLocaleString("en")}`;
     const chosen = populations.length === 1 ? populations[0] : populations[population];
     byId("population-note").textContent = population === "" && populations.length > 1 ? "" : chosen.note;
     this.heads.forEach((head, k) => {
-      const isSorted = this.columns[k] === this.sorted;
-      if (isSorted) head.setAttribute("aria-sort", this.direction > 0 ? "ascending" : "descending");
+      const isSorted = this.items.columns[k] === this.items.sorted;
+      if (isSorted) head.setAttribute("aria-sort", this.items.direction > 0 ? "ascending" : "descending");
       else head.removeAttribute("aria-sort");
     });
   }
@@ -134,57 +257,65 @@ class RolloutList {
       cell.style.setProperty("height", `${rows * ROW}px`);
       return element("tr", { class: "space", "aria-hidden": "true" }, cell);
     };
-    const rows = this.shown.slice(first, last).map(({ number }, k) => this.row(number, first + k));
-    const nothing = count === 0 ? element("tr", { class: "nothing" }, element("td", { class: "soft" }, "No rollout fits.")) : null;
+    const rows = this.shown.slice(first, last).map(({ id }, k) => this.row(id, first + k));
+    const nothing = count === 0 ? element("tr", { class: "nothing" }, element("td", { class: "soft" }, `No ${this.items.noun} fits.`)) : null;
     fill(byId("rows"), [space(first), ...rows, nothing, space(count - last)]);
     this.box.querySelector("table").setAttribute("aria-rowcount", String(count + 1));
   }
 
-  // The row of a rollout, made once for as long as it is near the screen.
-  row(number, place) {
+  // The row of an item, made once for as long as it is near the screen.
+  row(id, place) {
     if (this.rows.size > 400) this.rows.clear();
-    if (!this.rows.has(number)) {
-      const rollout = this.rollouts[number];
-      const cells = this.columns.map(({ kind, cell }) => element("td", { class: kind }, cell(rollout)));
-      const made = element("tr", { id: `row-${number}` }, ...cells);
-      cells[0].title = rollout.question || rollout.problem;
-      made.addEventListener("click", () => this.page.open(number));
-      this.rows.set(number, made);
+    if (!this.rows.has(id)) {
+      const item = this.items.item(id);
+      const cells = this.items.columns.map(({ kind, cell }) => element("td", { class: kind }, cell(item)));
+      const made = element("tr", { id: `row-${id}` }, ...cells);
+      cells[0].title = item.question || item.problem;
+      made.addEventListener("click", () => this.openItem(id));
+      this.rows.set(id, made);
     }
-    const row = this.rows.get(number);
-    const isChosen = number === this.page.chosen;
+    const row = this.rows.get(id);
+    const isChosen = id === this.chosen();
     row.setAttribute("aria-rowindex", String(place + 2));
     row.setAttribute("aria-selected", String(isChosen));
     row.classList.toggle("on", isChosen);
     return row;
   }
 
-  // The chosen rollout in view, without moving the page.
+  chosen() {
+    return this.items.idOf(this.page.chosen, this.page.panel.token);
+  }
+
+  openItem(id) {
+    if (id === undefined || id === null) return;
+    const { number, token } = this.items.place(id);
+    this.page.open(number, token);
+  }
+
+  // The chosen item in view, without moving the page.
   reveal() {
-    const place = this.placeOf(this.page.chosen);
+    const place = this.placeOf(this.chosen());
     const { scrollTop, clientHeight } = this.box;
     if (place >= 0 && (ROW * place < scrollTop || ROW * (place + 2) > scrollTop + clientHeight)) this.box.scrollTop = ROW * place - clientHeight / 3;
     this.draw();
-    this.box.setAttribute("aria-activedescendant", `row-${this.page.chosen}`);
+    this.box.setAttribute("aria-activedescendant", `row-${this.chosen()}`);
   }
 
-  placeOf(number) {
-    return this.shown.findIndex((row) => row.number === number);
+  placeOf(id) {
+    return this.shown.findIndex((row) => row.id === id);
   }
 
-  // The rollout `distance` rows further on, or the first where the open one is not listed.
+  // The item `distance` rows further on, or the first where the open one is not listed.
   neighbour(distance) {
-    const place = this.placeOf(this.page.chosen);
-    const row = this.shown[place < 0 ? 0 : place + distance];
-    return row ? row.number : null;
+    const place = this.placeOf(this.chosen());
+    return this.shown[place < 0 ? 0 : place + distance]?.id ?? null;
   }
 
   press(event) {
     if (event.target !== this.box || event.ctrlKey || event.metaKey || event.altKey) return;
-    const end = this.shown.at(-1);
-    const targets = { ArrowDown: () => this.neighbour(1), ArrowUp: () => this.neighbour(-1), Home: () => this.shown[0]?.number, End: () => end?.number };
+    const targets = { ArrowDown: () => this.neighbour(1), ArrowUp: () => this.neighbour(-1), Home: () => this.shown[0]?.id, End: () => this.shown.at(-1)?.id };
     if (event.key === "Enter") this.page.panel.tokens.focus();
-    else if (Object.hasOwn(targets, event.key)) this.page.open(targets[event.key]());
+    else if (Object.hasOwn(targets, event.key)) this.openItem(targets[event.key]());
     else return;
     event.preventDefault();
   }

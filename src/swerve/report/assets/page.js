@@ -59,6 +59,13 @@ function saveFile(name, address) {
   element("a", { href: address, download: name }).click();
 }
 
+// Offer a text for saving, of any size.
+function saveText(name, text, type = "text/csv") {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  saveFile(name, address);
+  window.setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
 // A plot as the address of a file of its own: its styles are written into it, and its width becomes a number.
 function plotAddress(plot) {
   const copy = plot.cloneNode(true);
