@@ -34,7 +34,7 @@ def part_of(base: list[Response], trained: list[Response]):
     work = SimpleNamespace(
         samples=(by_problem(base), by_problem(trained)), sides=sides, settings=SimpleNamespace(seed=0)
     )
-    return measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work)))
+    return measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work), clusters=None))
 
 
 BASE = [

@@ -84,6 +84,7 @@ class Counted:
         )
         self._models = models
         self.counts = Work.counts.func(self)
+        self.clusters = None
 
     @property
     def models(self):
