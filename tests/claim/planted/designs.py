@@ -284,9 +284,8 @@ def measured(num_problems: int, num_samples: int, seed: int = 0) -> Rates:
     false = false_rates([of(lines_of_parts, None)], claims, 0.0, draws // 4, seed)
     for part in range(3):
         others = tuple(claim for number, claim in enumerate(claims) if number != part)
-        readable = [
-            false_rates([of(lines_of_parts, part, readable=own)], others, 0.1, draws // 20, seed) for own in (4, 1.5)
-        ]
+        cards = (of(lines_of_parts, part, readable=own) for own in (4, 1.5))
+        readable = [false_rates([each], others, 0.1, draws // 20, seed) for each in cards]
         false |= {claim: max(false[claim], float(np.mean([own[claim] for own in readable]))) for claim in others}
     for part, claim in enumerate(claims):
         found = detectable(of(lines_of_parts, part), claim, 80, most=0.5, seed=seed)

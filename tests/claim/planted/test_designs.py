@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,23 +30,16 @@ def test_every_claim_on_the_samples_of_a_card_has_all_sizes() -> None:
 
 def test_many_intervals_at_once_are_those_of_one() -> None:
     rng = np.random.default_rng(0)
-    rows = [
-        rng.binomial(4, 0.5, 30) / 4 - 0.5,
-        np.zeros(30),
-        np.eye(30)[3],
-        rng.choice([-1, 0, 1], 30),
-        np.full(30, 0.25),
-    ]
-    lows, highs = designs.interval_ends(np.array(rows))
+    few, signs = rng.binomial(4, 0.5, 30) / 4 - 0.5, rng.choice([-1, 0, 1], 30)
+    rows = np.array([few, signs, np.zeros(30), np.full(30, 0.25), np.eye(30)[3]])
+    lows, highs = designs.interval_ends(rows)
     for row, low, high in zip(rows, lows, highs, strict=True):
         found = paired_interval(row)
         assert found is not None
         assert (low, high) == pytest.approx((found.low, found.high), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "truth", [designs.nothing, designs.skill, lambda rng, num, size: designs.sharpened(rng, num, size, k=3)]
-)
+@pytest.mark.parametrize("truth", [designs.nothing, designs.skill, partial(designs.sharpened, k=3)])
 def test_lines_of_many_cards_are_those_of_the_card(truth: designs.Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swerve.claim.accuracy.cover_at", lambda right, num, chances, **given: [None] * len(chances))
     curves = designs.lines_of_curves(truth, 60, 8, np.random.default_rng(5), 0.4, 12)
