@@ -69,8 +69,7 @@ class Verdict(Record):
     false_rate: float | None = None
     """The fraction of cards of this size, of two equal models, that show this line (`claim_rates`); None: not known."""
     detectable: float | None = None
-    """The size that 80% of such cards would show, in the unit of the estimate, or samples of the base for
-    `base_reaches_gained`; None: not known."""
+    """The size that 80% of such cards would show, of `base_reaches_gained` in samples; None: not known."""
 
 
 class Part(Record):
@@ -390,11 +389,6 @@ class ControlsPart(Part):
     study: str = ""
 
 
-def alike_said(num_alike: int, num_problems: int) -> str:
-    """Return that problems are near-copies, and what to do."""
-    return f"{num_alike:,} of {num_problems:,} problems differ only in their numbers: give their group"
-
-
 class ClaimCard(Record):
     """What RL changed, with the minimum standard of evidence."""
 
@@ -406,8 +400,7 @@ class ClaimCard(Record):
     num_groups: int | None = None
     """Of the problems, as which they count; None: no problem has a group."""
     num_alike: int = 0
-    """Problems that differ from another one only in their numbers, where so many do that intervals are too narrow, and
-    none has a group."""
+    """Problems that differ only in their numbers, where these make intervals too narrow and none has a group."""
     num_samples: int
     inputs: str
     """Digest of models, problems and settings."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from swerve.artifacts.claim import Verdict, alike_said
-from swerve.artifacts.claim_rates import claim_rates
+from swerve.artifacts.claim import Verdict
+from swerve.artifacts.claim_rates import alike_said, claim_rates
 
 _NUMBERS = re.compile(r"[-\u2212]?\d+(?:[\s.,:/]*\d+)*")
 _SPREAD = 1.25

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
-from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict, alike_said
-from swerve.artifacts.claim_rates import claim_rates
+from swerve.artifacts.claim import QUESTIONS, ClaimCard, Part, PartName, Verdict
+from swerve.artifacts.claim_rates import alike_said, claim_rates
 from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
 from swerve.report import page as pages
