@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from swerve.claim.rates import claim_rates
-from swerve.claim.verdicts import Verdict, alike_said
+from swerve.claim.rates import alike_said, claim_rates
+from swerve.claim.verdicts import Verdict
 
 _NUMBERS = re.compile(r"[-\u2212]?\d+(?:[\s.,:/]*\d+)*")
 _SPREAD = 1.25

@@ -10,9 +10,9 @@ from pathlib import Path
 from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
 from swerve.claim.part import Part
-from swerve.claim.rates import claim_rates
+from swerve.claim.rates import alike_said, claim_rates
 from swerve.claim.record import ClaimCard
-from swerve.claim.verdicts import Verdict, alike_said
+from swerve.claim.verdicts import Verdict
 from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, render

@@ -88,6 +88,11 @@ def _weights(value: int, known: Sequence[int]) -> dict[int, float]:
     return {}
 
 
+def alike_said(num_alike: int, num_problems: int) -> str:
+    """Return that problems are near-copies, for which no rate is known, and what to do."""
+    return f"{num_alike:,} of {num_problems:,} problems differ only in their numbers: give their group"
+
+
 @cache
 def claim_rates() -> Mapping[str, ClaimRates]:
     """Return the rates of every claim that a card can make, by its key, the `claim` of a verdict."""

@@ -35,8 +35,7 @@ class ClaimCard(Record):
     num_groups: int | None = None
     """Of the problems, as which they count; None: no problem has a group."""
     num_alike: int = 0
-    """Problems that differ from another one only in their numbers, where so many do that intervals are too narrow, and
-    none has a group."""
+    """Problems that differ only in their numbers, where these make intervals too narrow and none has a group."""
     num_samples: int
     inputs: str
     """Digest of models, problems and settings."""

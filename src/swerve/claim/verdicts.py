@@ -30,8 +30,7 @@ class Verdict(Record):
     false_rate: float | None = None
     """The fraction of cards of this size, of two equal models, that show this line (`claim_rates`); None: not known."""
     detectable: float | None = None
-    """The size that 80% of such cards would show, in the unit of the estimate, or samples of the base for
-    `base_reaches_gained`; None: not known."""
+    """The size that 80% of such cards would show, of `base_reaches_gained` in samples; None: not known."""
 
 
 def verdict(
@@ -90,8 +89,3 @@ def larger(
     difference, _ = paired_difference(others, rates, bounds=(-1.0, 1.0))
     assert difference is not None, "there are problems"
     return verdict(claim, said, difference, shown=difference.low > 0, num=len(rates), null=null, of=of)
-
-
-def alike_said(num_alike: int, num_problems: int) -> str:
-    """Return that problems are near-copies, and what to do."""
-    return f"{num_alike:,} of {num_problems:,} problems differ only in their numbers: give their group"

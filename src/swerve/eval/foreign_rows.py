@@ -83,7 +83,8 @@ def read_rows(
             others.append(response)
             continue
         own, messages = response.problem, response.problem.messages or known.messages
-        problem = replace(known, prefix=own.prefix, begun=own.begun, messages=messages)
+        group = own.group if known.group is None else known.group
+        problem = replace(known, prefix=own.prefix, begun=own.begun, messages=messages, group=group)
         joined.append(replace(response, problem=problem))
     if not joined:
         raise ArtifactError(
