@@ -107,7 +107,7 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
         seen.add(problem.id)
     check_graders(problems)
     other = "train: " if settings.split == "heldout" else "heldout: "
-    for note in getattr(family, "notes", list)():
+    for note in family.notes():
         if not note.startswith(other):  # of problems that are not sampled
             progress.note(note)
     if settings.system is None:

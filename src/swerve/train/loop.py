@@ -116,7 +116,7 @@ def train_run(
         _check_same_problems(session, problems)
         check_problems(config, family, problems)
         if world.is_main:
-            for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
+            for note in [*preset_notes(config.stages), *family.notes()]:
                 progress.note(note)
         # Training continues after the newest checkpoint that is intact; what was logged later is made again.
         newest, state = resume_point(config, run, progress, world=world, verify=verify)
