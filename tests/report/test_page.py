@@ -115,7 +115,7 @@ def test_names_of_models_in_the_new_entries_are_escaped(synthetic: Any, entries:
     text = json.dumps(entries).replace('"sft-500"', json.dumps("<img src=x onerror=alert(1)>"))
     run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2, entries=json.loads(text))
     text = rendered(read_inputs(run))
-    assert "<img" not in text
+    assert "<img src=x" not in text
     assert "dpo-8 against <img src=x onerror=alert(1)>" in Page(text).text
 
 

@@ -206,8 +206,13 @@ def _text(lengths: NDArray[np.int64], align: Align, *, has_wrong: bool, is_wrong
 
 
 def _figures(summary: ProbeSummary) -> list[tuple[str, str, bool]]:
-    """Return how many answers are darkest at the first wrong token, the same of nulls, and what that token causes."""
-    figures = []
+    """Return how many answers are darkest at the first wrong token, the same of nulls, and what that token causes.
+
+    Too few rollouts have none.
+    """
+    figures = list[tuple[str, str, bool]]()
+    if not summary.reliable:
+        return figures
     claim = summary.claim("top", "first_wrong")
     if claim is not None:
         figures.append((percent(claim.estimate.mean), "are darkest at the first wrong token", False))
@@ -216,6 +221,6 @@ def _figures(summary: ProbeSummary) -> list[tuple[str, str, bool]]:
     if spike is not None and spike.effect is not None:
         before, after = percent(spike.reference.success), percent(spike.checkpoint.success)
         figures.append((f"{before} \N{RIGHTWARDS ARROW} {after}", "right when that one token is replaced", False))
-        if spike.alternative is not None:
+        if spike.alternative.success is not None:
             figures.append((percent(spike.alternative.success), "by a token of neither model", True))
-    return [(value, name, is_null) for value, name, is_null in figures]
+    return figures
