@@ -44,7 +44,7 @@ def paired_interval(
 
     >>> found = paired_interval([0.5, 0.25, 0.0, 0.25])
     >>> found.mean, round(found.low, 3), round(found.high, 3)
-    (0.25, -0.391, 0.725)
+    (0.25, -0.531, 0.864)
     """
     array = finite_array(differences)
     if array.size == 0:
@@ -74,7 +74,7 @@ def cases_interval(
 
     >>> found = cases_interval(np.array([0.5, 0.25, 0.0, 0.25]), None)
     >>> round(found.low, 3), round(found.high, 3)
-    (-0.391, 0.725)
+    (-0.531, 0.864)
     """
     # Two cases are added; how much they count rests on how much of the spread is known.
     low, high = bounds
