@@ -115,7 +115,12 @@ _MODULES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "",
         ("functional.logprobs", "functional.token_head", "functional.head_logits"),
     ),
-    ("statistics-intervals", "statistics: intervals", _CLUSTER, ("statistics.intervals",)),
+    (
+        "statistics-intervals",
+        "statistics: intervals",
+        _CLUSTER,
+        ("statistics.intervals", "statistics.paired", "statistics.ratios"),
+    ),
     ("statistics-tests", "statistics: tests", _CLUSTER, ("statistics.hypothesis_tests",)),
     (
         "statistics-rankings",

@@ -23,7 +23,7 @@ def run(code: str) -> str:
     ("door", "most"),
     [
         ("functional", 14),
-        ("statistics", 11),
+        ("statistics", 13),
         ("grading", 3),
         ("models.folder_checks", 12),
         ("rewards", 45),

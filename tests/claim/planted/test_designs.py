@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from swerve.claim.rates import claim_rates
 
 from swerve.claim.accuracy import accuracy_part
 from swerve.claim.answers import CLAIMED
+from swerve.claim.rates import claim_rates
 from swerve.statistics.paired import paired_interval
 from tests.claim.planted import designs
 from tests.claim.planted.designs import CURVES, ONE, OVER, PROBLEMS, REACHES, RUNS, SAMPLES, measured

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from swerve.claim.rates import claim_rates
 
 import swerve
 from swerve.claim.accuracy import accuracy_part
 from swerve.claim.answers import CLAIMED
+from swerve.claim.rates import claim_rates
 from swerve.claim.runs import runs_part
 from swerve.statistics.decomposition import accuracy_parts
 from tests.claim.planted.designs import base_chances
