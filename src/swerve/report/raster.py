@@ -146,8 +146,11 @@ def _shades(
     of_tokens = shade_of[layout.columns[COLUMNS.index(name), layout.models.index(label)]]
     shades = np.where(first >= 0, of_tokens[starts[:, None] + np.maximum(first, 0)], 0)
 
+    if ends is None:
+        return shades
+
     # Cells of several tokens end where the next begins.
-    for row in () if ends is None else np.flatnonzero(ends > first.shape[1]):
+    for row in np.flatnonzero(ends > first.shape[1]):
         shades[row] = np.maximum.reduceat(of_tokens[starts[row] : starts[row] + ends[row]], first[row])
     return shades
 
