@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
-from swerve.report.raster import _cells, _order
+from swerve.report.cells import codes
+from swerve.report.raster import _cells, _order, _shades
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import rollout_payload
 
@@ -81,6 +83,30 @@ def test_texts_of_other_lengths_lie_under_each_other_at_the_first_wrong_token_or
     assert cells.tolist() == [[0, 0, 1, 2, 2, 3], [0, 1, 2, 3, 4, 5]]
     cells, _ = _cells(np.array([320, 80]), [0, 0], "share")
     assert cells[:, :4].tolist() == [[0, 2, 4, 6], [0, 0, 1, 1]]
+
+
+class _Drawn:
+    """A layout of two texts of 400 and 300 tokens, each with one that is as dark as can be."""
+
+    def __init__(self) -> None:
+        self.summary = SimpleNamespace(divergence="js")
+        self.models, self.largest = ["base", "rl"], {"js": 1.0}
+        self.columns = np.zeros((5, 2, 700), dtype=np.uint16)
+        self.columns[0, 1, [399, 400 + 150]] = codes(np.array([1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("align", "dark"),
+    [("share", [[0, 159], [1, 80]]), ("wrong", [[1, 80]])],  # around the first wrong tokens nothing else is drawn
+)
+def test_a_cell_of_several_tokens_has_the_highest_and_a_window_has_no_more_than_its_own(
+    align: Any, dark: list[list[int]]
+) -> None:
+    lengths = np.array([400, 300])
+    first, _ = _cells(lengths, [200, 150], align)
+    shades = _shades(_Drawn(), "rl", np.array([0, 400]), first, lengths if align == "share" else None)  # type: ignore[arg-type]
+    assert first.shape == (2, 160)
+    assert np.argwhere(shades).tolist() == dark
 
 
 def test_rows_are_by_outcome_then_by_place() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,3 +168,26 @@ def test_a_view_of_tokens_is_saved_as_drawing_and_as_numbers(opened: Opened, fra
     name, numbers = saved(opened, "#panel .save-csv")
     assert name == "rollout-3.csv"
     assert len(list(csv.DictReader(io.StringIO(numbers)))) == len(frame.loc[3])
+
+
+def test_on_paper_the_page_is_light_its_shades_are_printed_and_nothing_is_fixed(
+    browser: Any, report: Path, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page.goto(report.as_uri() + "#r=3&t=5")
+    page.locator("#panel .k.on").wait_for()
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    page.emulate_media(media="print")
+    shown = "[...document.querySelectorAll('*')].filter((e) => e.checkVisibility())"
+    positions = set(page.evaluate(f"{shown}.map((e) => getComputedStyle(e).position)"))
+    assert positions <= {"static", "relative", "absolute"}
+    page.close()
+
+    # Colours that are filled in the file: paper, and shades that only backgrounds have.
+    fills, data = set[str](), (tmp_path / "page.pdf").read_bytes()
+    for content in re.findall(rb"stream\r?\n(.*?)endstream", data, re.DOTALL):
+        with contextlib.suppress(zlib.error):
+            colours = re.findall(rb"([\d.]+) ([\d.]+) ([\d.]+) rg", zlib.decompress(content))
+            fills |= {"#" + "".join(f"{round(255 * float(part)):02x}" for part in colour) for colour in colours}
+    assert {"#a83a0a", "#fdeee4", "#8f887e"} <= fills  # the darkest, a light one, and the grey of a null
+    assert "#151413" not in fills  # the dark theme's paper

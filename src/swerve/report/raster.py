@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.cells import values_of
+from swerve.report.cells import MISSING, values_of
 from swerve.report.layout import COLUMNS, Layout
 from swerve.text import count, counted, number, percent
 
@@ -78,9 +78,9 @@ def draw_raster(layout: Layout, listed: Sequence[Mapping[str, Any]], steps: Mapp
     # Which token of its rollout is in each cell first, and how many are; none: -1.
     first, before = _cells(lengths, [place or 0 for place in wrong], align)
     labels = [layout.models[1:][at] for at in _spread(len(layout.models) - 1)]
-    starts = layout.starts[np.array(shown)]
+    starts, ends = layout.starts[np.array(shown)], lengths if align == "share" else None
     panels = [
-        ("divergence", _caption(label, steps), _png(_shades(layout, label, starts, lengths, first), _HUE))
+        ("divergence", _caption(label, steps), _png(_shades(layout, label, starts, first, ends), _HUE))
         for label in labels
     ]
     if any(place is not None for place in wrong):
@@ -137,19 +137,21 @@ def _cells(lengths: NDArray[np.integer], wrong: Sequence[int], align: Align) -> 
 
 
 def _shades(
-    layout: Layout, label: str, starts: NDArray[np.int64], lengths: NDArray[np.int64], first: NDArray[np.int64]
+    layout: Layout, label: str, starts: NDArray[np.int64], first: NDArray[np.int64], ends: NDArray[np.int64] | None
 ) -> NDArray[np.uint8]:
-    """Return the shade of each cell: that of its highest token."""
+    """Return the shade of each cell: that of its highest token; `ends`: lengths of texts that are shown whole."""
     name = layout.summary.divergence
-    shares = np.nan_to_num(values_of(np.arange(4096)) / layout.largest[name])
+    shares = np.nan_to_num(values_of(np.arange(MISSING + 1)) / layout.largest[name])
     shade_of = np.rint(_SHADES * np.sqrt(np.clip(shares, 0, 1))).astype(np.uint8)
     of_tokens = shade_of[layout.columns[COLUMNS.index(name), layout.models.index(label)]]
     shades = np.where(first >= 0, of_tokens[starts[:, None] + np.maximum(first, 0)], 0)
 
+    if ends is None:
+        return shades
+
     # Cells of several tokens end where the next begins.
-    for row in np.flatnonzero(lengths > first.shape[1]) if (first >= 0).all() else ():
-        own = of_tokens[starts[row] : starts[row] + lengths[row]]
-        shades[row] = np.maximum.reduceat(own, first[row])
+    for row in np.flatnonzero(ends > first.shape[1]):
+        shades[row] = np.maximum.reduceat(of_tokens[starts[row] : starts[row] + ends[row]], first[row])
     return shades
 
 

@@ -35,7 +35,7 @@ class Rollouts {
     byId("previous").addEventListener("click", () => this.step(-1));
     byId("next").addEventListener("click", () => this.step(1));
     byId("close").addEventListener("click", () => this.close());
-    window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("hashchange", (event) => this.follow(new URL(event.newURL).hash));
     document.addEventListener("keydown", (event) => this.press(event));
   }
 
@@ -126,8 +126,8 @@ class Rollouts {
 
   // The address: #r=12&c=rl-80&t=37, and &h=3&hc=rl-1&ht=4 of a rollout that is held beside it
 
-  address() {
-    return new URLSearchParams(window.location.hash.slice(1));
+  address(hash = window.location.hash) {
+    return new URLSearchParams(hash.slice(1));
   }
 
   // Written a moment after a change: browsers allow few changes of the address in a short time.
@@ -150,8 +150,9 @@ class Rollouts {
   }
 
   // Open what the address says, if it says a rollout of this page.
-  async follow() {
-    const address = this.address();
+  async follow(hash) {
+    window.clearTimeout(this.writing);
+    const address = this.address(hash);
     const number = Number.parseInt(address.get("r"), 10);
     if (!this.index.rollouts[number]) return false;
     this.stop();
