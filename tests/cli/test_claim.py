@@ -158,8 +158,8 @@ def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) ->
     card = json.loads(out)
     assert card["accuracy"]["difference"]["mean"] == 0.375
     ends, reads, rights = card["answers"]["verdicts"]
-    assert [ends["shown"], reads["shown"], rights["shown"]] == [None, False, None]
-    assert rights["sentence"].startswith("Not determined, because most problems have 8 samples, and it takes 16: ")
+    assert [ends["shown"], reads["shown"], rights["shown"]] == [None, False, True]
+    assert rights["sentence"].startswith("rl gains because more of the answers read are right: +37.5 points")
 
 
 def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, files: Path) -> None:

@@ -445,9 +445,7 @@ class ClaimCard(Record):
         for record in tables[table]:
             cells: dict[str, Any] = {}
             for name, value in record:
-                if isinstance(value, Estimate):
-                    cells |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
-                else:
-                    cells[name] = value
+                ends = {f"{name}_low": value.low, f"{name}_high": value.high} if isinstance(value, Estimate) else {}
+                cells |= {name: value.mean if ends else value, **ends}
             rows.append(cells)
         return import_pandas().DataFrame(rows)
