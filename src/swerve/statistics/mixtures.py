@@ -33,7 +33,7 @@ def newly_solved(right: ArrayLike, num: ArrayLike, *, clusters: Clusters | None 
     with w the nonparametric maximum likelihood estimate of how chances of success are distributed over problems. The
     interval redraws the problems, one solved once and one always added, and then how many of the f0 are solved, those
     of a cluster with one chance. Simulated coverage: .91 to 1 at 60 and 200 problems (a zero-inflated beta-binomial:
-    .13 to 1), .82 to .95 at 3,000. Which problems are impossible is not identified, nor what many more samples would
+    .13 to 1), .87 to .95 at 3,000. Which problems are impossible is not identified, nor what many more samples would
     solve: of 4n the interval covers .68.
 
     Args:
