@@ -57,7 +57,7 @@ def claim(
 ) -> Result | None:
     """Measure what RL changed from one model to another: accuracy, what the base could do, format, weights and more.
 
-    Every claim stands with its interval, and with how often it is shown where nothing is there. The page is
+    Every claim stands with its interval, and with how often a card of two equal models shows it. The page is
     DIR/index.html. After an interruption the same command continues; with other --parts it adds to the card.
 
     Examples:
