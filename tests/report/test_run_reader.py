@@ -40,6 +40,29 @@ def test_frames_of_a_run(run: RunDirectory) -> None:
     assert spikes.token.map(type).eq(str).all()
 
 
+def test_a_token_has_what_stands_before_it_and_what_another_in_its_place_repairs(run: RunDirectory) -> None:
+    pytest.importorskip("pandas")
+    tokens = Run(run).tokens
+    one = tokens.query("sequence_id == 0 and checkpoint == 'rl-80' and reference == 'dpo-8'").set_index("position")
+    text = pq.read_table(run.probe_path / "sequences.parquet")["text"][0].as_py()
+    starts = pq.read_table(run.probe_path / "sequences.parquet")["token_starts"][0].as_py()
+    assert one["context"][0] == ""
+    assert one["context"][3] == text[: starts[3]].strip()
+    assert all(text[: starts[at]].rstrip().endswith(one["context"][at]) for at in one.index)
+    assert one["context"].str.len().max() <= 28
+    assert (one["rank_change"] == one["rank_ref"] - one["rank"]).all()
+
+    # Where tokens were forced, the fraction right after the checkpoint's less that after the rollout's own.
+    forced = pq.read_table(run.probe_path / "interventions.parquet").to_pylist()
+    own = [row for row in forced if (row["sequence_id"], row["policy"]) == (0, "reference")]
+    for position in {row["position"] for row in own}:
+        rate = {
+            row["arm"]: row["num_successes"] / row["num_continuations"] for row in own if row["position"] == position
+        }
+        assert one["repair"][position] == pytest.approx(rate["checkpoint"] - rate["reference"])
+    assert one["repair"].notna().sum() == len({row["position"] for row in own}) > 0
+
+
 def test_the_result_of_a_runs_probe(run: RunDirectory, result: ProbeResult) -> None:
     summary = Run(run).summary
     assert summary is not None

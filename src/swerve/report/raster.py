@@ -102,7 +102,7 @@ def draw_raster(layout: Layout, listed: Sequence[Mapping[str, Any]], steps: Mapp
 
 
 def _chosen(listed: Sequence[Mapping[str, Any]], reference: str) -> list[int]:
-    """Return the wrong answers of the reference that have tokens, or all responses where there is none."""
+    """Return the wrong answers of the reference that have tokens; of files without any, all responses."""
     known = [at for at, entry in enumerate(listed) if entry["position"] is not None]
     return [at for at in known if listed[at]["correct"] is False and listed[at]["source"] == reference] or known
 
