@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -141,8 +141,13 @@ def _runs(cases: Any, models: Any, world: Any, folder: Path) -> dict[str, list[d
         stage = _stage(name, cases)
         runner = _runner(name, stage, cases, models, world, folder)
         whole = _share(cases, world, range(len(cases.SIZES)))
-        learn = getattr(runner, "_update", lambda _whole, index, runner=runner: runner.step(index))
-        found[name] = [dict(learn(whole, index)) for index in range(STEPS)]
+        if hasattr(runner, "_sampler"):
+            runner._sampler = SimpleNamespace(
+                rollouts=lambda _index, whole=whole: whole,
+                ahead=lambda _index: nullcontext(),
+                figures=lambda _rollouts, _index: {},
+            )
+        found[name] = [dict(runner.step(index)) for index in range(STEPS)]
     return found
 
 
