@@ -50,7 +50,8 @@ def best_step(records: Records) -> int | None:
 def is_over(stage: StageConfig, records: Records) -> bool:
     """Whether the validation loss has not improved for as many validations as the stage is patient.
 
-    >>> from swerve.config.stages import OptimizerConfig, SftStage
+    >>> from swerve.config.stage_base import OptimizerConfig
+    >>> from swerve.config.stages import SftStage
     >>> patient = EarlyStoppingConfig(patience=2)
     >>> stage = SftStage(steps=9, optimizer=OptimizerConfig(lr=0.1), validation_share=0.1, early_stopping=patient)
     >>> records = [{"stage_step": step, "val_loss": 0.5, "best_step": 2} for step in (2, 4, 6)]
