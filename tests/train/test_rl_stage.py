@@ -411,7 +411,7 @@ def test_two_processes_make_the_same_updates_of_every_kind(on_two_processes, rec
         assert two.keys() == one.keys()
         for name, value in one.items():
             if name != "logprob_gap":  # rounding itself
-                expected = pytest.approx(value, rel=2e-3, abs=1e-5) if isinstance(value, float) else value
+                expected = pytest.approx(value, rel=2e-3, abs=3e-5) if isinstance(value, float) else value
                 assert two[name] == expected, (one["stage"], one["stage_step"], name)
     for step in range(1, 11):
         rows = [read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA).to_pylist() for run in (alone, together)]
