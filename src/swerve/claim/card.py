@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, sha256_file, verify_file
 from swerve.artifacts.parts import Parts, digest_of
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, given_command
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
 from swerve.claim.part import Part
@@ -94,6 +95,7 @@ def write_card(
             num_samples=work.size.num_samples,
             inputs=digest_of(inputs),
             contents=contents,
+            made=_made(sides, out),
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )
@@ -101,6 +103,15 @@ def write_card(
         _write_page(out, card)
         _clear(out)
     return card
+
+
+def _made(sides: Sequence[Side], out: Path) -> tuple[str, ...]:
+    """Return when and with what a card is written: the day, versions, and the command, of Python the one that it is."""
+    from swerve.report.provenance import written_now
+
+    given = [f"{side.label.split()[0]}={side.samples or side.model}" for side in sides]
+    command = given_command() or shlex.join(["swerve", "claim", *given, "--out", str(out)])
+    return (*written_now(), command)
 
 
 def _write_page(out: Path, card: ClaimCard) -> None:

@@ -41,6 +41,8 @@ class ClaimCard(Record):
     """Digest of models, problems and settings."""
     contents: tuple[str, ...] | None = None
     """Digests of the models, or of the files: the base's, then those of each run."""
+    made: tuple[str, ...] = ()
+    """When and with what it was written: the day, versions, and the command."""
     files: Mapping[str, str] = {}
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
     accuracy: AccuracyPart = AccuracyPart()
