@@ -47,6 +47,7 @@ def write_card(
         SwerveError: see `swerve.eval.sampling.sample`.
     """
     # Everything that can be wrong is checked before the first sample.
+    kinds = ClaimCard.kinds(settings.parts)
     _check_given(sides, settings, out)
     check_vocabularies(sides)
     base, trained, *runs = (side for side in sides if not side.is_prompt)
@@ -68,7 +69,7 @@ def write_card(
     known = _earlier_card(out, parts, sides, contents, progress)
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
-    wanted = [name for name in ClaimCard.kinds() if name in settings.parts and name not in done]
+    wanted = [name for name in kinds if name not in done]
     if known and not wanted:
         progress.note(f"{out / 'claim.json'} has these parts already: nothing to do")
         _clear(out)
