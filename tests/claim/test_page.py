@@ -219,6 +219,14 @@ def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> N
     )
 
 
+def test_the_page_ends_in_intervals_date_versions_command_and_digests() -> None:
+    made = ("2026-11-29", "swerve 0.1.0", "swerve claim base.jsonl rl.jsonl")
+    card = full_card().model_copy(update={"made": made, "contents": ("0123456789abcdef", "fedcba9876543210", "00")})
+    assert claim_page(card).provenance == (
+        "95% intervals; 2026-11-29, swerve 0.1.0, swerve claim base.jsonl rl.jsonl; base 0123456789ab, rl fedcba987654"
+    )
+
+
 def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = ClaimRates(size="8 points", right=0.9, right_more=1.0, false=0.021, draws=400)
     known = dict.fromkeys(claim_rates(), rates)

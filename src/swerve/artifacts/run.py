@@ -54,6 +54,11 @@ PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
 
+def given_command() -> str:
+    """Return the command line that this process was started with; empty: it is not swerve's."""
+    return shlex.join(["swerve", *sys.argv[1:]]) if Path(sys.argv[0]).name == "swerve" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths and small files of one run. Creating the object does not touch the disk."""
@@ -145,8 +150,7 @@ class RunDirectory:
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", "date": date, "seconds": 0.0}
         begun |= {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU threads"}
-        if Path(sys.argv[0]).name == "swerve":
-            begun["command"] = shlex.join(["swerve", *sys.argv[1:]])
+        begun |= {"command": command} if (command := given_command()) else {}
         begun |= {"job": job} if job else {}
         record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, sha256_file, verify_file
 from swerve.artifacts.parts import Parts, digest_of
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, given_command
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
 from swerve.claim.part import Part
@@ -46,6 +47,7 @@ def write_card(
         SwerveError: see `swerve.eval.sampling.sample`.
     """
     # Everything that can be wrong is checked before the first sample.
+    kinds = ClaimCard.kinds(settings.parts)
     _check_given(sides, settings, out)
     check_vocabularies(sides)
     base, trained, *runs = (side for side in sides if not side.is_prompt)
@@ -67,7 +69,7 @@ def write_card(
     known = _earlier_card(out, parts, sides, contents, progress)
     done = {name for name, part in known.parts if part.is_measured} if known else set()
     done -= {"controls"} if settings.study else set()  # the study may be another
-    wanted = [name for name in ClaimCard.kinds() if name in settings.parts and name not in done]
+    wanted = [name for name in kinds if name not in done]
     if known and not wanted:
         progress.note(f"{out / 'claim.json'} has these parts already: nothing to do")
         _clear(out)
@@ -94,6 +96,7 @@ def write_card(
             num_samples=work.size.num_samples,
             inputs=digest_of(inputs),
             contents=contents,
+            made=_made(sides, out),
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )
@@ -101,6 +104,15 @@ def write_card(
         _write_page(out, card)
         _clear(out)
     return card
+
+
+def _made(sides: Sequence[Side], out: Path) -> tuple[str, ...]:
+    """Return when and with what a card is written: the day, versions, and the command, of Python the one that it is."""
+    from swerve.report.provenance import written_now
+
+    given = [f"{side.label.split()[0]}={side.samples or side.model}" for side in sides]
+    command = given_command() or shlex.join(["swerve", "claim", *given, "--out", str(out)])
+    return (*written_now(), command)
 
 
 def _write_page(out: Path, card: ClaimCard) -> None:

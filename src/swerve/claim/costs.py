@@ -9,7 +9,7 @@ from swerve.text import counted
 
 def costs_said(settings: ClaimSettings, num_problems: int, *, num_models: int = 2) -> list[str]:
     """Return what a card costs, a line for its own samples and for each part; texts are not counted."""
-    kinds = {name: kind for name, kind in ClaimCard.kinds().items() if name in settings.parts}
+    kinds = ClaimCard.kinds(settings.parts)
     most = f" of at most {counted(settings.max_new_tokens, 'token')}" if settings.max_new_tokens else ""
     lines = [f"both models: {2 * num_problems:,} greedy samples{most}"]
     if any(kind.is_of_samples for kind in kinds.values()):

@@ -16,9 +16,9 @@ from swerve.claim.verdicts import Verdict
 from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, render
+from swerve.report.provenance import card_line
 from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
 from swerve.text import counted, sentence_case
-from swerve.version import __version__
 
 _UNITS = {"share": SHARE, "points": POINTS, "number": NUMBER, "count": COUNT}
 
@@ -63,7 +63,7 @@ def claim_page(card: ClaimCard) -> Page:
         f"{unknown} What is not shown, or not determined, may still be so.",
         heading="What changed",
         verdicts=(*questions, pages.Verdict(title="What was not measured", lines=tuple(lines))),
-        provenance=f"Made by swerve {__version__} from inputs {card.inputs[:12]}",
+        provenance=card_line(card.made, dict(zip((card.base, card.trained), card.contents or (), strict=False))),
     )
 
 

@@ -41,6 +41,8 @@ class ClaimCard(Record):
     """Digest of models, problems and settings."""
     contents: tuple[str, ...] | None = None
     """Digests of the models, or of the files: the base's, then those of each run."""
+    made: tuple[str, ...] = ()
+    """When and with what it was written: the day, versions, and the command."""
     files: Mapping[str, str] = {}
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
     accuracy: AccuracyPart = AccuracyPart()
@@ -62,10 +64,18 @@ class ClaimCard(Record):
             yield name, getattr(self, name)
 
     @classmethod
-    def kinds(cls) -> dict[str, type[Part]]:
-        """Return the parts that a card can have, by name, in the order of the page."""
-        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
-        return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Part)}
+    def kinds(cls, names: Sequence[str] = ()) -> dict[str, type[Part]]:
+        """Return the parts that a card can have, or those of them that are named, in the order of the page.
+
+        Raises:
+            ConfigError: there is no part of a name.
+        """
+        fields = {name: field.annotation for name, field in cls.model_fields.items()}
+        kinds = {name: kind for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Part)}
+        for name in names:
+            if name not in kinds:
+                raise ConfigError(f"there is no part {name!r}{nearest(name, kinds)}; a card has {', '.join(kinds)}")
+        return {name: kind for name, kind in kinds.items() if not names or name in names}
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from swerve.config.sampling import SampleSettings
-from swerve.errors import nearest
 from swerve.problems.mixture import TaskConfig
 from swerve.settings import InnerShare, PositiveInt, Words
 
@@ -17,7 +16,7 @@ class ClaimSettings(SampleSettings):
 
     num_samples: PositiveInt = 16
     """Samples of each problem by each model, at temperature 1."""
-    parts: Words = Field(default=(), validate_default=True)
+    parts: Words = ()
     """What is measured; by default everything."""
     some: PositiveInt = 200
     """Problems of the parts that sample many models or prompts: contamination, weights."""
@@ -36,17 +35,6 @@ class ClaimSettings(SampleSettings):
     """Compare the problems that both files have, also where they are fewer than nine in ten of all."""
     study: str | None = None
     """Folder of a finished study with `controls`, for what other rewards do."""
-
-    @field_validator("parts")
-    @classmethod
-    def _check_parts(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
-        from swerve.claim.record import ClaimCard  # whose parts take these settings
-
-        known = ClaimCard.kinds()
-        for name in parts:
-            if name not in known:
-                raise ValueError(f"there is no part {name!r}{nearest(name, known)}; a card has {', '.join(known)}")
-        return parts or tuple(known)
 
     @field_validator("temperatures")
     @classmethod

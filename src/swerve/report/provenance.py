@@ -73,13 +73,13 @@ def samples_provenance(confidence: float, files: Sequence[Samples]) -> Provenanc
     paths = [file.path for file in files if isinstance(file, StoredSamples)]
     models = {info.model.label: ("", info.model.fingerprint) for info in infos}
     made = f"sampled by swerve {_some({info.swerve_version for info in infos})}" if infos else ""
-    facts = [*_written(), _report_command(paths), made]
+    facts = [*written_now(), _report_command(paths), made]
     return Provenance(date=facts[0], line=_line(confidence, facts, _models(models)))
 
 
 def study_provenance(study: Study, folder: Path | None) -> Provenance:
     """Return of which runs a comparison is, when its page was written, and with what; `folder`: that of a study."""
-    date, *versions = _written()
+    date, *versions = written_now()
     torch = _some({run.torch_version for run in study.runs if run.torch_version})
     facts = [
         date,
@@ -89,6 +89,16 @@ def study_provenance(study: Study, folder: Path | None) -> Provenance:
     ]
     last = {run.variant: (run.model, run.weights_sha256 or "") for run in reversed(study.runs) if run.weights_sha256}
     return Provenance(date=date, line=_line(study.confidence, facts, _models(dict(reversed(last.items())))))
+
+
+def card_line(made: Sequence[str], digests: Mapping[str, str]) -> str:
+    """Return the line of a claim card.
+
+    Args:
+        made: when and with what it was written.
+        digests: of its models, or of their files.
+    """
+    return _line(0.95, made, _models({name: ("", digest) for name, digest in digests.items()}))
 
 
 def _line(confidence: float | None, facts: Iterable[str], models: str) -> str:
@@ -112,7 +122,7 @@ def _models(models: Mapping[str, tuple[str, str]]) -> str:
     return f"{same}: {', '.join(each)}" if same else ", ".join(each)
 
 
-def _written() -> list[str]:
+def written_now() -> list[str]:
     """Return when and with what a page is written that nothing else dates: the day, UTC, and versions."""
     facts = [datetime.now(UTC).strftime("%Y-%m-%d"), f"swerve {__version__}"]
     try:
