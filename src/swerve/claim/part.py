@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -47,6 +48,7 @@ class Part(Record):
     """Why it was not measured, or what more would need; empty: it was."""
 
     @classmethod
+    @abstractmethod
     def measure(cls, work: Work) -> Part:
         """Return this part.
 
@@ -54,7 +56,6 @@ class Part(Record):
             NotMeasuredError: it lacks something; the message says what it needs.
             ElsewhereError: other shards have samples that it needs.
         """
-        raise NotImplementedError
 
     @classmethod
     def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
