@@ -17,7 +17,7 @@ from swerve.claim.part import Part
 from swerve.claim.record import ClaimCard
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.sides import check_vocabularies
-from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file_responses
+from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, judged_responses
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.formats.imported_responses import LeftOut
@@ -192,7 +192,7 @@ def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> N
     for side in sides:
         if side.samples is not None:
             # Up to the first verdict, which shows most of what is wrong with a file.
-            responses = file_responses(side.samples, side.fields, LeftOut())
+            responses = judged_responses(side.samples, side.fields, LeftOut())
             next((each for each in responses if each.correct is not None), None)
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")

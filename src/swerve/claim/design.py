@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from swerve.claim.rates import alike_said, claim_rates
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 
 _NUMBERS = re.compile(r"[-\u2212]?\d+(?:[\s.,:/]*\d+)*")
 _SPREAD = 1.25
@@ -28,7 +28,7 @@ class CardSize:
     num_samples: int
     num_runs: int = 1
 
-    def told(self, verdict: Verdict) -> Verdict:
+    def told(self, verdict: ClaimVerdict) -> ClaimVerdict:
         """Return a line with its rates at this size; and with a warning where its problems are not independent."""
         num_runs = self.num_runs if verdict.claim in _OVER_RUNS else 1
         num = verdict.num if verdict.claim == "base_reaches_gained" else self.num_groups or self.num_problems

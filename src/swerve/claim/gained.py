@@ -16,7 +16,7 @@ import numpy as np
 
 from swerve.claim.part import Chance, Cost, Count, Number, Part, Row, Share
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import mean_interval
 from swerve.statistics.mixtures import newly_solved, newly_solved_at_most
@@ -140,7 +140,7 @@ def right_mass(work: Work) -> list[list[float]]:
     return masses
 
 
-def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...]:
+def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[ClaimVerdict, ...]:
     """Return whether the base writes the answers to the problems that only the trained model solved.
 
     Shown if the bound of at least half of them says that ten times the samples that were taken are expected to hold a
@@ -160,4 +160,4 @@ def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[
         f"{'' if shown else 'Not shown: '}{label} is expected to write a right answer of the trained model's to "
         f"{within} of {counted(len(gained), 'gained problem')} within {most:,} samples (half are needed)."
     )
-    return (Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)
+    return (ClaimVerdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

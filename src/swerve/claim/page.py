@@ -12,10 +12,9 @@ from swerve.artifacts.record import Record
 from swerve.claim.part import Part
 from swerve.claim.rates import alike_said, claim_rates
 from swerve.claim.record import ClaimCard
-from swerve.claim.verdicts import Verdict
-from swerve.report import page as pages
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
-from swerve.report.page import Fold, Page, render
+from swerve.report.page import Fold, Page, Verdict, render
 from swerve.report.provenance import card_line
 from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
 from swerve.text import counted, sentence_case
@@ -62,7 +61,7 @@ def claim_page(card: ClaimCard) -> Page:
         f"as many by `{card.trained}`. Claims shown: {shown[True]} of {shown[True] + shown[False]}, in **bold**."
         f"{unknown} What is not shown, or not determined, may still be so.",
         heading="What changed",
-        verdicts=(*questions, pages.Verdict(title="What was not measured", lines=tuple(lines))),
+        verdicts=(*questions, Verdict(title="What was not measured", lines=tuple(lines))),
         provenance=card_line(card.made, dict(zip((card.base, card.trained), card.contents or (), strict=False))),
     )
 
@@ -73,11 +72,11 @@ def write_claim_figures(card: ClaimCard, folder: Path) -> tuple[Path, ...]:
     Raises:
         DiskFullError: no room.
     """
-    drawings = [rows_drawing(rows) for name, part in card.parts for rows in claim_rows(name, part)]
+    drawings = [rows_drawing(rows) for name, part in card.parts for rows in part_rows(name, part)]
     return write_figures(drawings, folder, Look(formats=("pdf", "svg")))
 
 
-def claim_rows(name: str, part: Part) -> list[Rows]:
+def part_rows(name: str, part: Part) -> list[Rows]:
     """Return the tables of a part, and how they are drawn."""
     return [_rows(f"{name}_{table}", records) for table, records in part.tables]
 
@@ -90,15 +89,15 @@ def _problems(card: ClaimCard) -> str:
     return f"{card.num_problems}{alike}"
 
 
-def _question(name: str, part: Part, card: ClaimCard) -> pages.Verdict:
+def _question(name: str, part: Part, card: ClaimCard) -> Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
-    tables = [rows.kept for rows in claim_rows(name, part)]
+    tables = [rows.kept for rows in part_rows(name, part)]
     figures = [
         f"{_heading(field)}: {_unit(part, field).text(value)}"
         for field, value in part
         if field not in Part.model_fields and value not in (None, "") and not isinstance(value, tuple)
     ]
-    return pages.Verdict(
+    return Verdict(
         title=part.question(),
         lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
@@ -121,7 +120,7 @@ def _rates(part: Part, card: ClaimCard) -> list[str]:
     ]
 
 
-def _line(verdict: Verdict) -> tuple[str, str]:
+def _line(verdict: ClaimVerdict) -> tuple[str, str]:
     """Return what a verdict says, in bold where it is shown, and what it rests on."""
     if verdict.shown is None:
         return verdict.sentence, ""
@@ -131,7 +130,7 @@ def _line(verdict: Verdict) -> tuple[str, str]:
     return f"{mark}{verdict.sentence}{mark}", basis.strip(",; ")
 
 
-def _chance(verdict: Verdict) -> str:
+def _chance(verdict: ClaimVerdict) -> str:
     """Return how often two equal models show a line, in whole hundredths rounded up."""
     rates = claim_rates()[verdict.claim]
     if rates.designs and verdict.false_rate is None:
@@ -141,7 +140,7 @@ def _chance(verdict: Verdict) -> str:
     return f"a card of two equal models shows this line in at most {max(1, ceil(100 * rate - 1e-9))} of 100{where}"
 
 
-def _could_show(verdict: Verdict) -> str:
+def _could_show(verdict: ClaimVerdict) -> str:
     """Return what would have been shown, in whole points where it is 2 or more; empty where it is not known."""
     size = verdict.detectable
     if size is None:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from swerve.artifacts.record import Record
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 
@@ -41,7 +41,7 @@ class Part(Record):
     is_of_samples: ClassVar[bool] = False
     """Whether it rests on the samples at temperature 1."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[ClaimVerdict, ...] = ()
     notes: tuple[str, ...] = ()
     """What limits it, a sentence each."""
     missing: str = ""

@@ -10,7 +10,7 @@ from swerve.statistics import paired_difference
 from swerve.text import points, points_interval
 
 
-class Verdict(Record):
+class ClaimVerdict(Record):
     """A line of the card: a claim that is shown, or is not, or cannot be judged from what was given."""
 
     claim: str
@@ -43,7 +43,7 @@ def verdict(
     null: str = "no difference",
     of: str = "",
     at: str = "",
-) -> Verdict:
+) -> ClaimVerdict:
     """Return a line of the card.
 
     Args:
@@ -58,10 +58,10 @@ def verdict(
     """
     by = points_interval(size, " points") if isinstance(size, Estimate) else points(size, " points")
     sentence = f"{'' if shown else 'Not shown: '}{said}{f'. {at}' * bool(at)}: {by}."
-    return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
+    return ClaimVerdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 
-def undetermined(claim: str, said: str, because: str, *, of: str = "") -> Verdict:
+def undetermined(claim: str, said: str, because: str, *, of: str = "") -> ClaimVerdict:
     """Return the line of a claim that cannot be judged.
 
     Args:
@@ -70,12 +70,12 @@ def undetermined(claim: str, said: str, because: str, *, of: str = "") -> Verdic
         because: what is not known, as a clause.
         of: what it is about, where a card makes the claim several times.
     """
-    return Verdict(claim=claim, of=of, shown=None, sentence=f"Not determined, because {because}: {said}.")
+    return ClaimVerdict(claim=claim, of=of, shown=None, sentence=f"Not determined, because {because}: {said}.")
 
 
 def larger(
     claim: str, of: str, rates: Sequence[float], others: Sequence[float], said: str, *, null: str = "no difference"
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the verdict that one rate is larger than another: the interval of the paired difference is above 0.
 
     Args:

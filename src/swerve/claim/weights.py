@@ -12,7 +12,7 @@ import numpy as np
 from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.claim.part import Cost, Number, Part, Points, Row, Share
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import Wanted, Work
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
@@ -116,7 +116,7 @@ class WeightsPart(Part):
 
 def suffices(
     base: Sequence[bool], whole: Sequence[bool], parts: Mapping[int, Sequence[bool]], margin: float
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the smallest rank that is shown to lose less accuracy than a margin, as every larger one.
 
     A whole change that is not itself shown to gain more than the margin has no part that suffices: nothing would, too.
@@ -133,7 +133,7 @@ def suffices(
     of, lost = f"rank {tried}", mcnemar(whole, parts[tried]).difference
     assert gain
     assert lost
-    return Verdict(
+    return ClaimVerdict(
         claim="part_suffices",
         of=of,
         shown=rank is not None,
@@ -144,7 +144,7 @@ def suffices(
     )
 
 
-def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Verdict, ...]:
+def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[ClaimVerdict, ...]:
     """Return whether a part does more than each random change of its size: the unit is the direction."""
     if not directions:
         return ()
@@ -154,7 +154,7 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     unshown = "Not above random directions: " if accuracy <= max(directions) else "Not shown, too few directions: "
     said = f"{part.capitalize() if shown else part} alone has {percent(accuracy)} right, the best of {null} {best}"
     return (
-        Verdict(
+        ClaimVerdict(
             claim="part_beyond_its_size",
             of=part,
             shown=shown,

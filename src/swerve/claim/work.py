@@ -25,7 +25,7 @@ from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.typed_fields import at_place
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, ProgressTask
 from swerve.statistics.sample_counts import most_have
 from swerve.types import Problem, clusters_of
 
@@ -74,7 +74,7 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
+def judged_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict, None without one.
 
     `fields` are names of the file's fields where they differ from those known; `left_out` counts records without a
@@ -115,11 +115,18 @@ def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> 
         raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
-class _WithoutNotes(SilentProgress):
+class _WithoutNotes:
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
     def __init__(self, progress: Progress) -> None:
-        self.task = progress.task  # type: ignore[method-assign, assignment]
+        self._progress = progress
+
+    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
+        """Open a piece of work where the others are shown."""
+        return self._progress.task(name, total, done=done)
+
+    def note(self, message: str) -> None:
+        """Ignore the message."""
 
 
 @dataclass
@@ -241,7 +248,7 @@ class Work:
             for side in sides:
                 assert side.samples is not None
                 left_out = LeftOut()
-                responses = list(file_responses(side.samples, side.fields, left_out))
+                responses = list(judged_responses(side.samples, side.fields, left_out))
                 read.append((responses, f"Of {side.label}: {left_out.note}." if left_out.num_failed else ""))
             return read
         num = self.settings.num_samples
