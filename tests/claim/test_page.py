@@ -22,8 +22,7 @@ from swerve.claim.runs import RunsPart
 from swerve.claim.verdicts import ClaimVerdict, undetermined
 from swerve.claim.weights import GraftRow, MatrixRow, WeightsPart
 from swerve.estimates import Estimate
-from swerve.report.page import Verdict
-from swerve.report.page import render
+from swerve.report.page import Verdict, render
 from swerve.report.rows import Rows
 
 

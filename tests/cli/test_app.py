@@ -26,7 +26,7 @@ from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
 from swerve.report import run_page
-from swerve.study.plan import Job
+from swerve.study.job import StudyJob
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -374,7 +374,7 @@ def study_runs(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that a study has done, without a process: none of seed 1 at first."""
     done: list[str] = []
 
-    def do(jobs: Sequence[Job], *, progress: Progress, **_: object) -> dict[str, str]:
+    def do(jobs: Sequence[StudyJob], *, progress: Progress, **_: object) -> dict[str, str]:
         failures = {}
         for job in jobs:
             if job.seed == 1 and "demo/seed-0" not in done[1:]:

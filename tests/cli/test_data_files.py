@@ -16,7 +16,8 @@ from swerve.artifacts.response_columns import RESPONSES_SCHEMA
 from swerve.artifacts.responses import read_provenance
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.cli.data_files import export, import_responses
+from swerve.cli.data_export import export
+from swerve.cli.data_import import import_rollouts
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import read_responses
 from swerve.models.tiny import build_word_tokenizer
@@ -47,7 +48,7 @@ def run(file: Path, out: Path, **changes: Any) -> None:
         "task": None,
     }
     as_json = changes.pop("as_json", False)
-    result = import_responses(file, out=out, **{**options, **changes})
+    result = import_rollouts(file, out=out, **{**options, **changes})
     print(json.dumps(result.value) if as_json else result.text)
 
 

@@ -26,7 +26,7 @@ from swerve.cli import main
 from swerve.errors import ArtifactError, CheckpointError, DiskFullError, MissingExtraError
 from swerve.models import export
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.models.named_models import resolve_model
 from swerve.models.saving import save_checkpoint
@@ -52,7 +52,7 @@ def folder(tiny, tmp_path):
 
 
 def _export(source, out, *, dtype=None, max_shard_size="5GB"):
-    return export_model(Origin.of(Path(source)), out, dtype=dtype, max_shard_size=max_shard_size)
+    return export_model(WeightsOrigin.of(Path(source)), out, dtype=dtype, max_shard_size=max_shard_size)
 
 
 def _logits(path, dtype=torch.float32):

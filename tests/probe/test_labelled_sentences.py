@@ -14,7 +14,7 @@ import torch
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import TinyModel
 from swerve.errors import ConfigError
@@ -132,7 +132,7 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     facts = gzip.decompress(page.encode(0))
     marked = json.loads(facts[4 : 4 + int.from_bytes(facts[:4], "little")])["wrong"]
     assert marked == [[at, None] for at in range(8 * label, 8 * label + 8)]
-    rows = read_responses(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
+    rows = read_response_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
     assert [one.wrong_sentence for one in rows] == [row["label"] for row in records()]
     assert {one.sentence_starts for one in rows} == {tuple(range(0, 8 * NUM_STEPS, 8))}
 

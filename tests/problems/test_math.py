@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import read_source
 from swerve.problems.math import Math, MathTask, last_boxed
@@ -20,7 +20,7 @@ ROW = {"problem": "What is half of 9?", "solution": r"Half of 9 is $\boxed{\frac
 
 
 def read(**changes: Any) -> Any:
-    return FAMILY.problem(Record("f.jsonl, line 7", {**ROW, **changes}))
+    return FAMILY.problem(FileRecord("f.jsonl, line 7", {**ROW, **changes}))
 
 
 @each(

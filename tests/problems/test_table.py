@@ -11,7 +11,7 @@ import pytest
 
 from swerve.artifacts.problem_records import problem_record
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.prompt import PromptConfig
 from swerve.problems.table import Table, TableTask
 from swerve.rewards import grade
@@ -21,7 +21,7 @@ SOURCE = {"train": ("unused.jsonl",)}
 
 
 def read(task: dict[str, Any], **values: Any) -> Any:
-    return Table(TableTask(**SOURCE, **task)).problem(Record("f.jsonl, line 7", values))
+    return Table(TableTask(**SOURCE, **task)).problem(FileRecord("f.jsonl, line 7", values))
 
 
 def test_a_row_with_the_usual_names() -> None:
@@ -154,7 +154,7 @@ CHAT_MESSAGES = (("system", "Reason."), ("user", "What is 1 + 1? Write it after 
 
 
 def read_chat(task: dict[str, Any], **values: Any) -> Any:
-    return Table(TableTask(**SOURCE, **task)).read(Record("f.jsonl, line 7", values))
+    return Table(TableTask(**SOURCE, **task)).read(FileRecord("f.jsonl, line 7", values))
 
 
 def test_a_row_of_verl() -> None:

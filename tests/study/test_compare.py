@@ -21,7 +21,7 @@ from swerve.statistics import mcnemar
 from swerve.study.compare import compare_runs, detectable
 from swerve.study.gather import absences, compare_directories, study_csv
 from swerve.study.measure import measure_run
-from swerve.study.plan import StudyFile
+from swerve.study.study_file import StudyFile
 
 STUDY = StudyFile(name="s", recipe="r", variants={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
 

@@ -21,7 +21,7 @@ from swerve.claim.settings import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
 from swerve.eval.pairing import Paired, paired
-from swerve.eval.sampling import run_jobs
+from swerve.eval.sampling import sample_jobs
 from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.typed_fields import at_place
@@ -331,7 +331,7 @@ class Work:
             progress = _WithoutNotes(progress)
         with place() if callable(place) else nullcontext(place) as model:
             job = SampleJob(wanted.label, model, settings, path)
-            run_jobs([job], progress, problems=wanted.problems, shard=self.shard)
+            sample_jobs([job], progress, problems=wanted.problems, shard=self.shard)
 
     def logprobs(self, name: str, model: Path | str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
         """Return the log-probability (nats) of every completion token of given sequences under a model.

@@ -163,7 +163,7 @@ def _probe_files(
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
-    from swerve.probe.rollouts.checks import check_files
+    from swerve.probe.rollouts.checks import check_recipe_files
     from swerve.recipes.layers import overrides_of
     from swerve.recipes.loader import check_copied, load_run_config, load_settings
 
@@ -192,7 +192,7 @@ def _probe_files(
         parse_fields([f"{name}={field}" for name, field in given["fields"].value.items()])
     recipe = load_settings(ProbeRecipe, [*given.values(), *changes], data=data)
 
-    check_files(recipe, has_run=run is not None)
+    check_recipe_files(recipe, has_run=run is not None)
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 

@@ -97,10 +97,10 @@ def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     preset = given.get("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
         return dict(given)
-    return {**given, **{key: merged(value, given.get(key)) for key, value in PRESETS[preset].items()}}
+    return {**given, **{key: merged_preset(value, given.get(key)) for key, value in PRESETS[preset].items()}}
 
 
-def merged(preset: Any, given: Any) -> Any:
+def merged_preset(preset: Any, given: Any) -> Any:
     """Return a given value; inside a key with a `kind`, the preset's details stay where the kind is not another.
 
     >>> merged({"kind": "clip", "low": 0.1}, {"high": 0.3})

@@ -139,7 +139,7 @@ class Counted(Stage):
         return {**given, "steps": 1, "num_examples": None}  # until the data is counted
 
 
-class Sampling(Counted):
+class SamplingStage(Counted):
     """A stage whose steps begin with completions of the policy."""
 
     curriculum: Curriculum = ShuffledCurriculum()

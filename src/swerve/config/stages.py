@@ -34,8 +34,8 @@ from swerve.config.objectives import (
     SftLoss,
     check_kl,
 )
-from swerve.config.presets import Preset, merged, with_preset
-from swerve.config.stage_base import BY_PHASE, ByPhase, Counted, Sampling, Stage
+from swerve.config.presets import Preset, merged_preset, with_preset
+from swerve.config.stage_base import BY_PHASE, ByPhase, Counted, SamplingStage, Stage
 from swerve.problems.data_specs import Specs
 from swerve.settings import Model, NonNegative, Positive, PositiveInt
 
@@ -153,7 +153,7 @@ def _zero_variance(stage: Mapping[str, Any]) -> ZeroVariance:
 _REINFORCE, _DR_GRPO = LOSSES["reinforce"](), ADVANTAGES["dr_grpo"]()
 
 
-class _RlSettings(Sampling):
+class _RlSettings(SamplingStage):
     """An RL stage as its steps are made: the stage itself, or one of its phases."""
 
     kind: Literal["rl"] = "rl"
@@ -391,10 +391,10 @@ class RlStage(_RlSettings):
 
 
 def _laid_over(stage: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value if key == "mix" else merged(stage.get(key), value) for key, value in phase.items()}
+    return {key: value if key == "mix" else merged_preset(stage.get(key), value) for key, value in phase.items()}
 
 
-class DistillStage(Sampling):
+class DistillStage(SamplingStage):
     """On-policy distillation: the divergence to a teacher at every token of the student's own completions.
 
     Rewards are recorded but do not enter the loss.

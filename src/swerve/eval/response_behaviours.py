@@ -11,7 +11,7 @@ from typing import Any
 
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
-from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.samples import is_samples_file
 from swerve.behaviours.diversity import Embedder
@@ -98,7 +98,7 @@ def file_responses(
     """Return the responses of a file in the order in which labels are shown, and the field they are compared by.
 
     Args:
-        path: see `read_responses`.
+        path: see `read_response_table`.
         by: field to compare by; by default the first of label, step and set that the file has.
         fields: names of the file's fields where they differ from those known.
         left_out: counts records without a response.
@@ -172,7 +172,7 @@ def run_responses(run: RunDirectory, config: Config) -> list[Response]:
     begun = run.read_provenance().get("answer_begun")
     rollouts: list[Response] = []
     for path in paths:
-        for number, rollout in enumerate(read_responses(path, ROLLOUTS_SCHEMA), start=1):
+        for number, rollout in enumerate(read_response_table(path, ROLLOUTS_SCHEMA), start=1):
             unknown = replace(rollout.problem, family=task.kind, prefix=prefix)
             problem = replace(known.get(rollout.problem.id, unknown), begun=begun)
             place = f"{path.name}, row {number}"

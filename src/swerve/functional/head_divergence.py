@@ -23,7 +23,7 @@ from swerve.functional.head_logits import (
     block_maxima,
     topk_by_blocks,
 )
-from swerve.functional.row_sums import CompiledSums, EagerSums, RowSums, Side, SideSums, Tiling
+from swerve.functional.row_sums import CompiledSums, EagerSums, LogitsChunk, RowSums, SideSums, Tiling
 from swerve.functional.types import Ids, Logits
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
@@ -259,14 +259,14 @@ class _Chunks:
         return HeadDivergence.of_parts([streamed, better], lambda tensors: tensors[0].index_copy(0, again, tensors[1]))
 
 
-def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
+def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> LogitsChunk:
     argmax = argmax_by_blocks(logits, maxima)
-    return Side(
+    return LogitsChunk(
         logits=logits, largest=maxima.amax(dim=-1), argmax=argmax, realised=logits.gather(-1, ids[:, None])[:, 0]
     )
 
 
-def _of_one(side: Side, sums: SideSums) -> dict[str, Tensor]:
+def _of_one(side: LogitsChunk, sums: SideSums) -> dict[str, Tensor]:
     """Return what one model's distribution says of each position, by the names of its statistics."""
     return {
         "entropy": (sums.log_total - sums.mean_shifted).clamp(min=0.0).float(),
@@ -276,12 +276,12 @@ def _of_one(side: Side, sums: SideSums) -> dict[str, Tensor]:
     }
 
 
-def _logprobs(logits: Tensor, side: Side, sums: SideSums) -> Tensor:
+def _logprobs(logits: Tensor, side: LogitsChunk, sums: SideSums) -> Tensor:
     base = side.largest.double() + sums.log_total
     return (logits.double() - (base if logits.dim() == 1 else base[:, None])).float()
 
 
-def _top(side: Side, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
+def _top(side: LogitsChunk, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
     if k == 0:
         return None
     values, ids = topk_by_blocks(side.logits, maxima, k)

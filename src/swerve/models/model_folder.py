@@ -37,7 +37,7 @@ from swerve.models.adapter import (
     adapter_base,
     has_adapter,
     is_adapter,
-    merged,
+    merge_adapter,
     sharing_copy,
     with_adapter,
 )
@@ -125,7 +125,7 @@ def load_base(path: Path | str, *, device: str, dtype: str, mapped_by: World | N
     model = _bases.get(folder)
     if model is None:
         if is_adapter(folder):
-            model = merged(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
+            model = merge_adapter(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
         else:
             model = _load_whole(path, device=device, dtype=dtype, mapped_by=mapped_by).model
         model.eval().requires_grad_(False)
@@ -274,7 +274,7 @@ def _from_tensors(
     return model, info
 
 
-def load_config(path: Path | str) -> PreTrainedConfig:
+def load_model_config(path: Path | str) -> PreTrainedConfig:
     """Return the configuration of a model in a folder or on the hub, checked against the headers of its weights.
 
     Raises:
@@ -283,7 +283,7 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     """
     folder = local_folder(path)
     if is_adapter(folder):
-        return load_config(adapter_base(folder))
+        return load_model_config(adapter_base(folder))
     check_folder(folder)
     with _loading(f"a model from {path}: config.json"):
         config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)

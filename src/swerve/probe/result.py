@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.notebook import coloured_tokens
@@ -238,7 +238,7 @@ def read_result(run: RunDirectory) -> ProbeResult | None:
     summary = read_summary(run)
     if summary is None:
         return None
-    sequences = read_responses(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
+    sequences = read_response_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
     chosen = {entry.sequence_id: entry for entry in sequences if entry.population == summary.population}
 
     # Rows of this pair of models and of these rollouts, in order; rollouts are numbered from 0.

@@ -17,7 +17,7 @@ from swerve.artifacts.probe_findings import (
     NullPair,
     Population,
 )
-from swerve.artifacts.probe_summary import Measured, ProbeSummary
+from swerve.artifacts.probe_summary import DivergenceFindings, ProbeSummary
 from swerve.config.probe import ProbeConfig
 from swerve.probe.engine.measured import Measurement, Measurements, Pair
 from swerve.probe.findings.biography import (
@@ -57,7 +57,7 @@ _LEAST_MOVE = 0.01
 
 def findings(
     plan: ProbePlan, measured: Measurement, everything: Measurements, headline: Measurements, spikes: SpikeTable
-) -> tuple[Measured, Biographies]:
+) -> tuple[DivergenceFindings, Biographies]:
     """Return the entries of the summary that the measurements give, and every token's biography.
 
     Args:
@@ -93,7 +93,7 @@ def findings(
             and sequence.correct is not None
         )
     )
-    entries = Measured(
+    entries = DivergenceFindings(
         noise_floor=noise_floor(measured.null),
         null=_null(plan, measured.null, headline),
         spikes=spike_hits(headline, spikes, confidence=plan.confidence),

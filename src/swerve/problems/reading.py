@@ -19,7 +19,7 @@ from pydantic import model_validator
 from swerve.artifacts.problem_records import is_problem_record
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.policies import MathGrading
 from swerve.grading.text import can_be_met
 from swerve.problems.data_specs import Sources, Specs, read_source
@@ -106,8 +106,8 @@ DataTaskT = TypeVar("DataTaskT", bound=DataTask)
 class _Rows:
     """Problems by the numbers of their records; each pass reads large sources again, and holds none of theirs."""
 
-    records: Callable[[], Iterator[Record]]
-    read: Callable[[Record], Problem | None]
+    records: Callable[[], Iterator[FileRecord]]
+    read: Callable[[FileRecord], Problem | None]
     numbers: array[int]
     """Ascending."""
     ids: Sequence[bytes]
@@ -168,7 +168,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         self._task = task
 
     @abstractmethod
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem, without prompt and the task's policies of grading; None: it has no gold answer.
 
         Raises:
@@ -229,7 +229,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         """
         return list(self._loaded[1])
 
-    def read(self, record: Record) -> Problem | None:
+    def read(self, record: FileRecord) -> Problem | None:
         """Return a record as `problem` does, one in a chat layout with its messages; None: it has no gold answer.
 
         Raises:
@@ -287,9 +287,9 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
 
         Beside them: whether each is held out by its text, where the task names no problems that are.
         """
-        whole: dict[str, list[Record]] = {}
+        whole: dict[str, list[FileRecord]] = {}
 
-        def records() -> Iterator[Record]:
+        def records() -> Iterator[FileRecord]:
             for spec in specs:
                 source = whole[spec] if spec in whole else _records(split, spec)
                 if isinstance(source, list):  # a data set, which is not fetched again
@@ -335,7 +335,7 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def _records(split: Split, spec: str) -> Iterable[Record]:
+def _records(split: Split, spec: str) -> Iterable[FileRecord]:
     try:
         return read_source(spec, default_split=_DEFAULT_SPLITS[split])
     except ConfigError as error:  # say which of the two sources: one may be the task's default

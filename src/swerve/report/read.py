@@ -15,7 +15,7 @@ from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
-from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     INTERVENTIONS_SCHEMA,
@@ -317,4 +317,4 @@ def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list
     """Return what some columns of an evaluation's table say; nothing where it is not there."""
     path = run.path / "eval" / f"{evaluation.file_name}.parquet"
     known = response_schema("problem_id", "temperature", *columns)
-    return read_responses(path, known) if path.is_file() else []
+    return read_response_table(path, known) if path.is_file() else []

@@ -10,7 +10,7 @@ from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import Samples
 from swerve.config.recipe import ReportConfig
-from swerve.formats.comparison_table import notes
+from swerve.formats.comparison_table import comparison_notes
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.provenance import samples_provenance
 from swerve.report.rows import (
@@ -58,7 +58,7 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
         lead=_lead(files),
         heading="What the samples show",
         verdicts=tuple(_verdicts(comparison, headlines)),
-        caution=" ".join(notes(comparison)[1:]),
+        caution=" ".join(comparison_notes(comparison)[1:]),
         folds=measured_folds(*_folds(comparison, files)),
         date=facts.date,
         provenance=facts.line,

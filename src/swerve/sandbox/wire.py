@@ -52,7 +52,7 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def describe(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an exception's type and the first line of its message.
 
     >>> describe(KeyError("gold"))

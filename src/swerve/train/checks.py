@@ -23,7 +23,7 @@ from swerve.problems.learned import read_learned
 from swerve.prompts.encode import encode_completions, encode_prompts
 from swerve.prompts.templates import TemplateArguments, check_template_arguments, template_arguments
 from swerve.rewards.checks import check_graders
-from swerve.rollout.decoding_trial import check_decoding, check_samples
+from swerve.rollout.decoding_trial import check_architecture, check_decoding
 from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
@@ -58,7 +58,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
         check_machine(config)
     architecture, tokenizer = (None, None) if is_left_open(config.model) else recipe_architecture(config)
     if architecture is not None:
-        check_models(config, architecture, tokenizer, is_here=is_here)
+        check_recipe_models(config, architecture, tokenizer, is_here=is_here)
     # The data; the problems are those that training would draw, unless they would have to be asked for.
     sources = list(_sources(config.task))
     for spec in sources:
@@ -231,7 +231,7 @@ def _stages_left(config: Config, done: int) -> list[StageConfig]:
     return [stage for end, stage in zip(ends, config.stages, strict=True) if end > done]
 
 
-def check_models(
+def check_recipe_models(
     config: Config,
     model: PreTrainedModel | PreTrainedConfig,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -262,7 +262,7 @@ def check_models(
         if isinstance(model, PreTrainedModel):
             check_decoding(model)
         else:
-            check_samples(model)
+            check_architecture(model)
     # References and teachers: checkpoints of the run, or models with the policy's tokens.
     labels = [stage.label for stage in config.stages]
     for stage in _stages_left(config, done):

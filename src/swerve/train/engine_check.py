@@ -12,7 +12,7 @@ from swerve.config.recipe import Config
 from swerve.positions import max_sampled
 from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import template_arguments
-from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts
+from swerve.rollout.sync import LONG_PROMPT, EngineCheck, trial_prompts
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.types import Problem
@@ -50,7 +50,7 @@ def engine_check(
 
     return EngineCheck(
         teacher_forced,
-        check_prompts([prompt.token_ids for prompt in prompts], num_prompts=num_prompts, longest=longest),
+        trial_prompts([prompt.token_ids for prompt in prompts], num_prompts=num_prompts, longest=longest),
         bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
         num_tokens=_NUM_TOKENS,
         vocab_size=weights.head.vocabulary_size,

@@ -15,7 +15,7 @@ from swerve.batch import TokenSequence
 from swerve.config.recipe import Config
 from swerve.config.stages import RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.problems import ProblemFamily
@@ -248,7 +248,7 @@ class ExampleReader:
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
-    def _text_examples(self, source: str, records: Sequence[Record]) -> list[Example]:
+    def _text_examples(self, source: str, records: Sequence[FileRecord]) -> list[Example]:
         """Return documents as sequences whose every token is learned: each after the token before it."""
         end = end_token(self.tokenizer)
         begin = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else end

@@ -37,7 +37,13 @@ from swerve.rollout.engine import make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.checkpointer import SavedState, cut_back_to, resume_point, save_if_due
-from swerve.train.checks import check_examples, check_machine, check_models, check_problems, check_solution_lengths
+from swerve.train.checks import (
+    check_examples,
+    check_machine,
+    check_problems,
+    check_recipe_models,
+    check_solution_lengths,
+)
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
 from swerve.train.custom_parts import check_unchanged, custom_digests, load_custom_parts
@@ -172,7 +178,7 @@ def _train_stages(
     else:
         model, tokenizer = state.loaded.model, state.loaded.tokenizer
     check_examples(config, family, model, tokenizer, done=done)
-    check_models(config, model, tokenizer, done=done)
+    check_recipe_models(config, model, tokenizer, done=done)
     check_solution_lengths(config, model.config, tokenizer, problems, checks_solutions=not family.is_prose)
     _note_prompts(session, problems, model, tokenizer)
     draws = {stage.label: stage_draws(phases_of(stage), family, problems, seed=config.seed) for stage in config.stages}

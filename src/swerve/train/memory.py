@@ -47,7 +47,7 @@ _PROMPTS_TRIED = 64
 _PROMPTS_OF_PAIRS = 64
 """How many prompts a dpo stage samples from at a time."""
 _SAMPLED_LOGITS = 1 << 22
-"""How many logits are sampled from at a time; see `swerve.rollout.decoding.sample`."""
+"""How many logits are sampled from at a time; see `swerve.rollout.decoding.sample_tokens`."""
 _BYTES_PER_SAMPLED_LOGIT = 24
 _PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
 """What the layers of a cache keep."""

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from swerve.artifacts.responses import Response
-from swerve.cli.data_files import import_responses as import_file
+from swerve.cli.data_import import import_rollouts
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
@@ -626,7 +626,7 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None}
     table = tmp_path / "t.parquet"
-    import_file(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
+    import_rollouts(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
     again = import_responses(table, tokenizer=tokenizer)
     of_files: dict[str, Any] = {"place": "", "dialect": "", "sample": 0}
     assert [replace(one, **of_files) for one in again.sequences] == [
@@ -703,7 +703,7 @@ def test_a_thought_kept_apart_has_the_tokens_of_one_within_the_text(template: st
 def test_a_table_of_turns_is_read_as_the_file_it_was_made_from(tmp_path: Path) -> None:
     path, out, tokenizer = several_turns(tmp_path / "turns.jsonl"), tmp_path / "table.parquet", byte_level(CALLS)
     tokenizer.save_pretrained(tmp_path / "words")
-    result = import_file(path, out=out, tokenizer=str(tmp_path / "words"))
+    result = import_rollouts(path, out=out, tokenizer=str(tmp_path / "words"))
     assert "without token ids: the chat template, or none, leaves out" in result.text
     row, other = pq.read_table(out).to_pylist()
     assert (row["text"], row["token_starts"], other["completion_ids"]) == (r"\boxed{4}", None, None)
@@ -756,7 +756,7 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
         assert read.provenance["unread_turns"] == {
             f"too long for the tokenizer, CPU time limit 2 s: 'p{n}' ({path}, line {n + 1})": 1 for n in numbers
         }
-        result = import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+        result = import_rollouts(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
         assert f"too long for the tokenizer, CPU time limit 2 s: 'p{numbers[0]}'" in result.text
         rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
         assert [row["completion_ids"] is None for row in rows] == [n in numbers for n in range(3)]
@@ -764,7 +764,7 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
     with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
         import_responses(path, tokenizer=tokenizer)
     with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
-        import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+        import_rollouts(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
 
 
 def test_a_response_with_more_tokens_than_the_models_read_is_left_out(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from swerve.rewards.checks import has_grader, outside_policies
 from swerve.rewards.graders import GRADERS
 
 
-def check_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
+def check_recipe_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
     """Check the files that the recipe of a probe names, as far as they are there.
 
     Args:
