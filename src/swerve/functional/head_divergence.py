@@ -15,7 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.functional.divergence import LN2_FLOAT32, DivergenceStats, divergence_stats, num_group_rows, topk_probs
+from swerve.functional.divergence import (
+    LN2_FLOAT32,
+    DivergenceStats,
+    divergence_stats,
+    num_group_rows,
+    one_sided,
+    topk_probs,
+)
 from swerve.functional.head_logits import (
     HeadLogits,
     LinearHead,
@@ -267,22 +274,20 @@ def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> LogitsChunk:
 
 
 def _of_one(side: LogitsChunk, sums: SideSums) -> dict[str, Tensor]:
-    """Return what one model's distribution says of each position, by the names of its statistics."""
-    return {
-        "entropy": (sums.log_total - sums.mean_shifted).clamp(min=0.0).float(),
-        "logprob": _logprobs(side.realised, side, sums),
-        "rank": 1 + sums.num_above.int(),
-        "argmax": side.argmax.int(),
-    }
-
-
-def _logprobs(logits: Tensor, side: LogitsChunk, sums: SideSums) -> Tensor:
-    base = side.largest.double() + sums.log_total
-    return (logits.double() - (base if logits.dim() == 1 else base[:, None])).float()
+    return one_sided(
+        largest=side.largest,
+        realised=side.realised,
+        argmax=side.argmax,
+        log_total=sums.log_total,
+        mean_shifted=sums.mean_shifted,
+        num_above=sums.num_above,
+        dtype=torch.float32,
+    )
 
 
 def _top(side: LogitsChunk, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
     if k == 0:
         return None
     values, ids = topk_by_blocks(side.logits, maxima, k)
-    return TopProbs(probs=_logprobs(values, side, sums).exp(), ids=ids)
+    logprobs = values.double() - (side.largest.double() + sums.log_total)[:, None]
+    return TopProbs(probs=logprobs.float().exp(), ids=ids)

@@ -21,7 +21,8 @@ from swerve.report.cells import MISSING, codes
 from swerve.report.read import ProbeTables
 
 COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
-"""Of each model, in the order of a block; the first three are divergences from the reference."""
+"""Of each model, in the order of a block, nats: three divergences from the reference, then what is 0 or more of each
+model, or below 0 where the name begins with `logprob`."""
 TOP = 0.995
 """Share of the tokens that is lighter than the darkest shade: a spike or two in a rollout are the darkest."""
 _MAX_TOPS = 250_000
@@ -60,7 +61,7 @@ class Layout:
         self.columns = np.full((len(COLUMNS), *self.ranks.shape), MISSING, dtype=np.uint16)
         self.largest: dict[str, float] = {}
         for column, name in zip(self.columns, COLUMNS, strict=True):
-            sign = -1 if name == "logprob" else 1
+            sign = -1 if name.startswith("logprob") else 1
             values = sign * table[name].to_numpy()
             column[model, token] = codes(values)
             if name in DIVERGENCE_NAMES:

@@ -24,6 +24,7 @@ from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.positions import max_positions
+from swerve.probe.engine.forward import STATISTICS
 from swerve.tokens import num_ids
 
 
@@ -165,7 +166,7 @@ def plan_measurement(
     state_keys = {
         label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
-    variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k]
+    variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k, list(STATISTICS)]
 
     # Each model's most likely tokens are delivered by the first pair that has it.
     jobs: list[MeasureJob] = []
