@@ -12,10 +12,15 @@ from typing import Any
 
 from swerve.formats.text_tables import csv_text
 from swerve.report.draw.svg import plots_svg
+from swerve.report.evidence import Evidence, evidence_of
 from swerve.report.rollouts import Payload
 from swerve.report.rows import Rows, Unit
+from swerve.text import count
 
-_SCRIPTS = ("dom.js", "page.js", "cells.js", "reader.js", "list.js", "tokens.js", "beside.js", "raster.js", "links.js")
+_SCRIPTS = (
+    *("dom.js", "page.js", "evidence.js", "cells.js"),
+    *("reader.js", "list.js", "tokens.js", "beside.js", "raster.js", "links.js"),
+)
 _STYLES = ("page.css", "reader.css")
 # JSON allows these inside strings; inside a script element or a line of JavaScript they could end it.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
@@ -26,13 +31,17 @@ class Verdict:
     """What a page says at first sight: a sentence, what it rests on, and the numbers as a plot."""
 
     title: str
+    id: str = ""
+    """Of its anchor, and of its evidence unless that has one of its own; empty: its place."""
     text: str = ""
+    evidence: Evidence | None = None
+    """The rows that title and text were made of."""
     said: str = ""
     """The same without its numbers, by which runs that say it are counted; empty: it is not counted."""
     figures: Mapping[str, tuple[Unit, float | None]] = field(default_factory=dict)
     """Its numbers, by name."""
     lines: tuple[tuple[str, str], ...] = ()
-    """What is said one by one, each with what it rests on."""
+    """What is said one by one, each with what it rests on; a `Sentence` with its evidence."""
     rows: Rows | None = None
     fold: Fold | None = None
     """Its tables, shown on demand below it."""
@@ -54,6 +63,7 @@ class Fold:
     note: str = ""
     """What it has, in a few words."""
     sentences: tuple[str, ...] = ()
+    """Those that are a `Sentence` open their rows."""
     parts: tuple[Rows | Texts, ...] = ()
 
 
@@ -96,8 +106,11 @@ def render(page: Page) -> str:
     shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
     folds = [*page.folds, *(verdict.fold for verdict in page.verdicts if verdict.fold is not None)]
     shown += [part for fold in folds for part in fold.parts if isinstance(part, Rows)]
+    said: list[object] = [page.sentence, *page.verdicts, *(line for each in page.verdicts for line, _ in each.lines)]
+    said += [sentence for fold in folds for sentence in fold.sentences]
     data = {
         "csv": {rows.id: csv_text(rows.records) for rows in shown},
+        "evidence": {evidence.id: evidence.packed for evidence in evidence_of(*said)},
         "rollouts": None if page.rollouts is None else page.rollouts.index,
     }
     return fill_template("page.html.j2", scripts=_SCRIPTS, styles=_STYLES, data=data, page=page)
@@ -118,6 +131,7 @@ def fill_template(template: str, *, scripts: Sequence[str], styles: Sequence[str
         lstrip_blocks=True,
     )
     environment.filters["rich"] = lambda text: Markup(_rich(text))
+    environment.filters["count"] = count
     environment.filters["plots"] = lambda rows: list(map(Markup, plots_svg(rows)))
     return environment.get_template(template).render(
         policy=_policy(script, style),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
 from swerve.artifacts.responses import Response, by_problem, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
+    CROSS_SAMPLES_SCHEMA,
     INTERVENTIONS_SCHEMA,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
@@ -40,6 +41,24 @@ class ProbeTables:
     topk: pa.Table
     spikes: pa.Table
     interventions: pa.Table
+    cross_samples: pa.Table | None = None
+    """Only where tokens of one model were put into the text of the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """A value of the answers to each problem, at the reference and at the final checkpoint."""
+
+    problems: tuple[str, ...] = ()
+    before: tuple[float, ...] = ()
+    """Empty where the final checkpoint alone is evaluated."""
+    after: tuple[float, ...] = ()
+
+    def change(self, *, confidence: float, bound: float) -> Estimate | None:
+        """Return the mean difference over problems, at most `bound`; None of fewer than two."""
+        if len(self.before) < 2:
+            return None
+        return paired_difference(self.before, self.after, confidence=confidence, bounds=(-bound, bound))[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +91,8 @@ class ReportInputs:
     """The same of the tokens of a greedy answer."""
     entropy_change: Estimate | None = None
     """The same of the mean entropy of a token of a greedy answer, nats."""
+    paired: Mapping[str, Paired] = field(default_factory=dict)
+    """The values that these are of: `right`, `pass`, `tokens` and `entropy`."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -161,39 +182,46 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
     """Return the same with the paired differences of the final checkpoint from the reference."""
     first, last, k = inputs.reference, inputs.final, largest_k(inputs.evaluations)
     confidence = None if last is None else last.confidence
-    if first is None or last is None or first is last or confidence is None:
+    if first is None or last is None or confidence is None:
         return inputs
     columns = ("question", "correct", "completion_ids", "entropy")
-    groups = [_responses(run, evaluation, *columns) for evaluation in (first, last)]
+    groups = [_responses(run, evaluation, *columns) for evaluation in ((last,) if first is last else (first, last))]
 
-    def change(
-        value: Callable[[Sequence[Response]], float | None], bound: float, *, is_greedy: bool = True
-    ) -> Estimate | None:
-        """Return the difference of a value of a problem's answers, over the problems where both are known."""
-        before, after = (
+    def pairs(value: Callable[[Sequence[Response]], float | None], *, is_greedy: bool = True) -> Paired:
+        """Return a value of a problem's answers, of the problems where it is known at both."""
+        known = [
             {
-                problem: known
+                problem: found
                 for problem, own in by_problem(each for each in group if (each.temperature == 0) == is_greedy).items()
-                if (known := value(own)) is not None
+                if (found := value(own)) is not None
             }
             for group in groups
-        )
-        both = [problem for problem in before if problem in after]
-        pair = [before[problem] for problem in both], [after[problem] for problem in both]
-        return paired_difference(*pair, confidence=confidence, bounds=(-bound, bound))[0] if len(both) > 1 else None
+        ]
+        both = [problem for problem in known[0] if problem in known[-1]]
+        *before, after = (tuple(float(own[problem]) for problem in both) for own in known)
+        return Paired(problems=tuple(both), before=before[0] if before else (), after=after)
 
     # Of k samples the chance of a right one; of the greedy answer itself accuracy, length and entropy.
     def pass_at(own: Sequence[Response]) -> float | None:
         verdicts = [answer.verdict for answer in own]
         return pass_at_k(len(own), verdicts.count(True), k) if len(own) >= k and None not in verdicts else None
 
+    paired = {
+        "right": pairs(lambda own: own[0].verdict),
+        "pass": pairs(pass_at, is_greedy=False) if k else Paired(),
+        "tokens": pairs(lambda own: len(own[0].completion_ids or ()) or None),
+        "entropy": pairs(lambda own: own[0].entropy),
+    }
+    bounds = {"right": 1.0, "pass": 1.0, "tokens": math.inf, "entropy": math.inf}
+    changes = {name: own.change(confidence=confidence, bound=bounds[name]) for name, own in paired.items()}
     return replace(
         inputs,
         example=" ".join((groups[0][0].problem.question or "").split()) if groups[0] else "",
-        greedy_change=change(lambda own: own[0].verdict, 1.0),
-        pass_change=change(pass_at, 1.0, is_greedy=False) if k else None,
-        length_change=change(lambda own: len(own[0].completion_ids or ()) or None, math.inf),
-        entropy_change=change(lambda own: own[0].entropy, math.inf),
+        greedy_change=changes["right"],
+        pass_change=changes["pass"],
+        length_change=changes["tokens"],
+        entropy_change=changes["entropy"],
+        paired=paired,
     )
 
 
@@ -268,6 +296,9 @@ def _read_tables(run: RunDirectory, reference: str) -> ProbeTables:
     paths = {name: run.probe_path / f"{name}.parquet" for name in schemas}
     try:
         tables = ProbeTables(**{name: read_table(paths[name], schema) for name, schema in schemas.items()})
+        crossed = run.probe_path / "cross_samples.parquet"
+        if crossed.is_file():
+            tables = replace(tables, cross_samples=read_table(crossed, CROSS_SAMPLES_SCHEMA))
         for name, fault in _faults(tables, reference):
             raise ArtifactError(f"{paths[name]} is damaged: {fault}")
     except ArtifactError as error:

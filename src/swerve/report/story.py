@@ -9,11 +9,19 @@ from swerve.artifacts.probe_claims import NULL_NAMES, SIDES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import num_intervals
 from swerve.estimates import false_by_chance
+from swerve.report.evidence import Figure
 from swerve.report.format import SAME, claim_words, compared, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, SHARE, SIGNED
+from swerve.report.run_evidence import (
+    dose_evidence,
+    paired_evidence,
+    swap_evidence,
+    top_evidence,
+    uncertain_evidence,
+)
 from swerve.report.topics.causes import headline, spike_effect_rows
 from swerve.report.topics.dose import dose_rows, dose_sentence, least_dose
 from swerve.report.topics.outcome import accuracies
@@ -112,9 +120,9 @@ def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
     """Yield what the run shows, each verdict with interval, n and null; what was not measured is left out."""
     yield from _accuracy(inputs)
     if inputs.summary is not None:
-        yield from _place(inputs.summary)
-        yield from _cause(inputs.summary)
-        yield from _dose(inputs.summary)
+        yield from _place(inputs, inputs.summary)
+        yield from _cause(inputs, inputs.summary)
+        yield from _dose(inputs, inputs.summary)
     yield from _manner(inputs)
     yield from _doubt(inputs)
 
@@ -147,10 +155,16 @@ def _accuracy(inputs: ReportInputs) -> Iterator[Verdict]:
     title = f"{word}: {before}{percent(measured.last.mean)} right."
     first = None if measured.first is None else measured.first.mean
     figures = {"greedy accuracy before": (SHARE, first), "greedy accuracy after": (SHARE, measured.last.mean)}
-    yield Verdict(title=title, text=text, said=word, figures=figures, rows=rows.kept)
+    labels = tuple(dict.fromkeys(measured.labels[measured.first is None :]))
+    numbers = [Figure(name=f"right at {label}", statistic="mean", columns=(label,), write=percent) for label in labels]
+    if test is not None:
+        numbers.append(Figure(name="became right", statistic="rises", columns=labels))
+        numbers.append(Figure(name="became wrong", statistic="falls", columns=labels))
+    evidence = paired_evidence(inputs, "right", *numbers)
+    yield Verdict(id="accuracy", title=title, text=text, said=word, figures=figures, rows=rows.kept, evidence=evidence)
 
 
-def _place(summary: ProbeSummary) -> Iterator[Verdict]:
+def _place(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     """Say where the divergence falls, against all nulls."""
     wanted = (("top", "first_wrong"), ("top", "first_wrong_sentence"), ("share", "uncertain"))
     claim = next((claim for claim in (summary.claim(*key) for key in wanted) if claim is not None), None)
@@ -178,7 +192,17 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
         size = "" if mean is None else f" (a mean of {number(mean.mean)} nats per token)"
         text += f" Noise is the reference with random changes of its weights that move it as far{size}."
     nulls = {f"the same of {NULL_NAMES[null.null]}": (SHARE, null.value) for null in claim.nulls}
+    if claim.figure == "top":
+        numbers = [("here", "divergence on it"), *((null.null, f"{null.null} on it") for null in claim.nulls)]
+        shown = [Figure(name=name, statistic="mean", columns=(column,), write=percent) for name, column in numbers]
+        evidence = top_evidence(inputs, claim, *(each for each in shown if each.name not in ("noise", "length")))
+    else:
+        columns = (f"of this unsure {summary.divergence}", f"sum of {summary.divergence}")
+        part = Figure(name="on the fifth", statistic="ratio of sums", columns=columns, write=percent)
+        evidence = uncertain_evidence(inputs, part)
     yield Verdict(
+        id="place",
+        evidence=evidence,
         title=f"{where}: {verdict}.",
         text=text,
         said=f"{sentence_case(place)}: {verdict}",
@@ -187,11 +211,12 @@ def _place(summary: ProbeSummary) -> Iterator[Verdict]:
     )
 
 
-def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
+def _cause(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     """Say whether the token at the spike decides the answer, and whether another would, too."""
     spike = summary.spike_swaps
     if summary.causal is None or spike is None or spike.effect is None:
         yield Verdict(
+            id="cause",
             title="Not tested for cause.",
             text=f"No other token was forced at the spikes: {_untested(summary)}.",
             said="Not tested for cause",
@@ -212,7 +237,11 @@ def _cause(summary: ProbeSummary) -> Iterator[Verdict]:
         title += f"is not shown to change the success of `{summary.reference}`"
     arms = {"the rollout's own token": spike.reference, f"that of `{summary.final}`": spike.checkpoint,
             "a token of neither model": spike.alternative}  # fmt: skip
+    success = [("own token", "own token"), (f"token of {summary.final}",) * 2]
+    numbers = [Figure(name=name, statistic="mean", columns=(column,), write=percent) for name, column in success]
     yield Verdict(
+        id="cause",
+        evidence=swap_evidence(inputs, *numbers),
         title=f"{title}.",
         said=said,
         figures={f"right after {name}": (SHARE, arm.success) for name, arm in arms.items()},
@@ -234,7 +263,7 @@ def _untested(summary: ProbeSummary) -> str:
     return "run swerve probe with probe.causal.max_rollouts above 0"
 
 
-def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
+def _dose(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     """Say how few tokens carry the change."""
     crossing = summary.cross_sampling
     if crossing is None:
@@ -250,7 +279,14 @@ def _dose(summary: ProbeSummary) -> Iterator[Verdict]:
         recovered = point.recovered
         is_shown = recovered is not None and recovered.low > 0
         verb = "recover" if is_shown else "are not shown to recover any"
+        means = ("alone", "with chosen tokens", "other")
+        numbers = [Figure(name=name, statistic="mean", columns=(name,), write=percent) for name in means]
+        taken = Figure(
+            name="tokens taken", statistic="ratio of sums", columns=("tokens taken", "tokens"), write=percent
+        )
         yield Verdict(
+            id="dose",
+            evidence=dose_evidence(inputs, entry, dose, taken, *numbers),
             title=f"{percent(point.share_swapped)} of the tokens "
             f"{verb}{f' {percent_interval(recovered)}' if is_shown else ''} of the difference.",
             said=f"Few tokens {verb}{' part' if is_shown else ''} of the difference",
@@ -282,7 +318,13 @@ def _manner(inputs: ReportInputs) -> Iterator[Verdict]:
     said = f" {percent(unread)} of its answers could not be read, {percent(once)} before."
     if unread is None or once is None:
         said = " Not determined, because it was not recorded: how many of its answers could be read."
+    ends = [
+        Figure(name=f"entropy at {each.checkpoint}", statistic="mean", columns=(each.checkpoint,), write=NATS.text)
+        for each in (first, last)
+    ]
     yield Verdict(
+        id="manner",
+        evidence=paired_evidence(inputs, "entropy", *ends),
         title=f"{sure}, {long}.",
         said=f"{sure}, {long}",
         figures={"change of entropy, nats per token": (SIGNED, entropy.mean)},
@@ -310,10 +352,10 @@ def _doubt(inputs: ReportInputs) -> Iterator[Verdict]:
     chance = false_by_chance(num_intervals(*inputs.evaluations, *summaries), inputs.confidence)
     spikes = [(said, density_rows(summary).kept) for summary in summaries if (said := null_sentence(summary))]
     if chance and not spikes:
-        yield Verdict(title="How sure?", text=chance)
+        yield Verdict(id="sure", title="How sure?", text=chance)
     for said, rows in spikes if chance else ():
         title = "How sure? Trust the height of a spike, not the number of spikes."
-        yield Verdict(title=title, text=f"{chance} {said}", rows=rows)
+        yield Verdict(id="sure", title=title, text=f"{chance} {said}", rows=rows)
 
 
 def notes(inputs: ReportInputs) -> tuple[str, ...]:
