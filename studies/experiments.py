@@ -21,7 +21,7 @@ from swerve.artifacts.study import MEASURES, Study, read_study
 from swerve.estimates import Estimate
 from swerve.report.draw.figures import Look
 from swerve.report.figures import write_run_figures
-from swerve.report.study import trends_rows
+from swerve.report.study_rows import trends_rows
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
 _FIGURES = ("mean_kl_progression", "spike_density_comparison", "category_kl_breakdown", "entropy_reduction",

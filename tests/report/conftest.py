@@ -18,8 +18,21 @@ from swerve.artifacts.metrics import StepMetrics, append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import (
+    Detectable,
+    Study,
+    StudyCurve,
+    StudyDesign,
+    StudyDifference,
+    StudyMean,
+    StudyRun,
+    StudyTrial,
+    StudyVariant,
+    StudyVerdict,
+)
 from swerve.artifacts.tables import read_table, write_table
 from swerve.config.recipe import ReportConfig
+from swerve.estimates import Estimate
 from swerve.report.page import render
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
@@ -311,3 +324,86 @@ def _forget_wrong_steps(run: RunDirectory) -> None:
 def answers_only_report(answers_inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `answers_only`."""
     return _page(answers_inputs, tmp_path_factory.mktemp("page") / "index.html")
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study of two variants, from literal values; one of its runs failed."""
+    difference = StudyDifference(
+        measure="accuracy", variant="kl", num_seeds=3, mean=0.1, over_seeds=Estimate(mean=0.1, low=-0.02, high=0.22),
+        p_seeds=0.06, p_seeds_adjusted=0.12, effect_size=1.5, num_problems=400,
+        over_problems=Estimate(mean=0.1, low=0.07, high=0.13), p_problems=1e-5, p_problems_adjusted=2e-5,
+    )  # fmt: skip
+    curves = [
+        StudyCurve(metric="accuracy", variant="kl", steps=(1, 2), mean=(0.4, 0.6), low=(0.3, 0.5), high=(0.5, 0.7)),
+        StudyCurve(metric="kl", variant="kl", steps=(1,), mean=(0.4,), low=(0.3,), high=(0.5,)),
+    ]
+    return Study(
+        swerve_version="0", name="a <study>", recipe="r", baseline="none", seeds=(0, 1, 2), confidence=0.95,
+        variants=(
+            StudyVariant(name="none", changes={}, num_runs=3, num_collapsed=0, first_collapse=None),
+            StudyVariant(name="kl", changes={"a.b": None}, num_runs=2, num_collapsed=1, first_collapse=7),
+        ),
+        runs=(
+            StudyRun(variant="none", seed=0, path="runs/none/seed-0", state="trained", checkpoint="rl-4",
+                     task="digits", model="tiny model",
+                     values={"accuracy": 0.5}),
+            StudyRun(variant="kl", seed=2, path="runs/kl/seed-2", state="failed", reason="no <room>"),
+            StudyRun(variant="kl", seed=0, path="runs/kl/seed-0", state="trained", checkpoint="rl-4",
+                     task="digits", model="tiny model",
+                     values={"accuracy": 0.6}),
+        ),
+        means=(
+            StudyMean(measure="accuracy", variant="none", num_seeds=3, mean=0.5,
+                      over_seeds=Estimate(mean=0.5, low=0.4, high=0.6)),
+            StudyMean(measure="accuracy", variant="kl", num_seeds=3, mean=0.6, over_seeds=None),
+            StudyMean(measure="length", variant="kl", num_seeds=1, mean=57.25, over_seeds=None),
+        ),
+        differences=(difference,),
+        kinds=(
+            StudyMean(measure="accuracy", kind="easy", variant="start", num_seeds=1, mean=0.25, over_seeds=None),
+            StudyMean(measure="accuracy", kind="easy", variant="kl", num_seeds=2, mean=0.5,
+                      over_seeds=Estimate(mean=0.5, low=0.4, high=0.6)),
+            StudyMean(measure="accuracy", kind="hard", variant="kl", num_seeds=1, mean=0.125, over_seeds=None),
+        ),
+        curves=tuple(curves),
+        detectable=(
+            Detectable(measure="accuracy", unit="seeds", num=3, sd=0.03, is_assumed=True, difference=0.098),
+            Detectable(measure="accuracy", unit="problems", num=1, sd=0.4, is_assumed=False, difference=None),
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def judged(study) -> Study:
+    """The study with a design, settings that were tried and a verdict."""
+    design = StudyDesign(
+        measure="accuracy",
+        margin=0.05,
+        min_gain=0.15,
+        ceiling=0.97,
+        tuning_seeds=(100, 101),
+        num_by_seed=(2, 1),
+        num_problems=200,
+        widening=1.75,
+    )
+    trials = (
+        StudyTrial(
+            variant="none",
+            number=2,
+            changes={"lr": 1e-4},
+            seeds=(100, 101),
+            values={"accuracy": 0.5, "entropy": 0.25},
+            is_chosen=True,
+        ),
+        StudyTrial(variant="none", number=3, changes={"lr": 1e-3}, seeds=(100,), values={}, is_chosen=False),
+    )
+    verdict = StudyVerdict(
+        variant="kl",
+        verdict="not shown",
+        words="not shown to differ",
+        p=0.3,
+        over_seeds=Estimate(mean=0.1, low=-0.11, high=0.31),
+    )
+    return study.model_copy(update={"design": design, "trials": trials, "verdicts": (verdict,),
+                                    "gain": Estimate(mean=0.3, low=0.2, high=0.4)})  # fmt: skip

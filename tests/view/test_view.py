@@ -148,7 +148,6 @@ def test_the_list_has_a_line_for_everything_and_says_what_is_wrong(client: Clien
     assert {name: error.split(":")[0].split(";")[0][:34] for name, error in errors.items()} == {
         "broken": "run.json is not readable JSON",
         "half": "is not a run directory (it has no ",
-        "begun": "the study " + str(client.server.catalogue.folder)[:24],
         "cut.parquet": "is damaged",
         "link": "a link out of this folder",
     }
@@ -156,9 +155,11 @@ def test_the_list_has_a_line_for_everything_and_says_what_is_wrong(client: Clien
     assert entries["samples.parquet"]["cells"][2] == "2 problems x 2"
     assert entries["samples.parquet"]["cells"][4:] == ["-", "50.0% (dpo)", "-", "-"]
     assert entries["studies/s"]["cells"][5] == "50.0% (none)"
+    assert entries["studies/s"]["cells"][2] == "0 of 1 runs"
+    assert entries["begun"]["cells"][2] == "not finished"
     state = client.ask("list.json").json
     assert state["title"] == f"10 items in {client.server.catalogue.folder}"
-    assert state["lead"] == "5 with something wrong"
+    assert state["lead"] == "4 with something wrong"
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
@@ -194,7 +195,18 @@ def test_probes_studies_and_samples_are_opened(client: Client) -> None:
     key = client.entries()["studies/s/runs/none"]["key"]
     assert f'<a href="../{key}/">' in client.open("studies/s").text
     begun = client.open("begun")
-    assert (begun.status, "was not compared yet; do it with: swerve study" in begun.text) == (422, True)
+    assert (begun.status, "begun: not finished" in begun.text, "begun --gather" in begun.text) == (200, True, True)
+
+
+def test_a_study_with_runs_to_do_is_not_finished(folder: Path, tmp_path: Path) -> None:
+    place = folder / "studies" / "s" / "study.json"
+    study = Study.read(place, remedy="")
+    (run,) = study.runs
+    left = study.model_copy(update={"runs": (run.model_copy(update={"state": "missing"}),)})
+    (tmp_path / "s").mkdir()
+    left.write(tmp_path / "s" / "study.json")
+    with serve(tmp_path) as client:
+        assert client.entries()["s"]["cells"][2] == "not finished, 0 of 1 runs"
 
 
 def test_rollouts_are_served_one_at_a_time(client: Client) -> None:

@@ -159,7 +159,7 @@ def _run(
 
 def _announce(plan: Plan, some: Sequence[StudyJob] | None, progress: Progress) -> None:
     """Say which runs are left to do, what was decided before, and which difference it can show."""
-    from swerve.report.study import design_words
+    from swerve.report.study_sentences import design_words
     from swerve.study.gather import gather_study
 
     num = plan.num_jobs if some is None else len(some)
@@ -263,7 +263,7 @@ def _num_done(jobs: Sequence[StudyJob]) -> int:
 def study_text(comparison: Study, page: Path, form: str) -> str:
     """Return the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
-    from swerve.report.study import study_tables
+    from swerve.report.study_rows import study_tables
     from swerve.study.gather import study_csv
 
     if form == "json":

@@ -85,7 +85,8 @@ def study_provenance(study: Study, folder: Path | None) -> Provenance:
         date,
         *([f"swerve {study.swerve_version}", f"torch {torch}"] if torch else versions),
         _report_command([] if folder is None else [folder]),
-        f"recipe {study.recipe}, seeds {_some(study.seeds)}",
+        *([f"recipe {study.recipe}"] if study.recipe else []),
+        f"seeds {_some(study.seeds)}",
     ]
     last = {run.variant: (run.model, run.weights_sha256 or "") for run in reversed(study.runs) if run.weights_sha256}
     return Provenance(date=date, line=_line(study.confidence, facts, _models(dict(reversed(last.items())))))

@@ -127,6 +127,30 @@ def changed(measure: Measure, value: Cell) -> str:
     return f"{number}{name}{bracket}{ends}"
 
 
+def against(measure: Measure, after: float, before: float, difference: Cell) -> str:
+    """Return two values of a measure, no finer than the interval of their difference; without one in whole percents.
+
+    >>> accuracy = Measure(title="accuracy", unit="share")
+    >>> against(accuracy, 0.6, 0.5, Estimate(mean=0.1, low=-0.02, high=0.22)), against(accuracy, 0.908, 0.375, None)
+    ('60% against 50%', '91% against 38%')
+    >>> against(Measure(title="length", unit="tokens"), 57.25, 59.0, None)
+    '57.2 against 59.0 tokens'
+    """
+    unit, half = measure_unit(measure), None
+    if isinstance(difference, Estimate):
+        half = (difference.high - difference.low) / 2
+    elif unit.scale == SHARE.scale:
+        half = 0.1  # as wide as leaves whole percents
+    name = "" if unit.axis in ("%", "") or unit.axis in measure.title else f" {unit.axis}"
+    texts = [
+        unit.value(value)
+        if half is None
+        else unit.interval(Estimate(mean=value, low=value - half, high=value + half)).partition(" (")[0]
+        for value in (after, before)
+    ]
+    return f"{' against '.join(texts)}{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
     """A plot of one column: a dot with its interval for each row, all on one axis."""

@@ -77,7 +77,7 @@ def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> S
     ]
     study = StudyFile.model_construct(  # names of directories may be any
         name=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others",
-        recipe=f"{len(paths)} runs",
+        recipe="",
         variants={
             name: {key: _value_at(configs[group[0]], key) for key in keys}
             for name, group in zip(names, groups, strict=True)

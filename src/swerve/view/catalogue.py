@@ -22,6 +22,8 @@ from swerve.artifacts.study import find_study, read_study
 from swerve.progress import one_line
 from swerve.run import describe_run
 
+NOT_FINISHED = "not finished"
+"""Status of a study that has runs to do."""
 Kind = Literal["run", "study", "samples", "folder"]
 Entry = dict[str, Any]
 """`key`, `kind` and `name`; `date` and `seconds`; `status`, `stages`, `last_step`, `num_steps`; `accuracy` and `reward`
@@ -130,6 +132,11 @@ class Catalogue:
         self.items = {item.key: item for item in find_items(self.folder)}
 
 
+def is_begun(item: Item) -> bool:
+    """Return whether an item is a study whose runs nobody has compared yet."""
+    return item.kind == "study" and not (item.path / "study.json").is_file()
+
+
 def describe(item: Item) -> Entry | None:
     """Return what is known of an item; None: a file that is no file of samples. Whatever is wrong with it is told."""
     entry: Entry = dict.fromkeys(
@@ -158,12 +165,15 @@ def _run(path: Path) -> Entry:
 
 
 def _study(path: Path) -> Entry:
-    """Return how many of a study's runs are done, and its best variant."""
+    """Return how many of a study's runs are done, and its best variant; of one without its record that it is begun."""
+    if not (path / "study.json").is_file():
+        return {"status": NOT_FINISHED}
     study = read_study(find_study(path) or path)
     means = [{"value": mean.mean, "at": mean.variant} for mean in study.means if mean.measure == "accuracy"]
     done = sum(run.measured for run in study.runs)
     best = max(means, key=itemgetter("value"), default=None)
-    return {"status": f"{done} of {len(study.runs)} runs", "accuracy": best}
+    begun = f"{NOT_FINISHED}, " if any(run.state == "missing" for run in study.runs) else ""
+    return {"status": f"{begun}{done} of {len(study.runs)} runs", "accuracy": best}
 
 
 def _samples(path: Path) -> Entry:

@@ -24,7 +24,8 @@ from swerve.report.read import read_inputs
 from swerve.report.rollouts import Payload
 from swerve.report.run_page import run_page
 from swerve.report.samples import samples_page
-from swerve.report.study import run_name, study_page
+from swerve.report.study import study_page
+from swerve.report.study_rows import run_name
 from swerve.report.topics.training_curves import training_rows
 from swerve.run import entry_texts
 from swerve.text import counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shlex
 import sys
 import threading
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any
 from swerve.errors import ConfigError, SwerveError
 from swerve.progress import one_line
 from swerve.report.rollouts import Payload
-from swerve.view.catalogue import Catalogue, Item
+from swerve.view.catalogue import NOT_FINISHED, Catalogue, Item, is_begun
 from swerve.view.pages import list_state, live_state, make_report, view_page
 
 _HOST = "127.0.0.1"
@@ -103,6 +104,10 @@ class ViewServer(ThreadingHTTPServer):
         if item and item.kind == "run" and wanted in ("live", "live.json"):
             state = live_state(item)
             return _json(state) if wanted == "live.json" else _html(view_page("live", item.name, state))
+        if item and is_begun(item):
+            command = f"swerve study {shlex.quote(str(item.path))}"
+            said = f"Its runs are not compared yet. To do what is left: {command}. To compare those that are done: "
+            return _message(HTTPStatus.OK, f"{item.name}: {NOT_FINISHED}", f"{said}{command} --gather")
 
         # Rollouts that are too many for the page have addresses of their own.
         if item and item.kind != "folder":
