@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
+from swerve.notebook import INK
+from swerve.report.draw.figures import Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank, wrong_sentence
