@@ -660,6 +660,20 @@ def test_lists_of_responses_are_graded_and_plain_problems_joined(swerve: Swerve,
         assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
 
 
+def test_responses_are_found_where_their_layout_has_them(swerve: Swerve, tmp_path: Path) -> None:
+    """A program's names for prompt, response and gold answer are no hint that a user must give."""
+    row = {"input_prompt": "1 + 1?", "output_response": r"It is \boxed{2}", "score": 0.5}
+    golds = [{"env_extras": {"reward_spec": {"ground_truth": gold}}} for gold in ("2", "3")]
+    path = write_rows(tmp_path / "skyrl.jsonl", [{**row, **gold} for gold in golds])
+    status, out, err = swerve("grade", "--task", "math", str(path))
+    assert status == 0, err
+    verdicts = read_rows(out)
+    assert [(each["value"], each["gold"]) for each in verdicts] == [(1.0, "2"), (0.0, "3")]
+    assert [(each["prompt"], each["response"], each["reward"]) for each in verdicts] == [
+        (row["input_prompt"], row["output_response"], 0.5)
+    ] * 2
+
+
 def test_a_response_that_was_cut_while_it_thought_is_unanswered(swerve: Swerve, tmp_path: Path) -> None:
     row = {"question": "1 + 1?", "gold": "2"}
     rows = [{**row, "response": r"\boxed{2}"}, {**row, "response": None, "reasoning": "1 +", "finish_reason": "length"}]

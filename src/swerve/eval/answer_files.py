@@ -265,7 +265,7 @@ class AnswerFile:
 
 
 def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[FileRecord]:
-    """Yield the records of a file whose responses are texts of their own; of conversations, one for each response.
+    """Yield the records of a file whose responses are texts of their own; of other layouts, one for each response.
 
     Args:
         path: see `read_responses`.
@@ -277,7 +277,10 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Fil
     records = chain([first], records)
     layout, entry = detect(first.values), Fields(first.place, first.values, names)
     is_list = layout.lists_responses(first.values) and entry.get("response") is None and entry.get("answer") is None
-    if entry.is_text("response") or not ("turns" in layout.names or is_list):
+    is_known = bool(layout.marks) and layout is not TABLE  # and may have its texts under names of its own
+    has_names = any(key in first.values for name in ("response", "answer") for key in names[name])
+    is_elsewhere = "turns" in layout.names or is_list or (is_known and not has_names)
+    if entry.is_text("response") or not is_elsewhere:
         yield from records
         return
     for response in iter_responses(path, left_out=left_out):
@@ -290,6 +293,8 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Fil
             **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
             "response": response.text,
         }
+        if response.prompt:
+            known["prompt"] = response.prompt
         if response.turns:
             known["turns"] = list(response.turns)
         if response.finish_reason is not None:
