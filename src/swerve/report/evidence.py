@@ -29,6 +29,7 @@ STATISTICS: Mapping[str, Callable[..., float]] = {
     "least": np.min,
     "most": np.max,
     "ratio of sums": lambda parts, wholes: parts.sum() / wholes.sum(),
+    "per 1,000": lambda parts, wholes: 1000 * parts.sum() / wholes.sum(),
     "paired difference of means": lambda before, after: (after - before).mean(),
     "rises": lambda before, after: (after > before).sum(),
     "falls": lambda before, after: (after < before).sum(),

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean
 from swerve.text import listed, number, number_interval, percent, percent_interval, points_interval
 
 SAME = "not distinguishable from"
+FEW = 20
+"""With fewer cases a page decides nothing, and has nothing bold."""
+_POWER = 1.43
+"""Half the width of a 95% interval times this is a difference that eight of ten draws show: (1.96 + 0.84) / 1.96."""
+
+
+def would_show(difference: Estimate, write: Callable[[float], str]) -> str:
+    """Return what could have been seen where nothing is: the size that eight of ten draws of as many cases show.
+
+    >>> would_show(Estimate(mean=0.01, low=-0.02, high=0.04), lambda size: f"{100 * size:.0f} points")
+    'Eight of ten such comparisons would show a difference of 4 points.'
+    """
+    size = _POWER * (difference.high - difference.low) / 2
+    return f"Eight of ten such comparisons would show a difference of {write(size)}."
+
+
+def is_few(num: int, difference: Estimate | None) -> bool:
+    """Return whether there are too few cases to say anything, and nothing is shown.
+
+    >>> is_few(8, Estimate(mean=0.1, low=-0.2, high=0.4)), is_few(8, Estimate(mean=0.7, low=0.3, high=0.9))
+    (True, False)
+    """
+    return num < FEW and (difference is None or not difference.excludes(0))
+
+
+def answers_word(population: str) -> str:
+    """Return what the rollouts of a population are, in a word or two.
+
+    >>> answers_word("reference_wrong_final_right"), answers_word("imported_right"), answers_word("training")
+    ('wrong answers', 'right answers', 'answers')
+    """
+    writer = population.removeprefix("reference_").removeprefix("checkpoint_").removeprefix("imported_")
+    return next((f"{word} answers" for word in ("wrong", "right") if writer.startswith(word)), "answers")
 
 
 def joined_digits(text: str | None, question: str | None) -> str | None:

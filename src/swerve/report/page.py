@@ -36,8 +36,10 @@ class Verdict:
     text: str = ""
     evidence: Evidence | None = None
     """The rows that title and text were made of."""
+    num: int | None = None
+    """How many cases it is of; of few it is not bold."""
     said: str = ""
-    """The same without its numbers, by which runs that say it are counted; empty: it is not counted."""
+    """The title without its numbers, by which runs that say it are counted; empty: it is not counted."""
     figures: Mapping[str, tuple[Unit, float | None]] = field(default_factory=dict)
     """Its numbers, by name."""
     lines: tuple[tuple[str, str], ...] = ()

@@ -261,6 +261,40 @@ def dose_evidence(
     )
 
 
+def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return of each rollout with a known wrong step its spikes by the headline rule, and its tokens."""
+    data = _Headline.of(inputs)
+    if data is None or inputs.tables is None:
+        return None
+    summary, spikes = data.summary, inputs.tables.spikes
+    wanted = {"method": summary.spike_method, "divergence": summary.divergence, "checkpoint": summary.final}
+    for name, value in wanted.items():
+        spikes = spikes.filter(pc.equal(spikes[name], value))
+    num = np.bincount(np.asarray(spikes["sequence_id"].to_numpy(), dtype=np.int64), minlength=max(data.numbers, default=0) + 1)
+    tokens = np.bincount(data.rollout, minlength=len(data.numbers))
+    known = [at for at, row in enumerate(data.rows) if row["wrong_positions"]]
+    asked = " and ".join(f"{name} == {value!r}" for name, value in wanted.items())
+    return Evidence(
+        id="spikes",
+        table="probe/spikes.parquet and probe/tokens.parquet",
+        filter=f"{asked.replace(' == ', ' ')}, on rollouts of “{data.population}” with a known wrong step",
+        unit="rollout",
+        columns={
+            "problem": [data.problems[at] for at in known],
+            "rollout": [data.numbers[at] for at in known],
+            "spikes": num[[data.numbers[at] for at in known]].tolist(),
+            "tokens": tokens[known].tolist(),
+        },
+        figures=figures,
+        command=f"{data.command}\nspikes = {_frame(inputs, 'probe/spikes.parquet')}.query({asked!r})\n"
+        "known = sequences.set_index('sequence_id').wrong_positions.str.len() > 0\n"
+        "known = known[known].index\n"
+        "rows = pd.DataFrame({'spikes': spikes.groupby('sequence_id').size().reindex(known, fill_value=0), "
+        "'tokens': tokens.groupby('sequence_id').size().reindex(known)})",
+        note="The null pair is in probe/summary.json alone; brackets are intervals over problems.",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Headline:
     """The tokens of the headline population at the final checkpoint, rollout by rollout."""
@@ -294,6 +328,8 @@ class _Headline:
         is_own = pc.and_(is_own, pc.equal(tables.tokens["reference"], summary.reference))
         tokens = tables.tokens.append_column("place", place).filter(is_own)
         tokens = tokens.sort_by([("place", "ascending"), ("position", "ascending")])
+        if not tokens.num_rows:
+            return None
 
         def column(name: str, kind: type) -> NDArray[Any]:
             return np.asarray(tokens[name].to_numpy(), dtype=kind)

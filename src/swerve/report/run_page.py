@@ -14,7 +14,8 @@ from swerve.report.provenance import run_provenance
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
-from swerve.report.story import TERMS, lead, notes, sentence, verdicts
+from swerve.report.story import lead, notes, sentence, verdicts
+from swerve.report.terms import TERMS
 from swerve.report.topics import topics
 
 

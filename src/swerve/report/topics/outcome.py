@@ -40,6 +40,10 @@ class Accuracies:
     """The accuracies of reference and final checkpoint on the same problems."""
 
     name: str
+    how: str
+    """How the answers were drawn, which stands beside every accuracy."""
+    num: int
+    """Problems."""
     problems: str
     labels: tuple[str, str]
     first: Estimate | None
@@ -55,6 +59,8 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
     if first is not None and last is not None and last.greedy.accuracy is not None:
         return Accuracies(
             name="greedy accuracy",
+            how="greedily",
+            num=last.greedy.num_problems,
             problems=f"{count(last.greedy.num_problems)} held-out problems",
             labels=(first.checkpoint, last.checkpoint),
             first=None if first is last else first.greedy.accuracy,
@@ -68,6 +74,8 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
         return None
     return Accuracies(
         name="accuracy of the samples",
+        how="by their samples",
+        num=summary.num_problems,
         problems=f"{count(summary.num_problems)} problems",
         labels=(summary.reference, summary.final),
         first=selected.reference_accuracy,

@@ -99,10 +99,10 @@ def null_sentence(summary: ProbeSummary) -> str:
     if null is None or null.per_1000_tokens is None:
         return ""
     density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
-    there = "" if density is None else f", and {number(density)} at {summary.final}"
+    here = "" if density is None else f" {summary.final} has {number(density)}."
     return (
-        f"Of 1,000 tokens {named(METHODS, summary.spike_method)} calls {number_interval(null.per_1000_tokens)} spikes "
-        f"between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false{there}."
+        f"By the {named(METHODS, summary.spike_method)} rule {number_interval(null.per_1000_tokens)} of 1,000 tokens "
+        f"are spikes between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false.{here}"
     )
 
 
