@@ -115,7 +115,7 @@ def test_models_are_compared_over_all_temperatures(page: Page) -> None:
     dpo, rl = accuracy.rows.rows
     assert (dpo[0], rl[0]) == ("dpo, all temperatures", "rl, all temperatures")
     assert [cell.mean for cell in (dpo[1], rl[1], rl[3]) if isinstance(cell, Estimate)] == [0.0, 0.5, 0.5]
-    assert difference.title == "Of 7 other measures none is shown to differ between `rl` and `dpo`"
+    assert difference.title == "`rl` against `dpo`: of 7 other measures none is shown to differ"
 
 
 def test_temperatures_outcomes_and_kinds_have_rows(page: Page) -> None:
@@ -237,7 +237,7 @@ def assert_made_of_its_rows(page: Page) -> int:
 def test_what_else_differs_is_a_line_each_with_its_rows() -> None:
     page = page_of(answers("dpo", "1" * 24), answers("rl", "1" * 24, text="wait, so", length=9))
     _, rl = page.verdicts
-    assert rl.title == "Of 3 other measures 3 are shown to differ between `rl` and `dpo`"
+    assert rl.title == "`rl` against `dpo`: of 3 other measures 3 are shown to differ"
     assert [line.partition(":")[0] for line, _ in rl.lines] == [
         "Tokens over 24 problems",
         "Words over 24 problems",
@@ -251,6 +251,6 @@ def test_what_else_differs_is_a_line_each_with_its_rows() -> None:
 def test_what_was_not_tested_is_not_no() -> None:
     _, b = page_of(answers("a", "1"), answers("b", "0")).verdicts
     assert (b.title, b.text) == (
-        "Whether other measures of `b` and `a` differ was not tested",
+        "`b` against `a`: other measures were not tested",
         "One problem decides nothing.",
     )

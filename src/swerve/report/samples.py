@@ -247,14 +247,16 @@ def _lead(files: Sequence[Samples]) -> str:
     """Return what was asked of the models, with an example."""
     if not files:
         return ""
-    info, question = files[0].info, quoted(_question(next(iter(files[0].samples))))
+    info, question = files[0].info, _question(next(iter(files[0].samples)))
     task, per = str(info.task.get("kind")).replace("_", " "), counted(info.num_samples, "sample")
     decoding = listed(list(map(decoding_name, info.temperatures)))
-    return f"Task {task} ({info.split}), {per} of each problem, {decoding}. One problem is {question}."
+    example = f" One problem is {quoted(question)}." if question else ""
+    return f"Task {task} ({info.split}), {per} of each problem, {decoding}.{example}"
 
 
 def _question(sample: Response) -> str:
-    return " ".join(sample.problem.question.split())[:_MAX_QUESTION]
+    question = " ".join(sample.problem.question.split())
+    return question if len(question) <= _MAX_QUESTION else f"{question[:_MAX_QUESTION]}…"
 
 
 def _verdicts(
@@ -273,11 +275,11 @@ def _otherwise(comparison: Comparison, row: ModelScores, files: Sequence[Samples
     shown = _shown(comparison, row)
     num = sum(name != "accuracy" and each.num_problems > 1 for name, each in row.differences.items())
     base = comparison.headlines()[comparison.baseline]
-    pair = f"`{row.model}` and `{base.model}`"
+    pair = f"`{row.model}` against `{base.model}`"
     if not num:
-        return Verdict(title=f"Whether other measures of {pair} differ was not tested", text=_too_few(row, base))
-    title = f"Of {counted(num, 'other measure')} {len(shown) or 'none'} {'is' if len(shown) < 2 else 'are'} shown to "
-    title += f"differ between {pair}"
+        return Verdict(title=f"{pair}: other measures were not tested", text=_too_few(row, base))
+    title = f"{pair}: of {counted(num, 'other measure')} {len(shown) or 'none'} {'is' if len(shown) < 2 else 'are'} "
+    title += "shown to differ"
     lines = []
     for name, each in shown.items():
         ends = [mean.mean for side in (row, base) if (mean := getattr(side, name)) is not None]
