@@ -20,6 +20,7 @@ from swerve.artifacts.samples import (
 from swerve.config.recipe import ReportConfig
 from swerve.estimates import Estimate
 from swerve.eval.comparison import compare
+from swerve.report.evidence import evidence_of
 from swerve.report.page import Page, Texts, render
 from swerve.report.rows import Rows
 from swerve.report.samples import samples_page
@@ -93,16 +94,18 @@ def test_files_that_are_not_held_give_the_same_page(tmp_path: Path) -> None:
     options = ReportConfig()
     # Only of files that are there can the command say the names.
     from_files, from_memory = (
-        replace(samples_page(held, each, options=options), provenance="") for each in (stored, files)
+        replace(page, provenance="", sentence=str(page.sentence))
+        for page in (samples_page(held, each, options=options) for each in (stored, files))
     )
     assert render(from_files) == render(from_memory)
 
 
 def test_models_are_compared_over_all_temperatures(page: Page) -> None:
-    assert page.sentence.startswith("On 6 problems, **`dpo` is right in 0% (0 to ")
-    assert "and **`rl` is right in 50% (" in page.sentence
-    assert "`rl` less `dpo` is +50 points (" in page.sentence
-    assert page.sentence.endswith("; no difference is shown.")
+    assert plain(page.sentence) == (
+        "On 6 problems no difference in accuracy is to be seen: `rl` is right in 50% and `dpo` in 0% of answers "
+        "sampled at all temperatures, +50 points (-11 to +86). About 70 points would be seen in 80% of such "
+        "comparisons."
+    )
     assert page.lead == (
         "Task math (heldout), 2 samples of each problem, T=0.5 and T=1. One problem is \N{LEFT DOUBLE QUOTATION MARK}"
         "0 + 1?\N{RIGHT DOUBLE QUOTATION MARK}."
@@ -112,8 +115,7 @@ def test_models_are_compared_over_all_temperatures(page: Page) -> None:
     dpo, rl = accuracy.rows.rows
     assert (dpo[0], rl[0]) == ("dpo, all temperatures", "rl, all temperatures")
     assert [cell.mean for cell in (dpo[1], rl[1], rl[3]) if isinstance(cell, Estimate)] == [0.0, 0.5, 0.5]
-    assert difference.title == "`rl` is shown to differ from `dpo` in 0 of 8 measures"
-    assert difference.text == "No difference is shown."
+    assert difference.title == "`rl` against `dpo`: of 7 other measures none is shown to differ"
 
 
 def test_temperatures_outcomes_and_kinds_have_rows(page: Page) -> None:
@@ -145,15 +147,110 @@ def test_an_example_of_each_outcome_stands_as_it_was_written(page: Page) -> None
     assert "<b>dpo" not in shown
 
 
-def test_what_else_differs_is_a_sentence_with_its_figures() -> None:
-    many = [replace(problem, id=f"{problem.id}-{turn}") for problem in PROBLEMS for turn in range(4)]
-    samples = [
-        Response(problem=problem, label=label, text=text, correct=True, temperature=0.0, completion_ids=(1,) * length)
-        for label, text, length in (("dpo", "so", 3), ("rl", "wait, so", 9))
-        for problem in many
+def answers(
+    label: str, right: str, *, text: str = "so", length: int = 3, temperature: float | None = 0.0
+) -> SampleFile:
+    """Return one answer to each of as many problems as there are marks: 1 is right, 0 wrong, ? without a verdict."""
+    info = FILES[0].info.model_copy(update={"model": FILES[0].info.model.model_copy(update={"label": label})})
+    samples = tuple(
+        Response(
+            problem=Problem(id=f"q{place}", family="math", question=f"{place}?", answer="1"),
+            label=label, text=text, correct=None if mark == "?" else mark == "1", temperature=temperature,
+            completion_ids=(1,) * length,
+        )
+        for place, mark in enumerate(right)
+    )  # fmt: skip
+    return SampleFile(info=info, samples=samples)
+
+
+def page_of(*files: SampleFile) -> Page:
+    return samples_page(compare([file.samples for file in files], pooled=True), files, options=ReportConfig())
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{MINUS SIGN}", "-")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            (answers("a", "0" * 30 + "1" * 10), answers("b", "1" * 40)),
+            "On 40 problems **`b` is right more often than `a`**: 100% against 25% of greedy answers, +75 points "
+            "(+60 to +89).",
+        ),
+        (
+            (answers("a", "1" * 40), answers("b", "0" * 30 + "1" * 10)),
+            "On 40 problems **`b` is right less often than `a`**: 25% against 100% of greedy answers, -75 points "
+            "(-89 to -60).",
+        ),
+        (
+            (answers("a", "1" * 20 + "0" * 20), answers("b", "01" * 20)),
+            "On 40 problems no difference in accuracy is to be seen: `b` is right in 50% and `a` in 50% of greedy "
+            "answers, 0 points (-23 to +23). About 33 points would be seen in 80% of such comparisons.",
+        ),
+        (
+            (answers("a", "0" * 12), answers("b", "1" * 12, temperature=1.0)),
+            "On 12 problems `b` is right more often than `a`: 100% of answers sampled at T=1 against 0% of greedy "
+            "answers, +100 points (+55 to +100).",
+        ),
+        (
+            (answers("a", "1" * 30 + "0" * 10),),
+            "On 40 problems **`a` is right in 75% (59 to 87) of greedy answers**.",
+        ),
+        (
+            (answers("a", "?" * 40),),
+            "On 40 problems: how often `a` is right is not determined, because no sample has a verdict.",
+        ),
+        (
+            (answers("a", "1" * 40), answers("b", "?" * 40)),
+            "On 40 problems **`a` is right in 100.0% (91.2 to 100.0) of greedy answers**. How often `b` is right is "
+            "not determined, because no sample has a verdict.",
+        ),
+        (
+            (answers("a", "0" * 40), answers("b", "1" * 40), answers("c", "0" * 40)),
+            "On 40 problems **`a` is right in 0.0% (0.0 to 8.8), `b` is right in 100.0% (91.2 to 100.0) and `c` is "
+            "right in 0.0% (0.0 to 8.8) of greedy answers**. More often right than `a`: `b` (+100.0 points (+85.6 to "
+            "+100.0)). Without a difference to be seen from `a`: `c` (0.0 points (-6.9 to +6.9)).",
+        ),
+        (
+            (answers("a", "1"),),
+            "On 1 problem `a` is right in 100% (3 to 100) of greedy answers. One problem decides nothing.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_of_each_outcome(files: tuple[SampleFile, ...], said: str) -> None:
+    page = page_of(*files)
+    assert plain(page.sentence) == said
+    assert_made_of_its_rows(page)
+
+
+def assert_made_of_its_rows(page: Page) -> int:
+    """Check that every number that the rows behind a sentence give stands in it; return how many there are."""
+    texts = [page.sentence, *(line for verdict in page.verdicts for line, _ in verdict.lines)]
+    said = [(text, each) for text in texts for each in evidence_of(text)]
+    for text, evidence in said:
+        assert [figure.name for figure in evidence.missing_in(text)] == [], text
+    return sum(len(evidence.figures) for _, evidence in said)
+
+
+def test_what_else_differs_is_a_line_each_with_its_rows() -> None:
+    page = page_of(answers("dpo", "1" * 24), answers("rl", "1" * 24, text="wait, so", length=9))
+    _, rl = page.verdicts
+    assert rl.title == "`rl` against `dpo`: of 3 other measures 3 are shown to differ"
+    assert [line.partition(":")[0] for line, _ in rl.lines] == [
+        "Tokens over 24 problems",
+        "Words over 24 problems",
+        "Reflections per 1,000 words over 24 problems",
     ]
-    comparison = compare([samples[:24], samples[24:]])
-    _, rl = samples_page(comparison, [], options=ReportConfig()).verdicts
-    assert rl.title == "`rl` is shown to differ from `dpo` in 3 of 4 measures"
-    assert rl.text.startswith("Tokens +6.00 (+5.30 to +6.70) over 24 problems, p < 0.001; words +1.00 (")
-    assert "; reflections per 1,000 words +500 (" in rl.text
+    assert plain(rl.lines[0][0]) == "Tokens over 24 problems: 9.00 against 3.00, +6.00 (+5.30 to +6.70)."
+    assert rl.lines[0][1] == "p < 0.001"
+    assert assert_made_of_its_rows(page) == 9
+
+
+def test_what_was_not_tested_is_not_no() -> None:
+    _, b = page_of(answers("a", "1"), answers("b", "0")).verdicts
+    assert (b.title, b.text) == (
+        "`b` against `a`: other measures were not tested",
+        "One problem decides nothing.",
+    )

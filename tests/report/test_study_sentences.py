@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from swerve.artifacts.study import Study, StudyRun, StudyTrend
+from swerve.config.recipe import ReportConfig
+from swerve.report.evidence import Evidence, evidence_of
 from swerve.report.page import Verdict
+from swerve.report.study import study_page
 from swerve.report.study_sentences import alike, detectable_words, headline, varied, verdicts
 from swerve.study.compare import compare_runs
 from swerve.study.measure import MeasuredRun
@@ -170,11 +174,15 @@ def test_other_measures_that_were_tested() -> None:
         entropy={"none": (0.017, 0.018, 0.016), "kl": (0.010, 0.0112, 0.0093)},
         length={"none": (59.0,) * 3, "kl": (60.0,) * 3},
     )
-    assert told(study)["Of 2 differences in other measures 1 is shown"] == (
-        "Token entropy of `kl` 0.0102 against 0.0170 nats: -0.00683 nats (-0.00721 to -0.00645). Where nothing "
-        "differs, about 5 in 100 would be. One more was not tested: all seeds differ alike, which leaves nothing to "
-        "compare with."
+    others = next(each for each in verdicts(study) if each.id == "others")
+    assert others.title == "Of 2 differences in other measures 1 is shown"
+    assert others.text == (
+        "Where nothing differs, about 5 in 100 would be. One more was not tested: all seeds differ alike, which leaves "
+        "nothing to compare with."
     )
+    ((line, test),) = others.lines
+    assert plain(line) == ("Token entropy of `kl`: 0.0102 against 0.0170 nats, -0.00683 nats (-0.00721 to -0.00645).")
+    assert test == "p < 0.001"
     none = planted(HIGHER, sampled_accuracy={"none": (0.5, 0.6, 0.4), "kl": (0.51, 0.55, 0.47)})
     assert told(none)["Of 1 difference in other measures none is shown"] == (
         "The largest gap: sampled accuracy, 51% against 50%."
@@ -231,8 +239,44 @@ def test_runs_of_one_recipe() -> None:
     same = planted({"none": (50, 50)})
     assert [each.title for each in alike(same)] == ["Greedy accuracy is 50.0% in each of 2 runs."]
     one = planted({"none": (50,)})
-    assert headline(one) == "Greedy accuracy is 50.0%: one training run."
+    assert headline(one) == "Greedy accuracy is 50%: one training run."
     assert [each.title for each in alike(one)] == ["Greedy accuracy is 50.0% in the one run."]
+
+
+def assert_made_of_its_rows(study: Study) -> int:
+    """Check that every number that the rows behind a sentence give stands in it; return how many there are."""
+    page = study_page(study, options=ReportConfig())
+    said: list[tuple[str, Evidence]] = [(page.sentence, each) for each in evidence_of(page.sentence)]
+    for verdict in page.verdicts:
+        said += [(f"{verdict.title} {verdict.text}", each) for each in evidence_of(verdict)]
+        said += [(line, each) for line, _ in verdict.lines for each in evidence_of(line)]
+    for text, evidence in said:
+        assert [figure.name for figure in evidence.missing_in(text)] == [], text
+    return sum(len(evidence.figures) for _, evidence in said)
+
+
+def test_every_number_of_a_sentence_comes_from_the_rows_that_it_opens(study: Study, judged: Study) -> None:
+    one_seed = planted(
+        {"none": (50,), "kl": (70,)},
+        sampled_accuracy={"none": (0.375,), "kl": (0.908,)},
+        entropy={"none": (0.017,), "kl": (0.01,)},
+    )
+    assert assert_made_of_its_rows(one_seed) == 6
+    several = planted(
+        HIGHER,
+        sampled_accuracy={"none": (0.5, 0.6, 0.4), "kl": (0.51, 0.55, 0.47)},
+        entropy={"none": (0.017, 0.018, 0.016), "kl": (0.010, 0.0112, 0.0093)},
+    )
+    assert assert_made_of_its_rows(several) == 9
+    three = planted({"none": (50, 52, 54), "up": (90, 92, 93), "down": (10, 12, 13)})
+    assert assert_made_of_its_rows(three) == 6
+    for same_recipe in ({"none": (50, 52, 54)}, {"none": (50, 50)}, {"none": (50,)}):
+        assert assert_made_of_its_rows(planted(same_recipe)) > 1
+    for literal in (study, judged):
+        assert assert_made_of_its_rows(literal) > 2
+    # Other rows are noticed.
+    pairs = next(evidence_of(headline(several)))
+    assert replace(pairs, columns={**pairs.columns, "kl": (0.1, 0.2, 0.3)}).missing_in(headline(several))
 
 
 def test_what_a_study_can_find_says_what_it_rests_on(study: Study) -> None:

@@ -112,10 +112,10 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if any("accuracy" in row.num_measured for row in comparison.rows):
         lines.append("Responses without a verdict count in no accuracy, and their problems in no pass@k.")
     if num:
+        many = f"; p is adjusted for all {num}" if num > 1 else ""
         lines.append(
-            f"Differences are from {comparison.baseline}, paired over the problems that both have; p is adjusted for "
-            f"all {num}. Where nothing differs, about {max(1, round((1 - comparison.confidence) * num))} of their "
-            "intervals exclude 0 by chance."
+            f"Differences are from {comparison.baseline}, paired over the problems that both have{many}. Where nothing "
+            f"differs, about {100 * (1 - comparison.confidence):.0f} in 100 of such intervals exclude 0 by chance."
         )
     if any(row.num_words and not row.num_tokens for row in comparison.rows):
         lines.append("Tokens and entropy are known of responses that were sampled here; words are known of all.")

@@ -127,28 +127,41 @@ def changed(measure: Measure, value: Cell) -> str:
     return f"{number}{name}{bracket}{ends}"
 
 
-def against(measure: Measure, after: float, before: float, difference: Cell) -> str:
-    """Return two values of a measure, no finer than the interval of their difference; without one in whole percents.
+def value_as(measure: Measure, difference: Cell, value: float) -> str:
+    """Return a value of a measure no finer than the interval of its difference; without one in whole percents.
 
     >>> accuracy = Measure(title="accuracy", unit="share")
-    >>> against(accuracy, 0.6, 0.5, Estimate(mean=0.1, low=-0.02, high=0.22)), against(accuracy, 0.908, 0.375, None)
-    ('60% against 50%', '91% against 38%')
+    >>> value_as(accuracy, Estimate(mean=0.1, low=-0.02, high=0.22), 0.603), value_as(accuracy, None, 0.908)
+    ('60%', '91%')
+    """
+    return _as_fine(measure_unit(measure), difference, value)
+
+
+def change_as(measure: Measure, difference: Cell, value: float) -> str:
+    """Return the difference itself as `changed` writes it, without interval and unit."""
+    unit = difference_unit(measure)
+    return _as_fine(unit, difference, value) if isinstance(difference, Estimate) else unit.value(value)
+
+
+def _as_fine(unit: Unit, difference: Cell, value: float) -> str:
+    if isinstance(difference, Estimate):
+        low, high = difference.low - difference.mean, difference.high - difference.mean
+    elif unit.scale == SHARE.scale:
+        low, high = -0.1, 0.1  # as wide as leaves whole percents
+    else:
+        return unit.value(value)
+    return unit.interval(Estimate(mean=value, low=value + low, high=value + high)).partition(" (")[0]
+
+
+def against(measure: Measure, after: float, before: float, difference: Cell) -> str:
+    """Return two values of a measure with its unit; see `value_as`.
+
     >>> against(Measure(title="length", unit="tokens"), 57.25, 59.0, None)
     '57.2 against 59.0 tokens'
     """
-    unit, half = measure_unit(measure), None
-    if isinstance(difference, Estimate):
-        half = (difference.high - difference.low) / 2
-    elif unit.scale == SHARE.scale:
-        half = 0.1  # as wide as leaves whole percents
-    name = "" if unit.axis in ("%", "") or unit.axis in measure.title else f" {unit.axis}"
-    texts = [
-        unit.value(value)
-        if half is None
-        else unit.interval(Estimate(mean=value, low=value - half, high=value + half)).partition(" (")[0]
-        for value in (after, before)
-    ]
-    return f"{' against '.join(texts)}{name}"
+    axis = measure_unit(measure).axis
+    name = "" if axis in ("%", "") or axis in measure.title else f" {axis}"
+    return f"{value_as(measure, difference, after)} against {value_as(measure, difference, before)}{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -270,7 +270,9 @@ def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     wanted = {"method": summary.spike_method, "divergence": summary.divergence, "checkpoint": summary.final}
     for name, value in wanted.items():
         spikes = spikes.filter(pc.equal(spikes[name], value))
-    num = np.bincount(np.asarray(spikes["sequence_id"].to_numpy(), dtype=np.int64), minlength=max(data.numbers, default=0) + 1)
+    num = np.bincount(
+        np.asarray(spikes["sequence_id"].to_numpy(), dtype=np.int64), minlength=max(data.numbers, default=0) + 1
+    )
     tokens = np.bincount(data.rollout, minlength=len(data.numbers))
     known = [at for at, row in enumerate(data.rows) if row["wrong_positions"]]
     asked = " and ".join(f"{name} == {value!r}" for name, value in wanted.items())

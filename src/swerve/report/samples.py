@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-from swerve.artifacts.comparison import MEASURES, Comparison, ModelScores, decoding_name
+from swerve.artifacts.comparison import MEASURES, Comparison, Difference, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
-from swerve.artifacts.samples import Samples
+from swerve.artifacts.samples import Samples, StoredSamples
+from swerve.behaviours.measures import ProblemValues
 from swerve.config.recipe import ReportConfig
 from swerve.formats.comparison_table import comparison_notes
+from swerve.report.evidence import Evidence, Figure, Sentence
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.provenance import samples_provenance
 from swerve.report.rows import (
@@ -22,11 +26,14 @@ from swerve.report.rows import (
     Curves,
     Dots,
     Rows,
+    against,
+    change_as,
     changed,
     difference_unit,
     measure_unit,
+    value_as,
 )
-from swerve.text import counted, listed, p_words, percent_interval, quoted, sentence_case
+from swerve.text import counted, listed, p_words, quoted, sentence_case
 
 _MAX_QUESTION = 120
 """Characters of a question."""
@@ -51,13 +58,13 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
         options: of the report.
     """
     headlines = tuple(comparison.headlines().values())
-    facts = samples_provenance(comparison.confidence, files)
+    values, facts = _problem_values(comparison, files), samples_provenance(comparison.confidence, files)
     return Page(
         title=options.title or f"Samples of {', '.join(row.model for row in headlines)}",
-        sentence=_sentence(comparison, headlines),
+        sentence=Sentence(_sentence(comparison, headlines), _accuracy_evidence(comparison, headlines, files, values)),
         lead=_lead(files),
         heading="What the samples show",
-        verdicts=tuple(_verdicts(comparison, headlines)),
+        verdicts=tuple(_verdicts(comparison, headlines, files, values)),
         caution=" ".join(comparison_notes(comparison)[1:]),
         folds=measured_folds(*_folds(comparison, files)),
         date=facts.date,
@@ -66,49 +73,231 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
 
 
 def _sentence(comparison: Comparison, headlines: Sequence[ModelScores]) -> str:
-    """Return how often each model is right, and what that differs by."""
-    known = [f"**`{row.model}` is right in {percent_interval(row.accuracy)}**" for row in headlines if row.accuracy]
+    """Return how often each model is right, both ends of each difference named, and what would have been seen."""
+    num = max(row.num_problems for row in headlines)
+    on, few = f"On {counted(num, 'problem')}", " One problem decides nothing." if num == 1 else ""
+    known = [row for row in headlines if row.accuracy]
     unknown = [f"`{row.model}`" for row in headlines if row.accuracy is None]
-    problems = counted(max(row.num_problems for row in headlines), "problem")
-    why = "not determined, because no sample has a verdict: how often each is right, of "
+    missing = ""
+    if unknown:
+        are = "is" if len(unknown) == 1 else "are"
+        missing = f"How often {listed(unknown)} {are} right is not determined, because no sample has a verdict."
     if not known:
-        return f"{sentence_case(why)}{listed(unknown)}, on {problems}."
-    text = f"On {problems}, {listed(known)} of its samples" + (f"; {why}{listed(unknown)}" if unknown else "")
-    for row in headlines:
-        if each := row.differences.get("accuracy"):
-            text += f"; `{row.model}` less `{comparison.baseline}` is {changed(MEASURES['accuracy'], each.estimate)}"
-            text += "" if each.estimate.excludes(0) else "; no difference is shown"
-    return f"{text}."
+        return f"{on}: {missing[:1].lower()}{missing[1:]}"
+
+    # How the answers were chosen stands once where it is the same of all.
+    ways = {_chosen(row) for row in known}
+    way = f" of {ways.pop()}" if len(ways) == 1 else ""
+    others = [row for row in known if "accuracy" in row.differences]
+    if len(others) == 1 and len(known) == 2:
+        return f"{on} {_compared(known, others[0], way)}{few} {missing}".strip()
+    rates = [
+        f"`{row.model}` is right in {SHARE.text(row.accuracy)}{'' if way else f' of {_chosen(row)}'}" for row in known
+    ]
+    start = f"{on} {_bold(f'{listed(rates)}{way}', num)}."
+    kinds: dict[str, list[str]] = {}
+    for row in others:
+        difference = row.differences["accuracy"]
+        said = f"`{row.model}` ({changed(MEASURES['accuracy'], difference.estimate)})"
+        kinds.setdefault(_DIRECTIONS[_side(difference)], []).append(said)
+    said = " ".join(f"{kind} `{comparison.baseline}`: {listed(names)}." for kind, names in kinds.items())
+    return " ".join(filter(None, (start, said, few.strip(), missing)))
+
+
+_DIRECTIONS = {
+    1: "More often right than",
+    -1: "Less often right than",
+    0: "Without a difference to be seen from",
+}
+
+
+def _side(difference: Difference) -> int:
+    """Return 1 or -1 where a difference is shown, by its sign; 0: none is to be seen."""
+    return (1 if difference.estimate.mean > 0 else -1) if difference.estimate.excludes(0) else 0
+
+
+def _compared(known: Sequence[ModelScores], row: ModelScores, way: str) -> str:
+    """Return what one model's accuracy is against the baseline's: more, less, or no difference to be seen."""
+    difference, measure = row.differences["accuracy"], MEASURES["accuracy"]
+    base = next(each for each in known if each is not row)
+    change = changed(measure, difference.estimate)
+    ends = []
+    for each in (row, base):
+        assert each.accuracy is not None
+        ends.append(
+            value_as(measure, difference.estimate, each.accuracy.mean) + ("" if way else f" of {_chosen(each)}")
+        )
+    after, before = ends
+    if side := _side(difference):
+        said = f"`{row.model}` is right {'more' if side > 0 else 'less'} often than `{base.model}`"
+        return f"{_bold(said, difference.num_problems)}: {after} against {before}{way}, {change}."
+    could = _POWER * (difference.estimate.high - difference.estimate.low) / 2
+    seen = f" About {100 * could:.0f} points would be seen in 80% of such comparisons." if could < 1 else ""
+    rates = f"`{row.model}` is right in {after} and `{base.model}` in {before}{way}"
+    return f"no difference in accuracy is to be seen: {rates}, {change}.{seen}"
+
+
+_POWER = (1.96 + 0.84) / 1.96
+"""Times half a 95% interval: the difference whose interval excludes 0 in 80 of 100 comparisons."""
+_FEWEST = 20
+"""Problems below which nothing is bold."""
+
+
+def _bold(text: str, num: int) -> str:
+    return f"**{text}**" if num >= _FEWEST else text
+
+
+def _chosen(row: ModelScores) -> str:
+    """Return which answers a row is of, by how they were chosen.
+
+    >>> _chosen(ModelScores(model="m", temperature=0.0, num_samples=1, num_problems=1)), _chosen(
+    ...     ModelScores(model="m", temperature=None, num_samples=1, num_problems=1, origin="file")
+    ... )
+    ('greedy answers', 'answers from a file')
+    """
+    place = " from a file" if row.origin == "file" else ""
+    if row.temperature == 0:
+        return f"greedy answers{place}"
+    if row.temperature is None:
+        return f"answers{place}" if place else "answers sampled at all temperatures"
+    return f"answers{place} sampled at {decoding_name(row.temperature)}"
+
+
+Values = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Model -> measure -> problem -> value."""
+
+
+def _shown(comparison: Comparison, row: ModelScores) -> dict[str, Difference]:
+    """Return the differences in measures but accuracy that are shown, by adjusted p and interval."""
+    return {
+        name: each
+        for name, each in row.differences.items()
+        if name != "accuracy"
+        and each.p_adjusted is not None
+        and each.p_adjusted <= 1 - comparison.confidence
+        and each.estimate.excludes(0)
+    }
+
+
+def _problem_values(comparison: Comparison, files: Sequence[Samples]) -> Values:
+    """Return the value at each problem of what the page has a sentence about, read from the files again."""
+    headlines = comparison.headlines()
+    wanted = {"accuracy"}.union(*(_shown(comparison, row) for row in headlines.values()))
+    values: dict[str, dict[str, dict[str, float]]] = {}
+    for file in files:
+        if file.info.model.label not in headlines or file.info.model.label in values:
+            continue
+        measured = ProblemValues(leave_out=[name for name in MEASURES if name not in wanted])
+        for problem, group in groupby(file.samples, key=lambda response: response.problem.id):
+            measured.add(problem, list(group))
+        values[file.info.model.label] = measured.known
+    return values
+
+
+def _evidence(
+    name: str, models: Sequence[str], files: Sequence[Samples], values: Values, figures: Sequence[Figure]
+) -> Evidence | None:
+    """Return a measure of several models: a problem a row, a model a column."""
+    of_models = {model: values[model][name] for model in models if name in values.get(model, {})}
+    if not of_models:
+        return None
+    problems = [*dict.fromkeys(problem for own in of_models.values() for problem in own)]
+    paths = {file.info.model.label: str(file.path) for file in files if isinstance(file, StoredSamples)}
+    read = ", ".join(
+        f"{model!r}: pd.read_parquet({paths[model]!r}).groupby('problem_id').correct.mean()"
+        for model in of_models
+        if model in paths
+    )
+    return Evidence(
+        id=f"{name}-{'-'.join(of_models)}",
+        table=listed([Path(paths[model]).name if model in paths else f"samples of {model}" for model in of_models]),
+        filter=f"{MEASURES[name].title} at each problem, the mean over its samples",
+        columns={
+            "problem": problems,
+            **{model: [own.get(each) for each in problems] for model, own in of_models.items()},
+        },
+        figures=tuple(figure for figure in figures if {*figure.columns} <= of_models.keys()),
+        command=f"import pandas as pd\nrows = pd.DataFrame({{{read}}})" if read and name == "accuracy" else "",
+        note="Brackets are intervals over problems.",
+    )
+
+
+def _accuracy_evidence(
+    comparison: Comparison, headlines: Sequence[ModelScores], files: Sequence[Samples], values: Values
+) -> Evidence | None:
+    """Return how often each model is right at each problem, with the numbers of the page's first sentence."""
+    measure, known = MEASURES["accuracy"], [row for row in headlines if row.accuracy]
+    others = [row for row in known if "accuracy" in row.differences]
+    is_pair = len(others) == 1 and len(known) == 2
+    figures = []
+    for row in known:
+        of = others[0].differences["accuracy"].estimate if is_pair else row.accuracy
+        figures.append(
+            Figure(name=row.model, statistic="mean", columns=(row.model,), write=partial(value_as, measure, of))
+        )
+    for row in others:
+        write = partial(change_as, measure, row.differences["accuracy"].estimate)
+        columns = (comparison.baseline, row.model)
+        name = f"{row.model} less {comparison.baseline}"
+        figures.append(Figure(name=name, statistic="paired difference of means", columns=columns, write=write))
+    return _evidence("accuracy", [row.model for row in known], files, values, figures)
 
 
 def _lead(files: Sequence[Samples]) -> str:
     """Return what was asked of the models, with an example."""
     if not files:
         return ""
-    info, question = files[0].info, quoted(_question(next(iter(files[0].samples))))
+    info, question = files[0].info, _question(next(iter(files[0].samples)))
     task, per = str(info.task.get("kind")).replace("_", " "), counted(info.num_samples, "sample")
     decoding = listed(list(map(decoding_name, info.temperatures)))
-    return f"Task {task} ({info.split}), {per} of each problem, {decoding}. One problem is {question}."
+    example = f" One problem is {quoted(question)}." if question else ""
+    return f"Task {task} ({info.split}), {per} of each problem, {decoding}.{example}"
 
 
 def _question(sample: Response) -> str:
-    return " ".join(sample.problem.question.split())[:_MAX_QUESTION]
+    question = " ".join(sample.problem.question.split())
+    return question if len(question) <= _MAX_QUESTION else f"{question[:_MAX_QUESTION]}…"
 
 
-def _verdicts(comparison: Comparison, headlines: Sequence[ModelScores]) -> Iterator[Verdict]:
+def _verdicts(
+    comparison: Comparison, headlines: Sequence[ModelScores], files: Sequence[Samples], values: Values
+) -> Iterator[Verdict]:
     """Yield the accuracies as a plot, then what each model does otherwise than the baseline."""
     text = f"Fraction of the samples that are right; {100 * comparison.confidence:g}% intervals over problems."
     yield Verdict(title="How often they are right", text=text, rows=_measure_rows(headlines, "accuracy").kept)
-    for row in (row for row in headlines if row.differences):
-        shown = [
-            f"{MEASURES[name].title} {changed(MEASURES[name], each.estimate)} over "
-            f"{counted(each.num_problems, 'problem')}, {p_words(p)}"
-            for name, each in row.differences.items()
-            if (p := each.p_adjusted) is not None and p <= 1 - comparison.confidence and each.estimate.excludes(0)
+    for row in headlines:
+        if row.model != comparison.baseline:
+            yield _otherwise(comparison, row, files, values)
+
+
+def _otherwise(comparison: Comparison, row: ModelScores, files: Sequence[Samples], values: Values) -> Verdict:
+    """Return in which other measures a model is shown to differ from the baseline, or that it was not tested."""
+    shown = _shown(comparison, row)
+    num = sum(name != "accuracy" and each.num_problems > 1 for name, each in row.differences.items())
+    base = comparison.headlines()[comparison.baseline]
+    pair = f"`{row.model}` against `{base.model}`"
+    if not num:
+        return Verdict(title=f"{pair}: other measures were not tested", text=_too_few(row, base))
+    title = f"{pair}: of {counted(num, 'other measure')} {len(shown) or 'none'} {'is' if len(shown) < 2 else 'are'} "
+    title += "shown to differ"
+    lines = []
+    for name, each in shown.items():
+        ends = [mean.mean for side in (row, base) if (mean := getattr(side, name)) is not None]
+        said = f"{against(MEASURES[name], ends[0], ends[1], each.estimate)}, " if len(ends) == 2 else ""
+        over = counted(each.num_problems, "problem")
+        text = f"{sentence_case(MEASURES[name].title)} over {over}: {said}{changed(MEASURES[name], each.estimate)}."
+        write = partial(value_as, MEASURES[name], each.estimate)
+        figures = [
+            Figure(name=model, statistic="mean", columns=(model,), write=write) for model in (row.model, base.model)
         ]
-        num = counted(len(row.differences), "measure")
-        title = f"`{row.model}` is shown to differ from `{comparison.baseline}` in {len(shown)} of {num}"
-        yield Verdict(title=title, text=f"{sentence_case('; '.join(shown)) or 'No difference is shown'}.")
+        evidence = _evidence(name, (base.model, row.model), files, values, figures)
+        lines.append((Sentence(text, evidence), p_words(each.p_adjusted)))
+    return Verdict(title=title, lines=tuple(lines))
+
+
+def _too_few(row: ModelScores, base: ModelScores) -> str:
+    num = min(row.num_problems, base.num_problems)
+    return "One problem decides nothing." if num == 1 else "No other measure is known of both."
 
 
 def _measure_rows(scores: Sequence[ModelScores], name: str) -> Rows:

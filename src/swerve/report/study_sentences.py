@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 from swerve.artifacts.study import MEASURES, Detectable, Study, StudyDifference
 from swerve.estimates import Estimate
+from swerve.report.evidence import Evidence, Sentence
 from swerve.report.page import Verdict
-from swerve.report.rows import Dots, Rows, against, changed, measure_unit
+from swerve.report.rows import Dots, Rows, against, changed, measure_unit, value_as
+from swerve.report.study_evidence import (
+    detectable_evidence,
+    others_evidence,
+    pairs_evidence,
+    points_needed,
+    runs_evidence,
+    trends_evidence,
+    values_evidence,
+)
 from swerve.report.study_rows import (
     FEW,
     KNOWN,
@@ -25,7 +36,6 @@ from swerve.report.study_rows import (
     measure_title,
     outcome_rows,
     outcomes_of,
-    over_seeds_of,
     pairs_of,
     run_name,
     untested,
@@ -47,17 +57,24 @@ FEWEST = 20
 """Problems or seeds below which nothing is bold."""
 
 
-def headline(study: Study) -> str:
-    """Return what the variants differ in, and what came out."""
+def headline(study: Study) -> Sentence:
+    """Return what the variants differ in, and what came out, with the value of each run."""
+    outcomes = outcomes_of(study)
+    if len(outcomes) == 1:
+        return Sentence(_headline(study), pairs_evidence(study, outcomes[0].difference, outcomes[0].value))
+    return Sentence(_headline(study), values_evidence(study, outcomes if len(outcomes) <= _MAX_NAMED else []))
+
+
+def _headline(study: Study) -> str:
     measure = KNOWN[study.headline or "accuracy"]
     one_run = " One training run each." if len(study.seeds) == 1 else ""
     if len(study.variants) == 1:
         alone = study.mean_of(study.headline, study.variants[0].name) if study.headline else None
         if alone is None:
             return "No run is evaluated yet."
-        value = measure_unit(measure).text(over_seeds_of(alone))
         if alone.num_seeds == 1:
-            return f"{sentence_case(measure.title)} is {value}: one training run."
+            return f"{sentence_case(measure.title)} is {value_as(measure, None, alone.mean)}: one training run."
+        value = measure_unit(measure).text(alone.over_seeds or value_as(measure, None, alone.mean))
         return f"Over {counted(alone.num_seeds, 'seed')} {measure.title} is {value}."
 
     who = "runs" if one_run else "variants"
@@ -163,7 +180,7 @@ def ends_said(study: Study, difference: StudyDifference, value: Estimate | float
     pairs = pairs_of(study, difference.measure, difference.variant).values()
     if not pairs:
         return ""
-    before, after = (sum(ends) / len(pairs) for ends in zip(*pairs, strict=True))
+    before, after = (fmean(ends) for ends in zip(*pairs, strict=True))
     return against(KNOWN[difference.measure], after, before, difference.over_seeds if value is None else value)
 
 
@@ -174,7 +191,8 @@ def verdicts(study: Study) -> Iterator[Verdict]:
     yield Verdict(title=rows.title, text=f"{text}{100 * study.confidence:g}% intervals.", rows=rows)
     for each in outcomes:
         title = f"`{each.difference.variant}`: {changed(KNOWN[each.difference.measure], each.value)}"
-        yield Verdict(title=title, text=_rests_on(study, each))
+        evidence = pairs_evidence(study, each.difference, each.value, has_ends=False)
+        yield Verdict(id=f"of-{each.difference.variant}", title=title, text=_rests_on(study, each), evidence=evidence)
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [each for each in study.differences if each.measure != study.headline]
@@ -183,7 +201,12 @@ def verdicts(study: Study) -> Iterator[Verdict]:
     if study.trends:
         yield _trends(study)
     if study.detectable:
-        yield Verdict(title="What these seeds suffice for", text=detectable_words(study.detectable))
+        yield Verdict(
+            id="suffice",
+            title="What these seeds suffice for",
+            text=detectable_words(study.detectable),
+            evidence=detectable_evidence(study.detectable),
+        )
 
 
 def _rests_on(study: Study, outcome: Outcome) -> str:
@@ -197,19 +220,10 @@ def _rests_on(study: Study, outcome: Outcome) -> str:
     said = [f"{verdict} over {counted(num, outcome.unit)}{test}", *map(sentence_case, more)]
     known = [each for each in study.detectable if each.unit == f"{outcome.unit}s" and each.difference is not None]
     if outcome.verdict == "nothing" and known:
-        said.append(f"80% of such studies would show {_points(known[0].difference or 0.0)}")
+        said.append(f"80% of such studies would show {points_needed(known[0].difference or 0.0)}")
     if outcome.unit == "problem":
         said.append("It is of these runs alone: another training run may come out otherwise")
     return f"{'. '.join(said)}."
-
-
-def _points(difference: float) -> str:
-    """Return a size in points, whole where it is 2 or more.
-
-    >>> _points(0.098), _points(0.0123)
-    ('10 points', '1.2 points')
-    """
-    return f"{100 * difference:.{int(difference < 0.0195)}f} points"
 
 
 def _others(study: Study, others: Sequence[StudyDifference]) -> Verdict:
@@ -217,38 +231,50 @@ def _others(study: Study, others: Sequence[StudyDifference]) -> Verdict:
     tested = [each for each in others if each.p_seeds_adjusted is not None]
     level = 1 - study.confidence
     shown = [each for each in tested if (each.p_seeds_adjusted or 0.0) < level]
-    gap = _largest_gap(study, [each for each in others if each.measure not in _OF_THE_SAME])
+    known = [each for each in others if each.measure not in _OF_THE_SAME]
+    gap, largest = _largest_gap(study, known)
     if not tested:
         because = listed([*dict.fromkeys("one seed each" if each.num_seeds < 2 else untested(each) for each in others)])
-        return Verdict(title=f"Other measures were not tested: {because}", text=gap)
+        title = f"Other measures were not tested: {because}"
+        return Verdict(id="others", title=title, text=gap, evidence=largest)
 
     # What was not tested stands apart.
     left = [untested(each) for each in others if each.p_seeds_adjusted is None]
-    more = f" {count(len(left))} more were not tested: {listed([*dict.fromkeys(left)])}." if left else ""
+    more = f"{count(len(left))} more were not tested: {listed([*dict.fromkeys(left)])}." if left else ""
     if len(left) == 1:
-        more = f" One more was not tested: {left[0]}."
+        more = f"One more was not tested: {left[0]}."
+    title = f"Of {counted(len(tested), 'difference')} in other measures "
     if not shown:
-        title = f"Of {counted(len(tested), 'difference')} in other measures none is shown"
-        return Verdict(title=title, text=f"{gap}{more}".strip())
-    texts = [
-        f"{KNOWN[each.measure].title} of `{each.variant}` {ends_said(study, each)}: "
-        f"{changed(KNOWN[each.measure], each.over_seeds)}"
+        return Verdict(id="others", title=f"{title}none is shown", text=f"{gap} {more}".strip(), evidence=largest)
+    lines = [
+        (
+            Sentence(
+                f"{measure_title(each.measure)} of `{each.variant}`: {ends_said(study, each)}, "
+                f"{changed(KNOWN[each.measure], each.over_seeds)}.",
+                pairs_evidence(study, each),
+            ),
+            p_words(each.p_seeds_adjusted),
+        )
         for each in shown[:_MAX_SHOWN]
     ]
+    chance = f"Where nothing differs, about {100 * level:.0f} in 100 would be."
     if len(shown) > _MAX_SHOWN:
-        texts.append(f"and {len(shown) - _MAX_SHOWN} more")
-    are = "is" if len(shown) == 1 else "are"
-    title = f"Of {counted(len(tested), 'difference')} in other measures {len(shown)} {are} shown"
-    chance = f" Where nothing differs, about {100 * level:.0f} in 100 would be."
-    return Verdict(title=title, text=f"{sentence_case('; '.join(texts))}.{chance}{more}")
+        chance = f"Here are {_MAX_SHOWN} of them. {chance}"
+    return Verdict(
+        id="others",
+        title=f"{title}{len(shown)} {'is' if len(shown) == 1 else 'are'} shown",
+        text=f"{chance} {more}".strip(),
+        evidence=others_evidence(tested, shown),
+        lines=tuple(lines),
+    )
 
 
-def _largest_gap(study: Study, others: Sequence[StudyDifference]) -> str:
-    """Return the largest difference as a sentence: of shares where there are any, else in proportion."""
+def _largest_gap(study: Study, others: Sequence[StudyDifference]) -> tuple[str, Evidence | None]:
+    """Return the largest difference with its runs: of shares where there are any, else in proportion."""
     shares = [each for each in others if KNOWN[each.measure].unit == "share" and each.mean]
     known = shares or [each for each in others if each.mean and pairs_of(study, each.measure, each.variant)]
     if not known:
-        return "They are the same wherever both are known."
+        return "They are the same wherever both are known.", None
 
     def size(each: StudyDifference) -> float:
         if shares:
@@ -259,7 +285,7 @@ def _largest_gap(study: Study, others: Sequence[StudyDifference]) -> str:
     largest = max(known, key=size)
     of = f" of `{largest.variant}`" if len(study.variants) > 2 else ""
     ends = ends_said(study, largest) or changed(KNOWN[largest.measure], largest.mean)
-    return f"The largest gap: {KNOWN[largest.measure].title}{of}, {ends}."
+    return f"The largest gap: {KNOWN[largest.measure].title}{of}, {ends}.", pairs_evidence(study, largest)
 
 
 def _trends(study: Study) -> Verdict:
@@ -275,7 +301,8 @@ def _trends(study: Study) -> Verdict:
         title, text = f"Of {counted(num, 'finding')} from elsewhere {found} here too", ""
         text = f"{'; '.join(shown)}. " if shown else ""
         text += f"{left} more {'was' if left == 1 else 'were'} not tested: {FEW}. " if left else ""
-    return Verdict(title=title, text=f"{text}All stand below, with their numbers.")
+    text += "All stand below, with their numbers."
+    return Verdict(id="trends", title=title, text=text, evidence=trends_evidence(told))
 
 
 def alike(study: Study) -> Iterator[Verdict]:
@@ -291,7 +318,8 @@ def alike(study: Study) -> Iterator[Verdict]:
         )
         said = f"is {low} in each of {len(values)} runs" if low == high else f"is {low} to {high} in {len(values)} runs"
         said = f"is {low} in the one run" if len(values) == 1 else said
-        yield Verdict(title=f"{title} {said}.", text="A dot is a run.", rows=rows)
+        evidence = runs_evidence(study, values)
+        yield Verdict(id="runs-of-one", title=f"{title} {said}.", text="A dot is a run.", rows=rows, evidence=evidence)
     for rows in islice(curves_rows(study), _MAX_ALIKE):
         text = "The line is the mean over seeds, the band from the lowest to the highest."
         yield Verdict(title=f"{rows.title} over training.", text=text, rows=rows.kept)
@@ -335,8 +363,8 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
             said += [alone[each.unit]] * each.num  # of none nothing is said
             continue
         of = " of these runs" if each.unit == "problems" else ""
-        found = f"Over {over}{of} 80% of such studies would show {_points(each.difference)} of {title}{first}"
+        found = f"Over {over}{of} 80% of such studies would show {points_needed(each.difference)} of {title}{first}"
         said.append(
-            f"{found}; pairs are {'taken to vary' if each.is_assumed else 'seen to vary'} by {_points(each.sd)}"
+            f"{found}; pairs are {'taken to vary' if each.is_assumed else 'seen to vary'} by {points_needed(each.sd)}"
         )
     return " ".join(f"{sentence_case(one)}." for one in said)
