@@ -83,10 +83,10 @@ def test_all_rows_of_a_plot_share_an_axis() -> None:
     assert texts[:5] == ["Effect (percentage points)", "\N{MINUS SIGN}25", "0", "+25", "+50"]
     assert {"rl-80 & co", "neither", "+50 (+25 to +75)"} <= set(texts)
     assert "unknown" not in texts
-    # From -25 to +75 points on 98% of the width, from 1%.
-    assert float(str(zero.get("x1"))[:-1]) == pytest.approx(1 + 98 * 0.25, abs=0.01)
+    # From -25 to +75 points on 92% of the width, from 4%.
+    assert float(str(zero.get("x1"))[:-1]) == pytest.approx(4 + 92 * 0.25, abs=0.01)
     own = lines["range"][0]
-    assert [float(str(own.get(end))[:-1]) for end in ("x1", "x2")] == pytest.approx([1 + 98 * 0.5, 1 + 98 * 1.0])
+    assert [float(str(own.get(end))[:-1]) for end in ("x1", "x2")] == pytest.approx([4 + 92 * 0.5, 4 + 92 * 1.0])
 
 
 def test_curves_of_other_scales_have_plots_of_their_own() -> None:

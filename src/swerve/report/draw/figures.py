@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import cycle, groupby, product
 from pathlib import Path
@@ -15,7 +15,7 @@ from swerve.artifacts.files import atomic_path, write_text
 from swerve.errors import ConfigError, nearest
 from swerve.formats.text_tables import csv_text
 from swerve.notebook import GREY, HUE, INK
-from swerve.report.draw.plots import MANY, Axis, Plot, drawn, spaced
+from swerve.report.draw.plots import MANY, Axis, Plot, drawn, shortened, spaced
 from swerve.report.rows import Curves, Dots, Rows
 
 if TYPE_CHECKING:
@@ -272,10 +272,7 @@ def label_text(text: str, *, limit: int = 60, letters: int = 1000, font: str = F
         else character if ord(character) in _glyphs(font) else "\N{WHITE SQUARE}"
         for character in text
     )  # fmt: skip
-    if len(shown) > limit:
-        tail = (limit - 1) // 2
-        shown = f"{shown[: limit - 1 - tail]}…{shown[len(shown) - tail :]}"
-    return "\n".join(textwrap.wrap(shown, letters, break_on_hyphens=False)).replace("$", r"\$")
+    return "\n".join(textwrap.wrap(shortened(shown, limit), letters, break_on_hyphens=False)).replace("$", r"\$")
 
 
 def wrapped(text: str, width: float) -> str:
@@ -338,22 +335,26 @@ def _key_columns(names: Sequence[str], room: float) -> int:
 
 
 def _set_axis(axes: Axes, which: str, axis: Axis, ticks: Mapping[float, str]) -> None:
-    """Give an axis its ends, with room for a dot, and ticks."""
+    """Give an axis ticks, and its ends with room for a dot."""
     room = 0.03 * (axis.high - axis.low)
-    axes.set(**{f"{which}lim": (axis.low - room, axis.high + room)})
-    axes.set(**{f"{which}ticks": list(ticks), f"{which}ticklabels": list(ticks.values())})
+    texts = {f"{which}ticks": [*ticks], f"{which}ticklabels": [*ticks.values()]}
+    axes.set(**texts, **{f"{which}lim": (axis.low - room, axis.high + room)})
 
 
 def plot_panel(plot: Plot) -> Panel:
     """Return the panel of a plot: dots in rows, each with its name, or lines."""
-    if not plot.names:
-        above = _ABOVE if plot.ends else 0.0
-        panel = Panel(draw=partial(_draw_curves, plot=plot), height=lambda _: 1.65 + above, slack=0.55)
-        return replace(panel, key=plot.key, above=above, is_wide=bool(plot.signs))
-    num_lines = max(len(wrapped(name, _NAME).splitlines()) for name in plot.names)
-    height = 0.45 + (0.08 + 0.13 * num_lines) * len(plot.names)
-    names = tuple(plot.names)
-    return Panel(draw=partial(_draw_dots, plot=plot), height=lambda _: height, names=names, key=plot.key)
+    names, above = tuple(plot.names), _ABOVE if plot.ends else 0.0
+    num_lines = max((len(wrapped(name, _NAME).splitlines()) for name in names), default=0)
+    height = 0.45 + (0.08 + 0.13 * num_lines) * len(names) if names else 1.65 + above
+    return Panel(
+        draw=partial(_draw_dots if names else _draw_curves, plot=plot),
+        height=lambda _: height,
+        slack=0.0 if names else 0.55,
+        above=above,
+        is_wide=bool(plot.signs),
+        names=names,
+        key=plot.key,
+    )
 
 
 def _draw_dots(axes: Axes, width: float, *, plot: Plot) -> Sequence[Any]:

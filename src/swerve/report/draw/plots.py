@@ -83,8 +83,8 @@ def drawn(rows: Rows, plot: Dots | Curves) -> Plot:
         ]
         for column, numbers in cells.items()
     }
-    at = [] if plot.at is None else [plot.at - plot.margin, plot.at, plot.at + plot.margin]
-    level = Estimate(mean=at[1], low=at[0], high=at[2]) if at else None
+    at = () if plot.at is None else (plot.at - plot.margin, plot.at, plot.at + plot.margin)
+    level = Estimate(low=at[0], mean=at[1], high=at[2]) if at else None
     return Plot(
         axis=_axis(rows, [*cells], at=at),
         columns=columns,
@@ -215,6 +215,16 @@ def spaced(texts: Iterable[tuple[float, str]], letters: float) -> dict[float, st
             shown[place] = text
             end = place * letters + len(text) / 2 + 1.5
     return shown
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text of at most so many characters, its middle left out if it has more.
+
+    >>> shortened("abcdef", 4)
+    'ab…f'
+    """
+    tail = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def thinned(marks: Sequence[Mark]) -> Sequence[Mark]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
 
-from swerve.report.draw.plots import Plot, drawn, spaced
+from swerve.report.draw.plots import Plot, drawn, shortened, spaced
 from swerve.report.rows import Rows
 
 _CAPTION = 20
@@ -18,13 +18,15 @@ _NULL = 6
 """How far below a dot what it is to be read against lies."""
 _CURVES = 104
 """Height between the ends of an axis upwards."""
+_MARGIN = 4
+"""Left and right of the axis of dots, in percent of the width: room for half of a number."""
 _LEFT, _RIGHT = 14.0, 78.0
 """Where the axes of curves begin and end, in percent of the width; names stand to the right."""
 _LINE = 13
 _LETTER = 1.6
 """Width of a letter in percent, where a plot is narrow."""
 _MAX_NAME, _MAX_END, _MAX_LINES = 50, 16, 10
-"""Characters of a name above its row, and of a line of one beside the end of a curve; so many lines of names."""
+"""Characters of a name above its row, and of each line of one beside the end of a curve; for so many lines is room."""
 
 
 def plots_svg(rows: Rows) -> Iterator[str]:
@@ -48,30 +50,25 @@ def _line(x: float, y: float, to_x: float, to_y: float, kind: str, dashes: str =
     return f'<line x1="{x:.2f}%" y1="{y:.4g}" x2="{to_x:.2f}%" y2="{to_y:.4g}" class="{kind}"{dashed}/>'
 
 
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _dots(plot: Plot) -> Iterator[str]:
     """Yield a plot with a row for each name."""
 
     def place(value: float) -> float:
-        return 1 + 98 * plot.axis.place(value)
+        return _MARGIN + (100 - 2 * _MARGIN) * plot.axis.place(value)
 
     # What the dots are and count; grey ones have a name too.
     bottom = _CAPTION + _ROW * len(plot.names)
     key = "".join(
-        f'<tspan class="key{" null" * place}">\N{BLACK CIRCLE} {escape(_shortened(name, _MAX_END))}</tspan>\xa0\xa0 '
+        f'<tspan class="key{" null" * place}">\N{BLACK CIRCLE} {escape(shortened(name, _MAX_END))}</tspan>\xa0\xa0 '
         for place, name in enumerate(plot.key)
     )
     yield f'<text x="0" y="12" class="caption">{key}{escape(plot.axis.title)}</text>'
 
     # Lines of the axis stop at the names, which would be hard to read on them.
     top, dashes = _CAPTION + _CLEAR, f"{_ROW - _CLEAR} {_CLEAR}"
-    for index, (tick, text) in enumerate(plot.axis.ticks, start=1 - len(plot.axis.ticks)):
+    for tick, text in plot.axis.ticks:
         yield _line(place(tick), top, place(tick), bottom, "ax", dashes)
-        anchor = "middle" if 1 - len(plot.axis.ticks) < index < 0 else "start" if index else "end"
-        yield _text(place(tick), bottom + 14, text, anchor=anchor)
+        yield _text(place(tick), bottom + 14, text, anchor="middle")
     for level in plot.levels.values():
         x, width = place(level.low), place(level.high) - place(level.low)
         yield f'<rect x="{x:.2f}%" y="{top}" width="{width:.2f}%" height="{bottom - top}" class="margin"/>'
@@ -85,7 +82,7 @@ def _dots(plot: Plot) -> Iterator[str]:
             said = escape(f"{column if below else name}: {mark.text}")
             yield f'<g class="{"null" if mark.is_null else "own"}"><title>{said}</title>'
             if not below:
-                yield _text(0, y - 12, _shortened(name, _MAX_NAME), "name")
+                yield _text(0, y - 12, shortened(name, _MAX_NAME), "name")
                 yield _text(100, y - 12, mark.text, "value", "end")
             yield _line(low, y, high, y, "range") * (low < high)
             yield f'<circle cx="{middle:.2f}%" cy="{y:.4g}" r="4" class="dot"/></g>'
@@ -151,24 +148,13 @@ def _stretched(points: Sequence[tuple[float, float, float, float]], height: int)
 
 def _end_names(ends: Sequence[tuple[float, str, str]], bottom: int) -> Iterator[str]:
     """Yield the name of each line beside its end, from the lowest up, each with lines of its own."""
-    ordered = sorted(ends, reverse=True)
-    num = 2 if sum(len(_lines(name, 2)) for _, name, _ in ends) <= _MAX_LINES else 1
-    texts, free = [], bottom + 2.0 * _LINE
-    for end, name, kind in ordered:
-        lines = _lines(name, num)
+    most = 2 * _MAX_END if 2 * len(ends) <= _MAX_LINES else _MAX_END
+    texts, free = list[tuple[float, list[str], str, str]](), bottom + 2.0 * _LINE
+    for end, name, kind in sorted(ends, reverse=True):
+        lines = textwrap.wrap(shortened(name, most), _MAX_END)
         free = min(end + 4 - _LINE * (len(lines) - 1) / 2, free - _LINE * len(lines))
         texts.append((free, lines, name, kind))
     down = max(0.0, _LINE - free)
     for y, lines, name, kind in texts:
         parts = (_text(_RIGHT + 1.5, y + down + _LINE * at, line, "name") for at, line in enumerate(lines))
         yield f'<g class="{kind}"><title>{escape(name)}</title>{"".join(parts)}</g>'
-
-
-def _lines(name: str, most: int) -> list[str]:
-    """Return a name on one line or two, cut where it is longer.
-
-    >>> _lines("the same at random places of the text", 2), _lines("Forward KL of rl-80", 1)
-    (['the same at', 'random places o…'], ['Forward KL of r…'])
-    """
-    lines = textwrap.wrap(name, _MAX_END)
-    return [*lines[: most - 1], _shortened(" ".join(lines[most - 1 :]), _MAX_END)] if len(lines) > most else lines
