@@ -64,7 +64,7 @@ class AccuracyPart(Part):
         """Measure it; see `Part.measure`."""
         num, right = work.counts
         part = accuracy_part(work.trained.label, num, right, clusters=work.clusters)
-        part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes)})
+        part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes, *work.group_notes)})
         with suppress(NotMeasuredError):  # two files have no greedy responses
             base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
             part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})

@@ -122,7 +122,7 @@ class GradingTask:
         # A problem that is known says what the gold answer is, where the record does not.
         name, kind, asked = entry.get("id"), GRADERS[self.grader], self.asked(entry)
         known, gold = self.known.get(str(name)) or self._of_question.get(asked), entry.get("gold")
-        group = entry.label("group")
+        group = entry.group()
         if gold is None and known is not None:
             return replace(self._known(known), group=known.group if group is None else group)
         gold = answer if gold is None else gold

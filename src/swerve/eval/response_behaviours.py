@@ -25,6 +25,7 @@ from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.eval.pairing import shared
 from swerve.formats import imported_responses
 from swerve.formats.imported_responses import LeftOut
+from swerve.formats.problem_joins import with_groups
 from swerve.formats.table_files import is_table
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
@@ -107,7 +108,7 @@ def file_responses(
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = list(imported_responses.iter_responses(path, left_out=left_out, fields=fields))
+    responses = with_groups(list(imported_responses.iter_responses(path, left_out=left_out, fields=fields)))
     for response in responses:
         if response.text is None:
             raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")

@@ -117,7 +117,7 @@ def asked_by(entry: Fields) -> Response:
         alternatives=tuple(alternatives),
         solution=entry.word("solution"),
         kind=entry.label("kind") or puzzle.get("kind") or "all",
-        group=entry.label("group"),
+        group=entry.group(),
         difficulty=entry.number("difficulty"),
         messages=messages,
         prefix=entry.word("prefix") or "",

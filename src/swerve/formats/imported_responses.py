@@ -321,7 +321,7 @@ def _of_table(record: FileRecord, given: Mapping[str, str]) -> Response:
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
         _check_spans(row)
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
-        if (group := of_problem.label("group")) is not None:  # the column of this name is of training
+        if (group := of_problem.group()) is not None:  # the column of this name is of training
             response = replace(response, problem=replace(response.problem, group=group))
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None

@@ -169,6 +169,11 @@ class Fields:
         """Return a text or a number as text; the empty text is None."""
         return None if self.get(name) == "" else self._converted(name, _word, "text or a number", strict=True)
 
+    def group(self) -> str | None:
+        """Return the group of the problem: 3.0, as a column with empty cells has it, is 3; blanks name none."""
+        value, text = self.get("group"), self.label("group")
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else (text or "").strip() or None
+
     def truth(self, name: str) -> bool | None:
         """Return a truth value, also where it is written as 0, 1 or as text."""
         return self._converted(name, as_truth, "true, false or null", strict=True)
