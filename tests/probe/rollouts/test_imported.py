@@ -31,6 +31,7 @@ from swerve.problems.family import problem_id
 from swerve.sandbox.bounded import BoundedCallError
 from swerve.types import Problem, Reward
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
+from tests.json_lines import write_json_lines
 
 CHAT = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
@@ -664,7 +665,7 @@ def several_turns(path: Path) -> Path:
     thought = [{**said, "reasoning_content": "two and two"}, {"role": "tool", "content": "Sure?"}]
     rows = [{"id": "a", "gold": "4", "correct": True, "messages": [asked, *tool, said]}]
     rows.append({"id": "b", "gold": "4", "messages": [asked, *thought, said]})
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(path, rows)
     return path
 
 
@@ -730,8 +731,7 @@ def long_among(folder: Path, *numbers: int) -> Path:
         {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 101_000 if n in numbers else "abc", "correct": True}
         for n in range(3)
     ]
-    path = folder / "r.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_json_lines(folder / "r.jsonl", rows)
     return path
 
 
