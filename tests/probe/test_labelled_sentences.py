@@ -28,6 +28,7 @@ from swerve.report.read import read_inputs
 from swerve.report.rollouts import Rollouts
 from swerve.report.run_page import all_findings
 from swerve.report.story import verdicts
+from tests.json_lines import write_json_lines
 
 NUM_PROBLEMS, NUM_STEPS = 30, 5
 NUMBERS = ("one", "two", "three", "four", "five", "six")
@@ -76,8 +77,7 @@ def records(seed: int = 0, *, shuffled: bool = False) -> list[dict[str, Any]]:
 
 def probe(models: Mapping[str, str], folder: Path, rows: list[dict[str, Any]], *overrides: str) -> ProbeSummary:
     folder.mkdir(exist_ok=True)
-    path = folder / "r.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path = write_json_lines(folder / "r.jsonl", rows)
     data = {"models": models, "reference": "base", "responses": str(path), "out": str(folder / "out")}
     small = ["runtime.device=cpu", "probe.top_k=2", "probe.noise_models=0", *overrides]
     summary = probe_in_steps(plan_files(load_settings(ProbeRecipe, small, data=data)), progress=SilentProgress())

@@ -16,6 +16,7 @@ from swerve.problems.prompt import PromptConfig
 from swerve.problems.table import Table, TableTask
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.json_lines import write_json_lines
 
 SOURCE = {"train": ("unused.jsonl",)}
 
@@ -95,7 +96,7 @@ def test_every_kind_of_file(ending: str, tmp_path: Path) -> None:
     elif ending == "json":
         path.write_text(json.dumps(rows))
     else:
-        path.write_text("\n".join(map(json.dumps, rows)))
+        write_json_lines(path, rows)
     (tmp_path / "held.json").write_text(json.dumps([{"question": "9 + 9?", "answer": "18"}]))
     found = Table(TableTask(train=(str(path),), heldout=(str(tmp_path / "held.json"),))).problems("train", seed=0)
     assert sorted((one.question, one.answer) for one in found) == [(row["question"], row["answer"]) for row in rows]

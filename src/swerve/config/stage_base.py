@@ -85,6 +85,21 @@ class Stage(Model):
         return frozenset({self.steps})
 
     @property
+    def notes(self) -> list[str]:
+        """What a person should know of its settings."""
+        return []
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Data specs that it learns from or validates on."""
+        return ()
+
+    @property
+    def num_sampled_before(self) -> int:
+        """Completions that are sampled before its first step, at most."""
+        return 0
+
+    @property
     def frozen_models(self) -> dict[str, str]:
         """Models that the stage names, by key: checkpoints of the run, folders or hub names."""
         return {}

@@ -34,7 +34,7 @@ from swerve.config.objectives import (
     SftLoss,
     check_kl,
 )
-from swerve.config.presets import Preset, merged_preset, with_preset
+from swerve.config.presets import Preset, merged_preset, preset_notes, with_preset
 from swerve.config.stage_base import BY_PHASE, ByPhase, Counted, SamplingStage, Stage
 from swerve.problems.data_specs import Specs
 from swerve.settings import Model, NonNegative, Positive, PositiveInt
@@ -53,7 +53,9 @@ class EarlyStoppingConfig(Model):
     """Nats per token by which the validation loss must fall below the lowest so far to count as an improvement."""
 
 
-class _Supervised(Stage):
+class SupervisedStage(Stage):
+    """A stage that learns given completions."""
+
     curriculum: OrderedCurriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
@@ -74,6 +76,11 @@ class _Supervised(Stage):
     early_stopping: EarlyStoppingConfig | None = None
     """End the stage once the validation loss no longer falls, with the weights that had the lowest."""
 
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.validation
+
     @model_validator(mode="after")
     def _check_validation(self) -> Self:
         if self.validation and self.validation_share:
@@ -85,7 +92,7 @@ class _Supervised(Stage):
         return self
 
 
-class SftStage(_Supervised, Counted):
+class SftStage(SupervisedStage, Counted):
     """Supervised learning: of the task's supervised traces, or of responses or plain text from files.
 
     Responses in any layout that `swerve data import` reads are learned after their prompts, right or wrong; records
@@ -106,6 +113,11 @@ class SftStage(_Supervised, Counted):
     def step_size(self) -> int:
         """See the base class."""
         return self.batch_size
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """See the base class."""
+        return (*self.data, *self.validation)
 
     @model_validator(mode="after")
     def _check_data(self) -> SftStage:
@@ -135,6 +147,11 @@ class DpoStage(Stage):
     """Sampling temperature."""
     max_prompts: PositiveInt = 1024
     """Maximum number of prompts sampled in search of `steps x batch_size` pairs."""
+
+    @property
+    def num_sampled_before(self) -> int:
+        """See the base class."""
+        return self.max_prompts * self.samples_per_prompt
 
 
 Control = Literal["random", "inverted", "format_only", "majority", "shuffled_gold", "same"]
@@ -201,6 +218,11 @@ class _RlSettings(SamplingStage):
     keep_reference: ByPhase[bool] = True
     """Whether a phase keeps the KL reference of the phase before, as `keep_optimizer`; false: the policy that the phase
     begins with. Without effect where `kl.reference` names a model."""
+
+    @property
+    def notes(self) -> list[str]:
+        """See the base class."""
+        return preset_notes(self)
 
     @property
     def is_selector(self) -> bool:
@@ -413,7 +435,7 @@ class DistillStage(SamplingStage):
         return {"teacher": self.teacher}
 
 
-class RejectStage(_Supervised):
+class RejectStage(SupervisedStage):
     """Distillation by rejection sampling: a teacher's right completions, then supervised learning of them.
 
     The stage begins by sampling `num_prompts` problems with the teacher; the right completions it keeps are written to
@@ -435,6 +457,11 @@ class RejectStage(_Supervised):
     """Sampling temperature."""
     per_problem: PositiveInt = 1
     """Right completions kept of each problem, chosen at random among the different ones."""
+
+    @property
+    def num_sampled_before(self) -> int:
+        """See the base class."""
+        return self.num_prompts * self.samples_per_prompt
 
     @property
     def frozen_models(self) -> dict[str, str]:

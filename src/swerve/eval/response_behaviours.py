@@ -29,7 +29,6 @@ from swerve.formats.problem_joins import with_groups
 from swerve.formats.table_files import is_table
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
-from swerve.problems.prompt import FORMATS
 from swerve.recipes.loader import load_run_config
 from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
@@ -165,16 +164,11 @@ def run_responses(run: RunDirectory, config: Config) -> list[Response]:
     except SwerveError:  # its data is not here
         problems = []
     known = {problem.id: problem for problem in problems}
-    # The beginning of the answer that the task's prompts give to the model.
-    prompt = getattr(task, "prompt", None)
-    prefix = ""
-    if prompt is not None:
-        prefix = FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
     begun = run.read_provenance().get("answer_begun")
     rollouts: list[Response] = []
     for path in paths:
         for number, rollout in enumerate(read_response_table(path, ROLLOUTS_SCHEMA), start=1):
-            unknown = replace(rollout.problem, family=task.kind, prefix=prefix)
+            unknown = replace(rollout.problem, family=task.kind, prefix=task.prefix)
             problem = replace(known.get(rollout.problem.id, unknown), begun=begun)
             place = f"{path.name}, row {number}"
             rollouts.append(replace(rollout, problem=problem, label=f"step {rollout.step}", place=place))

@@ -24,7 +24,7 @@ _NO_TABLE = ("config.json", "run.json", "MANIFEST.json", "adapter_config.json")
 def format_ending(path: Path) -> str | None:
     """Return the ending of a file's name that says its format, without that of its compression; None: no such one.
 
-    >>> format_of(Path("a.jsonl.zst")), format_of(Path("a.parquet")), format_of(Path("a.parquet.gz"))
+    >>> format_ending(Path("a.jsonl.zst")), format_ending(Path("a.parquet")), format_ending(Path("a.parquet.gz"))
     ('.jsonl', '.parquet', None)
     """
     found = ENDING.search(path.name)

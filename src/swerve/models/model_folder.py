@@ -45,7 +45,8 @@ from swerve.models.description import keep_description, token_settings
 from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
-from swerve.models.shards import (
+from swerve.models.trial import check_causal
+from swerve.models.weight_shards import (
     map_shards,
     read_shards,
     shard_files,
@@ -53,7 +54,6 @@ from swerve.models.shards import (
     verify_shards,
     whole_tensor,
 )
-from swerve.models.trial import check_causal
 from swerve.prompts.templates import turn_end
 from swerve.tokens import limit_ids, num_ids
 from swerve.world import ALONE, World

@@ -29,7 +29,7 @@ from swerve.models.model_folder import (
     stored_tensors,
     tokenizer_fingerprint,
 )
-from swerve.models.shards import shards_digest, write_shards
+from swerve.models.weight_shards import shards_digest, write_shards
 from swerve.version import __version__
 from swerve.world import ALONE, World
 

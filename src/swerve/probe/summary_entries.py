@@ -28,7 +28,10 @@ from swerve.probe.findings.biography import (
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.divergence_claims import divergence_claims
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
-from swerve.probe.findings.parts import (
+from swerve.probe.findings.planted import planted_recovery, sentence_recovery
+from swerve.probe.findings.spike_table import SpikeTable, spike_hits
+from swerve.probe.findings.spikes import null_false_discoveries
+from swerve.probe.findings.token_shares import (
     category_shares,
     rank_shifts,
     region_shares,
@@ -36,9 +39,6 @@ from swerve.probe.findings.parts import (
     style_shares,
     turn_shares,
 )
-from swerve.probe.findings.planted import planted_recovery, sentence_recovery
-from swerve.probe.findings.spike_table import SpikeTable, spike_hits
-from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.intervals import MOST
 from swerve.probe.plan import ProbePlan

@@ -27,7 +27,7 @@ from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.held_out import HeldOut, question_key
 from swerve.problems.prompt import FORMATS, PromptConfig, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
-from swerve.problems.task import Task
+from swerve.problems.task import PromptedTask
 from swerve.settings import Model, PositiveInt, Words
 from swerve.text import counted
 from swerve.types import Problem
@@ -55,7 +55,7 @@ class FilterConfig(Model):
     """Leave out problems whose question, up to white space and case, is in these sources."""
 
 
-class DataTask(Task):
+class DataTask(PromptedTask):
     """What every task that is read from files or a hub has."""
 
     train: Sources
@@ -71,9 +71,14 @@ class DataTask(Task):
     prompt: PromptConfig = PromptConfig()
 
     @property
-    def policies(self) -> Model | None:
-        """Of its grader; None: it has none."""
-        return None
+    def train_sources(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.train
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """See the base class; those of problems that are left out are read too."""
+        return (*self.train, *self.heldout, *self.where.exclude)
 
 
 class MathsDataTask(DataTask):

@@ -377,7 +377,7 @@ def sample_tokens(
         with_entropy: whether the entropies are asked for.
 
     >>> uniforms = torch.tensor([0.1, 0.8], dtype=torch.float64)
-    >>> drawn = sample(torch.zeros(1, 4), torch.tensor([0, 0]), uniforms, 1.0, with_entropy=True)
+    >>> drawn = sample_tokens(torch.zeros(1, 4), torch.tensor([0, 0]), uniforms, 1.0, with_entropy=True)
     >>> drawn.ids.tolist(), *([round(value, 6) for value in values.tolist()] for values in drawn[1:])
     ([0, 3], [-1.386294, -1.386294], [1.386294, 1.386294])
     """

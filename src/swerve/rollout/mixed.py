@@ -74,7 +74,7 @@ def scores_of_logits(
     Raises:
         ValueError: a row is not a distribution.
 
-    >>> scores = selector_scores(
+    >>> scores = scores_of_logits(
     ...     torch.tensor([[0.5, 0.5]]).log(),
     ...     torch.tensor([[0.25, 0.75]]).log(),
     ...     torch.tensor([0]),

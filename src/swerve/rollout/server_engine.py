@@ -22,7 +22,7 @@ from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
-from swerve.models.shards import tensors_digest
+from swerve.models.weight_shards import tensors_digest
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server import FAILED, LOADING, UNNAMED, Request, Server
 from swerve.rollout.server_client import Network, RefusedError, UnreachableError, excerpt, own_address, side_by_side

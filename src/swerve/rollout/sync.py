@@ -97,7 +97,7 @@ def trial_prompts(problems: Sequence[Sequence[int]], *, num_prompts: int, longes
         num_prompts: how many to return; it may be 0.
         longest: tokens of the long one; others that are longer keep their end.
 
-    >>> check_prompts([[1, 2, 3], [1, 4]], num_prompts=2, longest=7)
+    >>> trial_prompts([[1, 2, 3], [1, 4]], num_prompts=2, longest=7)
     [[1, 2, 3], [1, 2, 3, 1, 4, 1, 2]]
     """
     if not num_prompts:

@@ -55,7 +55,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 def error_line(error: BaseException) -> str:
     """Return an exception's type and the first line of its message.
 
-    >>> describe(KeyError("gold"))
+    >>> error_line(KeyError("gold"))
     "KeyError: 'gold'"
     """
     try:

@@ -19,6 +19,7 @@ from swerve.artifacts.study import (
     StudyTrial,
 )
 from swerve.errors import ConfigError, nearest
+from swerve.problems.task import SingleTask
 from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
@@ -241,7 +242,7 @@ class _JobMaker:
         # Settings are judged on the held-out problems behind those of the verdict.
         if tuning is not None and seed in tuning.seeds:
             skip, num, steps = config.eval.skip + config.eval.num_problems, tuning.num_problems, ("train", "eval")
-            there = getattr(config.task, "num_heldout", None)
+            there = config.task.num_heldout if isinstance(config.task, SingleTask) else None
             if there is not None and there < skip + num:
                 raise ConfigError(
                     f"{place}: task.num_heldout is {there}, and the verdict takes {skip} of them (eval.num_problems), "

@@ -66,7 +66,7 @@ class WorkEstimate:
 
         >>> estimate = WorkEstimate(per_token=10, per_completion_token=5, per_pair=1, shares_prompts=True)
         >>> estimate.row(0, 4, 2)  # 4 prompt tokens; 2 tokens with the head and attention over 6: 1 + 2 + ... + 6
-        Work(group=0, prompt=40, own=51)
+        RowWork(group=0, prompt=40, own=51)
         """
         lengths = [num_prompt + num for num in num_completion]
         own = sum(num_completion) * (self.per_token + self.per_completion_token)
@@ -113,9 +113,10 @@ def deal(works: Iterable[RowWork], num_ranks: int) -> list[int]:
         works: of each row; those of a group follow one another.
         num_ranks: number of processes.
 
-    >>> deal([Work(0, 2, 5), Work(0, 2, 5), Work(1, 2, 6), Work(1, 2, 2), Work(1, 2, 2)], 2)
+    >>> deal([RowWork(0, 2, 5), RowWork(0, 2, 5), RowWork(1, 2, 6), RowWork(1, 2, 2), RowWork(1, 2, 2)], 2)
     [0, 0, 1, 1, 1]
-    >>> deal([Work(0, 1, 3), Work(0, 1, 3), Work(1, 1, 9), Work(1, 1, 2), Work(1, 1, 2)], 2)  # the fourth one moves
+    >>> works = [RowWork(0, 1, 3), RowWork(0, 1, 3), RowWork(1, 1, 9), RowWork(1, 1, 2), RowWork(1, 1, 2)]
+    >>> deal(works, 2)  # the fourth one moves
     [0, 0, 1, 0, 1]
     """
     works = list(works)
@@ -140,10 +141,10 @@ def balanced_pieces(works: Sequence[RowWork], num: int, fits: Callable[[Sequence
         num: of pieces; there are more where they must be smaller to fit, and fewer where there are fewer rows.
         fits: whether some rows may be one piece; one row always may.
 
-    >>> works = [Work(row, 0, own) for row, own in enumerate([1, 2, 4, 3])]
-    >>> pieces(works, 2, lambda rows: True)
+    >>> works = [RowWork(row, 0, own) for row, own in enumerate([1, 2, 4, 3])]
+    >>> balanced_pieces(works, 2, lambda rows: True)
     [[0, 2], [1, 3]]
-    >>> pieces(works, 2, lambda rows: len(rows) < 2)
+    >>> balanced_pieces(works, 2, lambda rows: len(rows) < 2)
     [[2], [3], [1], [0]]
     """
     # One more piece, or some, as long as a piece does not fit; in the end every row is one.
@@ -162,7 +163,7 @@ def balanced_pieces(works: Sequence[RowWork], num: int, fits: Callable[[Sequence
 def total_work(works: Iterable[RowWork]) -> int:
     """Return the work of some rows in one place.
 
-    >>> total_work([Work(0, 2, 5), Work(0, 2, 6), Work(1, 3, 1)])
+    >>> total_work([RowWork(0, 2, 5), RowWork(0, 2, 6), RowWork(1, 3, 1)])
     17
     """
     share = _Share()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -16,7 +16,7 @@ from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.starting_model import OTHER_TOKENS, is_of_run, read_architecture, recipe_architecture
 from swerve.positions import limit_said, max_positions, max_sampled
-from swerve.problems import ProblemFamily, Task, load_family
+from swerve.problems import ProblemFamily, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.problems.held_out import HeldOut
 from swerve.problems.learned import read_learned
@@ -60,10 +60,9 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     if architecture is not None:
         check_recipe_models(config, architecture, tokenizer, is_here=is_here)
     # The data; the problems are those that training would draw, unless they would have to be asked for.
-    sources = list(_sources(config.task))
-    for spec in sources:
+    for spec in config.task.sources:
         check_source(spec)
-    family = None if any(parse_spec(spec).is_on_hub for spec in sources) else load_family(config.task)
+    family = None if any(parse_spec(spec).is_on_hub for spec in config.task.sources) else load_family(config.task)
     check_examples(config, family, architecture, tokenizer)
     if family is not None:
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
@@ -130,14 +129,6 @@ def _solution_lengths(
     return [lengths.get(number) for number in range(len(prompts))]
 
 
-def _sources(task: Task) -> Iterator[str]:
-    """Yield the data specs that a task, or a task of a mixture, reads."""
-    for part in getattr(task, "parts", ()):
-        yield from _sources(part.task)
-    yield from (*getattr(task, "train", ()), *getattr(task, "heldout", ()))
-    yield from getattr(getattr(task, "where", None), "exclude", ())
-
-
 def check_machine(config: Config) -> None:
     """Check that what the recipe asks of the machine is there.
 
@@ -202,13 +193,13 @@ def check_examples(
     # That the sources are there; an SFT stage whose turn it is reads its own itself.
     stages = _stages_left(config, done or 0)
     for stage in stages:
-        for spec in _examples(stage):
+        for spec in stage.examples:
             check_source(spec)
     if done is not None and stages and isinstance(stages[0], SftStage):
         del stages[0]
     # Then what is in them, as token ids where the model is at hand.
     for stage in stages:
-        specs = [spec for spec in _examples(stage) if done is not None or not parse_spec(spec).is_on_hub]
+        specs = [spec for spec in stage.examples if done is not None or not parse_spec(spec).is_on_hub]
         if model is None or tokenizer is None:
             for spec in specs:
                 read_learned(spec, HeldOut(), silent)
@@ -218,11 +209,6 @@ def check_examples(
             ExampleReader.of_stage(
                 stage, config, family, tokenizer, stop_ids=ends, positions=positions, note=silent
             ).read(specs)
-
-
-def _examples(stage: StageConfig) -> Sequence[str]:
-    """Return the data specs that a supervised stage learns from or validates on."""
-    return (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
 
 
 def _stages_left(config: Config, done: int) -> list[StageConfig]:

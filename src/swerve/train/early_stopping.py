@@ -12,7 +12,7 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
-from swerve.config.stages import EarlyStoppingConfig, StageConfig
+from swerve.config.stages import EarlyStoppingConfig, StageConfig, SupervisedStage
 
 Records = Sequence[Mapping[str, Any]]
 """Lines of metrics.jsonl of one stage, in order."""
@@ -58,7 +58,7 @@ def is_over(stage: StageConfig, records: Records) -> bool:
     >>> is_over(stage, records), is_over(stage, records[:2])
     (True, False)
     """
-    settings = getattr(stage, "early_stopping", None)
+    settings = stage.early_stopping if isinstance(stage, SupervisedStage) else None
     best = best_step(records)
     if settings is None or best is None:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
-from swerve.config.presets import preset_notes
 from swerve.config.recipe import Config
 from swerve.config.stages import RejectStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
@@ -122,7 +122,7 @@ def train_run(
         _check_same_problems(session, problems)
         check_problems(config, family, problems)
         if world.is_main:
-            for note in [*preset_notes(config.stages), *family.notes()]:
+            for note in [*chain.from_iterable(stage.notes for stage in config.stages), *family.notes()]:
                 progress.note(note)
         # Training continues after the newest checkpoint that is intact; what was logged later is made again.
         newest, state = resume_point(config, run, progress, world=world, verify=verify)

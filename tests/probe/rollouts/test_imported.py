@@ -29,8 +29,10 @@ from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.problems.family import problem_id
 from swerve.sandbox.bounded import BoundedCallError
+from swerve.sandbox.limits import shared_limits
 from swerve.types import Problem, Reward
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
+from tests.json_lines import write_json_lines
 
 CHAT = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
@@ -664,7 +666,7 @@ def several_turns(path: Path) -> Path:
     thought = [{**said, "reasoning_content": "two and two"}, {"role": "tool", "content": "Sure?"}]
     rows = [{"id": "a", "gold": "4", "correct": True, "messages": [asked, *tool, said]}]
     rows.append({"id": "b", "gold": "4", "messages": [asked, *thought, said]})
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(path, rows)
     return path
 
 
@@ -727,18 +729,17 @@ def test_ids_of_turns_end_before_an_unknown_one_and_say_where_the_text_is_anothe
 def long_among(folder: Path, *numbers: int) -> Path:
     """Write three responses, those of some numbers longer than a tokenizer may be asked for."""
     rows = [
-        {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 101_000 if n in numbers else "abc", "correct": True}
+        {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 1_010 if n in numbers else "abc", "correct": True}
         for n in range(3)
     ]
-    path = folder / "r.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_json_lines(folder / "r.jsonl", rows)
     return path
 
 
 def failing_on_long(function: Any, items: Any, limits: Any, *, num_chars: int) -> list[Any]:
     """Do what `call_each` does where the tokenizer reaches its limit on long texts."""
     for number, (record, *_) in enumerate(items):
-        if len(record.text) > 200_000:
+        if len(record.text) > 2_000:
             raise BoundedCallError(End("limit", "CPU time limit 2 s"), number=number)
     return [function(item) for item in items]
 
@@ -747,6 +748,8 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("swerve.probe.rollouts.encoder.call_each", failing_on_long)
+    short = replace(shared_limits(), max_chars=2_000)
+    monkeypatch.setattr("swerve.probe.rollouts.encoder.shared_limits", lambda: short)
     tokenizer = byte_level(CALLS)
     tokenizer.save_pretrained(tmp_path / "words")
     for numbers in ((0,), (1,), (0, 2)):

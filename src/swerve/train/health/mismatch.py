@@ -33,7 +33,7 @@ def judge_mismatch(
 
     >>> records = [{"stage_step": step, "logprob_gap": 0.3} for step in (1, 2)]
     >>> judge_mismatch(None, MismatchConfig(window=3), records)
-    Verdict(figures={}, note=None, error=None)
+    HealthVerdict(figures={}, note=None, error=None)
     """
     # The last steps that measured it, after the last stop of this kind.
     since = takewhile(lambda record: _MARK not in record, reversed(records))
