@@ -25,7 +25,7 @@ from swerve.eval.sampling import run_jobs
 from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.typed_fields import at_place
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, ProgressTask
 from swerve.statistics.sample_counts import most_have
 from swerve.types import Problem, clusters_of
 
@@ -115,11 +115,18 @@ def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> 
         raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
-class _WithoutNotes(SilentProgress):
+@dataclass(frozen=True, slots=True)
+class _WithoutNotes:
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.task = progress.task  # type: ignore[method-assign, assignment]
+    progress: Progress
+
+    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
+        """See `Progress.task`."""
+        return self.progress.task(name, total, done=done)
+
+    def note(self, message: str) -> None:
+        """Ignore the message."""
 
 
 @dataclass

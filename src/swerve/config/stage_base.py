@@ -89,6 +89,11 @@ class Stage(Model):
         """Models that the stage names, by key: checkpoints of the run, folders or hub names."""
         return {}
 
+    @property
+    def data_specs(self) -> dict[str, tuple[str, ...]]:
+        """Data specs of the examples that the stage learns from or validates on, by key, where it has such keys."""
+        return {key: getattr(self, key) for key in ("data", "validation") if key in type(self).model_fields}
+
 
 def _length_optional(schema: dict[str, Any]) -> None:
     schema["required"].remove("steps")

@@ -222,7 +222,7 @@ def check_examples(
 
 def _examples(stage: StageConfig) -> Sequence[str]:
     """Return the data specs that a supervised stage learns from or validates on."""
-    return (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
+    return [spec for specs in stage.data_specs.values() for spec in specs]
 
 
 def _stages_left(config: Config, done: int) -> list[StageConfig]:

@@ -89,7 +89,7 @@ class ExampleReader:
     ) -> ExampleReader:
         """Return what reads a stage's examples; see the fields. None for a family: nothing is held out."""
         held_out = HeldOut()
-        if family is not None and (stage.validation or getattr(stage, "data", ())):
+        if family is not None and any(stage.data_specs.values()):
             held_out = held_out_of(family, seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout)
         return cls(
             tokenizer=tokenizer,

@@ -59,7 +59,8 @@ class SftRunner:
         self._examples, held_out = hold_out(examples, share, key=lambda example: example.problem, seed=seed)
         self._validation = [one for example in held_out or reader.read(stage.validation) for one in example.sequences]
         # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
-        asked, total = getattr(stage, "num_examples", None), len(self._examples)
+        asked = stage.num_examples if isinstance(stage, SftStage) else None
+        total = len(self._examples)
         if total and asked not in (None, total):
             reader.note(f"the {asked} examples of stage '{stage.label}' are {asked / total:.3g} passes over {total}")
         self._encoded: dict[int, tuple[list[Problem], list[TokenSequence]]] = {}
