@@ -664,7 +664,7 @@ def test_responses_are_found_where_their_layout_has_them(swerve: Swerve, tmp_pat
     """A program's names for prompt, response and gold answer are no hint that a user must give."""
     row = {"input_prompt": "1 + 1?", "output_response": r"It is \boxed{2}", "score": 0.5}
     golds = [{"env_extras": {"reward_spec": {"ground_truth": gold}}} for gold in ("2", "3")]
-    path = write_rows(tmp_path / "skyrl.jsonl", [{**row, **gold} for gold in golds])
+    path = write_json_lines(tmp_path / "skyrl.jsonl", [{**row, **gold} for gold in golds])
     status, out, err = swerve("grade", "--task", "math", str(path))
     assert status == 0, err
     verdicts = read_rows(out)

@@ -120,15 +120,15 @@ def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> 
         raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
+@dataclass(frozen=True, slots=True)
 class _WithoutNotes:
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    progress: Progress
 
     def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
-        """Open a piece of work where the others are shown."""
-        return self._progress.task(name, total, done=done)
+        """See `Progress.task`."""
+        return self.progress.task(name, total, done=done)
 
     def note(self, message: str) -> None:
         """Ignore the message."""

@@ -22,7 +22,7 @@ from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
 from swerve.probe.rollouts.checks import check_recipe_files
-from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.step_log import logged_step, steps_done
 from swerve.progress import Progress
 from swerve.recipes.loader import load_document
 from swerve.version import __version__
@@ -114,4 +114,5 @@ def _write_report(recipe: ProbeRecipe, out: RunDirectory, progress: Progress) ->
     if _page(out).is_file() and done.get("report") == key:
         progress.note("report: skipped, it is done")
     else:
-        do_step(done, "report", key, lambda: write_page(out, options=recipe.report), progress)
+        with logged_step(done, "report", key, progress):
+            write_page(out, options=recipe.report)

@@ -92,7 +92,7 @@ class Stage(Model):
     @property
     def examples(self) -> tuple[str, ...]:
         """Data specs that it learns from or validates on."""
-        return ()
+        return tuple(spec for specs in self.data_specs.values() for spec in specs)
 
     @property
     def num_sampled_before(self) -> int:
@@ -102,6 +102,11 @@ class Stage(Model):
     @property
     def frozen_models(self) -> dict[str, str]:
         """Models that the stage names, by key: checkpoints of the run, folders or hub names."""
+        return {}
+
+    @property
+    def data_specs(self) -> dict[str, tuple[str, ...]]:
+        """The same by the stage's key that has them."""
         return {}
 
 

@@ -77,9 +77,9 @@ class SupervisedStage(Stage):
     """End the stage once the validation loss no longer falls, with the weights that had the lowest."""
 
     @property
-    def examples(self) -> tuple[str, ...]:
+    def data_specs(self) -> dict[str, tuple[str, ...]]:
         """See the base class."""
-        return self.validation
+        return {"validation": self.validation}
 
     @model_validator(mode="after")
     def _check_validation(self) -> Self:
@@ -115,9 +115,9 @@ class SftStage(SupervisedStage, Counted):
         return self.batch_size
 
     @property
-    def examples(self) -> tuple[str, ...]:
+    def data_specs(self) -> dict[str, tuple[str, ...]]:
         """See the base class."""
-        return (*self.data, *self.validation)
+        return {"data": self.data, **super().data_specs}
 
     @model_validator(mode="after")
     def _check_data(self) -> SftStage:

@@ -10,7 +10,6 @@ from swerve.artifacts.torchrun import is_main_process
 from swerve.callable_package import make_callable
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
-from swerve.config.stages import SftStage
 from swerve.errors import ConfigError
 from swerve.models.runtime import set_thread_environment
 from swerve.problems import load_family
@@ -96,7 +95,7 @@ def _check_files(config: Config) -> None:
 
         check_model(pretrained_path(config.model))
     seed, family = derive_seed(config.seed, "problems"), load_family(config.task)
-    specs = [spec for stage in config.stages if isinstance(stage, SftStage) for spec in stage.data]
+    specs = [spec for stage in config.stages for spec in stage.data_specs.get("data", ())]
     if any(parse_spec(spec).is_on_hub for spec in (*config.task.train_sources, *specs)):
         return
     if isinstance(family, ReadFamily):
