@@ -57,21 +57,17 @@ def joined_digits(text: str | None, question: str | None) -> str | None:
 
 
 def mean_words(value: Estimate | None) -> str:
-    """Return a mean with its interval; of many small and few large values first what no rare tail can move.
+    """Return a mean with its interval; the median where a few large values move the mean, whose interval may not hold.
 
     >>> median, above = Estimate(mean=0.001, low=0.0, high=0.002), Estimate(mean=0.1, low=0.05, high=0.2)
     >>> mean_words(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median, above=above))
-    'median 0.0010 (0 to 0.0020), above 0 in 10.0% (5.0 to 20.0) of problems, mean 0.20 (0.10 to 0.90), not...'
+    'a median of 0.0010 (0 to 0.0020)'
+    >>> mean_words(Estimate(mean=0.2, low=0.1, high=0.3))
+    '0.20 (0.10 to 0.30)'
     """
-    text = number_interval(value)
-    if not isinstance(value, SkewedMean) or (value.reliable and value.above is None):
-        return text
-    parts = [f"mean {text}", *([] if value.reliable else ["not reliable"])]
-    if value.above is not None:
-        parts.insert(0, f"above {number(value.threshold, 1)} in {percent_interval(value.above)} of problems")
-    if value.median is not None:
-        parts.insert(0, f"median {number_interval(value.median)}")
-    return ", ".join(parts)
+    if isinstance(value, SkewedMean) and not value.reliable and value.median is not None:
+        return f"a median of {number_interval(value.median)}"
+    return number_interval(value)
 
 
 def claim_words(claim: DivergenceClaim) -> str:

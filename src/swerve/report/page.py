@@ -18,7 +18,7 @@ from swerve.report.rows import Rows, Unit
 from swerve.text import count
 
 _SCRIPTS = (
-    *("dom.js", "page.js", "evidence.js", "cells.js"),
+    *("dom.js", "page.js", "evidence.js", "words.js", "address.js", "cells.js"),
     *("reader.js", "list.js", "tokens.js", "beside.js", "raster.js", "links.js"),
 )
 _STYLES = ("page.css", "reader.css")
@@ -88,6 +88,8 @@ class Page:
     folds: tuple[Fold, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     """What words mean that the page uses."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Word of the field -> what it means, shown where it first stands."""
     provenance: str = ""
     """In one line; its fold has the rest."""
 
@@ -108,11 +110,14 @@ def render(page: Page) -> str:
     shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
     folds = [*page.folds, *(verdict.fold for verdict in page.verdicts if verdict.fold is not None)]
     shown += [part for fold in folds for part in fold.parts if isinstance(part, Rows)]
+    picture = None if page.rollouts is None else page.rollouts.raster
+    known = () if picture is None else picture.evidence
     said: list[object] = [page.sentence, *page.verdicts, *(line for each in page.verdicts for line, _ in each.lines)]
     said += [sentence for fold in folds for sentence in fold.sentences]
     data = {
         "csv": {rows.id: csv_text(rows.records) for rows in shown},
-        "evidence": {evidence.id: evidence.packed for evidence in evidence_of(*said)},
+        "evidence": {evidence.id: evidence.packed for evidence in (*known, *evidence_of(*said))},
+        "words": dict(page.words),
         "rollouts": None if page.rollouts is None else page.rollouts.index,
     }
     return fill_template("page.html.j2", scripts=_SCRIPTS, styles=_STYLES, data=data, page=page)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.cells import MISSING, values_of
+from swerve.report.evidence import Evidence
 from swerve.report.layout import COLUMNS, Layout
 from swerve.text import count, counted, number, percent
 
@@ -47,6 +48,8 @@ class Raster:
     """What the page's script needs to find the token of a cell."""
     is_fine: bool
     """Whether it has more cells than it is given pixels."""
+    evidence: tuple[Evidence, ...] = ()
+    """The rows that the numbers were made of."""
 
 
 def draw_raster(layout: Layout, listed: Sequence[Mapping[str, Any]], steps: Mapping[str, str]) -> Raster | None:

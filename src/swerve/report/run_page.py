@@ -15,7 +15,7 @@ from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
 from swerve.report.story import lead, notes, sentence, verdicts
-from swerve.report.terms import TERMS
+from swerve.report.terms import TERMS, WORDS
 from swerve.report.topics import topics
 
 
@@ -51,6 +51,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), recorded),
         terms=TERMS,
+        words=WORDS,
         provenance=facts.line,
     )
 

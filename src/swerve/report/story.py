@@ -12,7 +12,8 @@ from swerve.report.format import FEW, answers_word, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.run_evidence import divergence_evidence, paired_evidence
+from swerve.report.run_evidence import paired_evidence
+from swerve.report.token_evidence import divergence_evidence
 from swerve.report.topics.outcome import Accuracies, accuracies
 from swerve.report.topics.training_curves import training_ends
 from swerve.report.verdicts.accuracy import accuracy

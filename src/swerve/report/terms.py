@@ -76,3 +76,21 @@ TERMS = (
     ),
 )
 """What the words of the page mean."""
+
+WORDS = {
+    "rollout": "An answer that a model wrote to a problem, token by token.",
+    "JS": "Jensen and Shannon's divergence: how far two models' predictions of the next token lie apart, from 0 (the "
+    "same) to 0.69 nats (nothing in common).",
+    "nat": "The unit of divergences and entropies: 0.69 nats are one bit, a choice between two equal tokens.",
+    "spike": "A token at which two models' predictions lie much further apart than at the tokens around it.",
+    "entropy": "How unsure a model is of the next token: 0 where it would always write the same one.",
+    "reference": "The old model, with which the trained one is compared.",
+    "null": "What a figure would be without training.",
+    "matched noise": "The old model with random changes of its weights that move its predictions as far as training.",
+    "random changes of its weights": "Changes that move the old model as far as training did, in a direction of no "
+    "meaning: what any change of this size would show.",
+    "intervals": "Ranges that hold the true value in 95 of 100 such measurements, or at the level that the page's last "
+    "line says; the unit is the problem.",
+    "greedily": "Writing the likeliest token at every place, once for each problem.",
+}
+"""Words of the field, each in a sentence, where they first stand."""

@@ -11,7 +11,7 @@ from swerve.report.format import SAME, compared, is_few, would_show
 from swerve.report.page import Verdict
 from swerve.report.read import Paired, ReportInputs
 from swerve.report.rows import NATS, SIGNED
-from swerve.report.run_evidence import paired_evidence
+from swerve.report.run_evidence import manner_evidence
 from swerve.report.topics.topic import by_checkpoint
 from swerve.text import count, number, percent, sentence_case, signed_interval
 
@@ -35,7 +35,7 @@ def manner(inputs: ReportInputs) -> Iterator[Verdict]:
         said=f"{sure}, {'answers as long as before' if length.mean == 0 else long}",
         num=num,
         figures={"change of entropy, nats per token": (SIGNED, entropy.mean)},
-        evidence=paired_evidence(inputs, "entropy", *ends),
+        evidence=manner_evidence(inputs, *ends, *_lengths(inputs, length, first, last)),
         rows=by_checkpoint(
             inputs,
             inputs.of_last_stage,
@@ -44,6 +44,15 @@ def manner(inputs: ReportInputs) -> Iterator[Verdict]:
             title="Entropy of a token of its own answers",
         ),
     )
+
+
+def _lengths(inputs: ReportInputs, length: Estimate, first: Evaluation, last: Evaluation) -> list[Figure]:
+    """Return the numbers of tokens that are told: one that all answers have, or both means."""
+    tokens = inputs.paired.get("tokens", Paired())
+    columns = [(f"tokens at {each.checkpoint}",) for each in (first, last)]
+    if not length.mean and len({*tokens.after}) == 1:
+        return [Figure(name="tokens, at most", statistic="most", columns=columns[1])]
+    return [Figure(name=column[0], statistic="mean", columns=column, write=number) for column in columns]
 
 
 def _nats(value: float) -> str:
