@@ -111,18 +111,18 @@ def false_by_chance(num: int, confidence: float | None) -> str:
     """Return what a number of intervals implies for how many of them miss what they are of; empty of none.
 
     >>> false_by_chance(212, 0.95)
-    'Expect 5 to 8 of the 212 intervals to be wrong (2.5 to 4.0% are where the truth is planted; 11 by their level).'
+    'Some 5 to 8 of the 212 intervals here miss: 2.5 to 4.0% do where the truth is planted (11 would by their level).'
     >>> false_by_chance(32, 0.95)
-    'Expect 1 of the 32 intervals to be wrong (2.5 to 4.0% are where the truth is planted; 2 by their level).'
+    'Some 1 of the 32 intervals here miss: 2.5 to 4.0% do where the truth is planted (2 would by their level).'
     """
     if not num or confidence is None:
         return ""
     expected = round(num * (1 - confidence))
     if confidence != _SIMULATED_AT:
-        return f"Expect about {expected} of the {num:,} intervals to be wrong."
+        return f"Some {expected} of the {num:,} intervals here miss."
     (low, high), (few, many) = (100 * rate for rate in _MISSED), (round(num * rate) for rate in _MISSED)
-    where = f"{low:.1f} to {high:.1f}% are where the truth is planted; {expected} by their level"
-    return f"Expect {few if few == many else f'{few} to {many}'} of the {num:,} intervals to be wrong ({where})."
+    where = f"{low:.1f} to {high:.1f}% do where the truth is planted ({expected} would by their level)"
+    return f"Some {few if few == many else f'{few} to {many}'} of the {num:,} intervals here miss: {where}."
 
 
 _SIMULATED_AT, _MISSED = 0.95, (0.025, 0.040)

@@ -52,6 +52,15 @@ def percent(fraction: float | None, unit: str = "%") -> str:
     return NOT_MEASURED if fraction is None else f"{_hundredths(fraction)}{unit}"
 
 
+def whole_percent(fraction: float | None) -> str:
+    """Return a fraction in whole percent; with decimals where it would read as 0% or 100% and is not.
+
+    >>> whole_percent(0.615), whole_percent(0.9975), whole_percent(0.002), whole_percent(1.0)
+    ('62%', '99.8%', '0.2%', '100%')
+    """
+    return NOT_MEASURED if fraction is None else f"{_hundredths(fraction, 0)}%"
+
+
 def percent_interval(value: Interval | None, unit: str = "%") -> str:
     """Return a fraction with its interval in percent.
 

@@ -65,8 +65,8 @@ def test_headlines_are_the_first_screen_of_the_report(run: RunDirectory) -> None
     lines = demo_text(run, Path("report.html"), seconds=95.2).splitlines()
     assert lines[0] == "One training run, seed 3; what holds over several: swerve demo --seeds 5"
     assert lines[1] == (
-        "Not compared: 46.2% to 99.8% right. 99.8% (98.6 to 99.96) at rl-80, on 400 held-out problems; the difference "
-        "was not measured."
+        "Not determined whether it is better: 46% right before, 99.8% after, greedily. Of 400 held-out problems, "
+        "because the two were not compared problem by problem."
     )
     assert lines[-1] == "Report, after 1 min 35 s: report.html"
 

@@ -187,7 +187,7 @@ def test_responses_from_elsewhere_are_told_as_such(synthetic: Any, entries: Any,
 def test_without_a_probe_the_page_says_what_was_evaluated(synthetic: Any, tmp_path: Path) -> None:
     run = synthetic.write_synthetic_run(tmp_path / "run", probe=False)
     page = Page(write_page(run, options=ReportConfig()).read_text(encoding="utf-8"))
-    assert "47.0% to 99.5%" in page.text
+    assert "from 47% to 99.5% right" in page.text
     assert "Where the checkpoints differ from the reference was not measured." in page.text
     assert not any(attributes.get("id") == "hero" for _, attributes in page.tags)
     assert not (run.report_path / "figures").exists()
@@ -196,7 +196,7 @@ def test_without_a_probe_the_page_says_what_was_evaluated(synthetic: Any, tmp_pa
 def test_without_evaluations_the_page_says_how_far_it_went(synthetic: Any, tmp_path: Path) -> None:
     run = synthetic.write_synthetic_run(tmp_path / "run", evaluation=False, num_rollouts=2)
     page = Page(rendered(read_inputs(run), title="A title"))
-    assert "rl-80 differs from dpo-8 by " in page.text
+    assert "rl-80 writes almost what dpo-8 writes: 0.0" in page.text
     assert "A title" in page.text
     # Without evaluations the global steps are unknown; those of the labels remain.
     assert "step of the stage" in page.text

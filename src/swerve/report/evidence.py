@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.estimates import Estimate
 from swerve.text import count
 
 MAX_CELLS = 16_000
@@ -29,6 +30,7 @@ STATISTICS: Mapping[str, Callable[..., float]] = {
     "least": np.min,
     "most": np.max,
     "ratio of sums": lambda parts, wholes: parts.sum() / wholes.sum(),
+    "per 1,000": lambda parts, wholes: 1000 * parts.sum() / wholes.sum(),
     "paired difference of means": lambda before, after: (after - before).mean(),
     "rises": lambda before, after: (after > before).sum(),
     "falls": lambda before, after: (after < before).sum(),
@@ -132,6 +134,16 @@ class Sentence(str):
         sentence = super().__new__(cls, text)
         sentence.evidence = evidence
         return sentence
+
+
+def digits_of(write: Callable[[Estimate], str], known: Estimate) -> Callable[[float], str]:
+    """Return how a mean is written that stands before its interval: with the digits that the interval supports.
+
+    >>> from swerve.text import percent_interval
+    >>> digits_of(percent_interval, Estimate(mean=0.615, low=0.4, high=0.8))(0.615)
+    '62%'
+    """
+    return lambda value: write(replace(known, mean=value)).partition(" (")[0]
 
 
 def evidence_of(*said: object) -> Iterable[Evidence]:

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean
 from swerve.text import listed, number, number_interval, percent, percent_interval, points_interval
 
 SAME = "not distinguishable from"
+FEW = 20
+"""With fewer cases a page decides nothing, and has nothing bold."""
+_POWER = 1.43
+"""Half the width of a 95% interval times this is a difference that eight of ten draws show: (1.96 + 0.84) / 1.96."""
+
+
+def would_show(difference: Estimate, write: Callable[[float], str]) -> str:
+    """Return what could have been seen where nothing is: the size that eight of ten draws of as many cases show.
+
+    >>> would_show(Estimate(mean=0.01, low=-0.02, high=0.04), lambda size: f"{100 * size:.0f} points")
+    'Eight of ten such comparisons would show a difference of 4 points.'
+    """
+    size = _POWER * (difference.high - difference.low) / 2
+    return f"Eight of ten such comparisons would show a difference of {write(size)}."
+
+
+def is_few(num: int, difference: Estimate | None) -> bool:
+    """Return whether there are too few cases to say anything, and nothing is shown.
+
+    >>> is_few(8, Estimate(mean=0.1, low=-0.2, high=0.4)), is_few(8, Estimate(mean=0.7, low=0.3, high=0.9))
+    (True, False)
+    """
+    return num < FEW and (difference is None or not difference.excludes(0))
+
+
+def answers_word(population: str) -> str:
+    """Return what the rollouts of a population are, in a word or two.
+
+    >>> answers_word("reference_wrong_final_right"), answers_word("imported_right"), answers_word("training")
+    ('wrong answers', 'right answers', 'answers')
+    """
+    writer = population.removeprefix("reference_").removeprefix("checkpoint_").removeprefix("imported_")
+    return next((f"{word} answers" for word in ("wrong", "right") if writer.startswith(word)), "answers")
 
 
 def joined_digits(text: str | None, question: str | None) -> str | None:
@@ -23,21 +57,17 @@ def joined_digits(text: str | None, question: str | None) -> str | None:
 
 
 def mean_words(value: Estimate | None) -> str:
-    """Return a mean with its interval; of many small and few large values first what no rare tail can move.
+    """Return a mean with its interval; the median where a few large values move the mean, whose interval may not hold.
 
     >>> median, above = Estimate(mean=0.001, low=0.0, high=0.002), Estimate(mean=0.1, low=0.05, high=0.2)
     >>> mean_words(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median, above=above))
-    'median 0.0010 (0 to 0.0020), above 0 in 10.0% (5.0 to 20.0) of problems, mean 0.20 (0.10 to 0.90), not...'
+    'a median of 0.0010 (0 to 0.0020)'
+    >>> mean_words(Estimate(mean=0.2, low=0.1, high=0.3))
+    '0.20 (0.10 to 0.30)'
     """
-    text = number_interval(value)
-    if not isinstance(value, SkewedMean) or (value.reliable and value.above is None):
-        return text
-    parts = [f"mean {text}", *([] if value.reliable else ["not reliable"])]
-    if value.above is not None:
-        parts.insert(0, f"above {number(value.threshold, 1)} in {percent_interval(value.above)} of problems")
-    if value.median is not None:
-        parts.insert(0, f"median {number_interval(value.median)}")
-    return ", ".join(parts)
+    if isinstance(value, SkewedMean) and not value.reliable and value.median is not None:
+        return f"a median of {number_interval(value.median)}"
+    return number_interval(value)
 
 
 def claim_words(claim: DivergenceClaim) -> str:

@@ -18,7 +18,7 @@ from swerve.report.rows import Rows, Unit
 from swerve.text import count
 
 _SCRIPTS = (
-    *("dom.js", "page.js", "evidence.js", "cells.js"),
+    *("dom.js", "page.js", "evidence.js", "words.js", "address.js", "cells.js"),
     *("reader.js", "list.js", "tokens.js", "beside.js", "raster.js", "links.js"),
 )
 _STYLES = ("page.css", "reader.css")
@@ -36,8 +36,10 @@ class Verdict:
     text: str = ""
     evidence: Evidence | None = None
     """The rows that title and text were made of."""
+    num: int | None = None
+    """How many cases it is of; of few it is not bold."""
     said: str = ""
-    """The same without its numbers, by which runs that say it are counted; empty: it is not counted."""
+    """The title without its numbers, by which runs that say it are counted; empty: it is not counted."""
     figures: Mapping[str, tuple[Unit, float | None]] = field(default_factory=dict)
     """Its numbers, by name."""
     lines: tuple[tuple[str, str], ...] = ()
@@ -86,6 +88,8 @@ class Page:
     folds: tuple[Fold, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     """What words mean that the page uses."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Word of the field -> what it means, shown where it first stands."""
     provenance: str = ""
     """In one line; its fold has the rest."""
 
@@ -111,6 +115,7 @@ def render(page: Page) -> str:
     data = {
         "csv": {rows.id: csv_text(rows.records) for rows in shown},
         "evidence": {evidence.id: evidence.packed for evidence in evidence_of(*said)},
+        "words": dict(page.words),
         "rollouts": None if page.rollouts is None else page.rollouts.index,
     }
     return fill_template("page.html.j2", scripts=_SCRIPTS, styles=_STYLES, data=data, page=page)

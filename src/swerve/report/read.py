@@ -61,9 +61,9 @@ class Paired:
         return paired_difference(self.before, self.after, confidence=confidence, bounds=(-bound, bound))[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInputs:
-    """A run as the report sees it; None and empty mean that a stage has not run."""
+    """A run as the report sees it; None and empty mean that a stage has not run. Equal is only the same object."""
 
     run_name: str
     provenance: Mapping[str, Any]
@@ -92,7 +92,7 @@ class ReportInputs:
     entropy_change: Estimate | None = None
     """The same of the mean entropy of a token of a greedy answer, nats."""
     paired: Mapping[str, Paired] = field(default_factory=dict)
-    """The values that these are of: `right`, `pass`, `tokens` and `entropy`."""
+    """The values that these are of: `right`, `pass`, `tokens` and `entropy`; and `trace`, whether no step was wrong."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -184,7 +184,7 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
     confidence = None if last is None else last.confidence
     if first is None or last is None or confidence is None:
         return inputs
-    columns = ("question", "correct", "completion_ids", "entropy")
+    columns = ("question", "correct", "completion_ids", "entropy", "trace_right")
     groups = [_responses(run, evaluation, *columns) for evaluation in ((last,) if first is last else (first, last))]
 
     def pairs(value: Callable[[Sequence[Response]], float | None], *, is_greedy: bool = True) -> Paired:
@@ -211,9 +211,10 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
         "pass": pairs(pass_at, is_greedy=False) if k else Paired(),
         "tokens": pairs(lambda own: len(own[0].completion_ids or ()) or None),
         "entropy": pairs(lambda own: own[0].entropy),
+        "trace": pairs(lambda own: own[0].trace_right),
     }
     bounds = {"right": 1.0, "pass": 1.0, "tokens": math.inf, "entropy": math.inf}
-    changes = {name: own.change(confidence=confidence, bound=bounds[name]) for name, own in paired.items()}
+    changes = {name: paired[name].change(confidence=confidence, bound=bound) for name, bound in bounds.items()}
     return replace(
         inputs,
         example=" ".join((groups[0][0].problem.question or "").split()) if groups[0] else "",

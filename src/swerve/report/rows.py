@@ -64,7 +64,7 @@ class Unit:
             return cell
         if isinstance(cell, SkewedMean):
             if not cell.reliable and cell.median is not None:
-                return f"median {self.interval(cell.median)}, mean {self.value(cell.mean)} not reliable"
+                return f"median {self.interval(cell.median)}"
             cell = cell.scaled(1.0)  # its mean and interval alone
         return self.interval(cell) if isinstance(cell, Estimate) else self.value(cell)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -22,13 +23,14 @@ Column = Sequence[Value]
 
 
 def paired_evidence(
-    inputs: ReportInputs, name: Literal["right", "pass", "tokens", "entropy"], *figures: Figure
+    inputs: ReportInputs, name: Literal["right", "pass", "tokens", "entropy", "trace"], *figures: Figure
 ) -> Evidence | None:
     """Return a value of the answers to each problem, before and after, in columns called as the checkpoints are."""
     own, first, last = inputs.paired.get(name), inputs.reference, inputs.final
     if own is None or not own.problems or first is None or last is None:
         return None
-    column = {"right": "correct.astype(float)", "tokens": "completion_ids.str.len()", "entropy": "entropy"}.get(name)
+    column = {"right": "correct.astype(float)", "tokens": "completion_ids.str.len()", "entropy": "entropy",
+              "trace": "trace_right.astype(float)"}.get(name)  # fmt: skip
     ends = [each for each in (first, last) if each is last or own.before]
     of = {each.checkpoint: values for each, values in zip(ends, filter(None, (own.before, own.after)), strict=True)}
     read = [
@@ -47,18 +49,35 @@ def paired_evidence(
     )
 
 
+def manner_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return the mean entropy and the number of tokens of the greedy answer to each problem, before and after."""
+    entropy, tokens = (paired_evidence(inputs, name) for name in ("entropy", "tokens"))
+    if entropy is None or tokens is None or entropy.columns["problem"] != tokens.columns["problem"]:
+        return None
+    lengths = {
+        f"tokens at {name}": tokens.columns[name] for name in tokens.columns if name not in ("problem", "rollout")
+    }
+    read = tokens.command.partition("\n")[2].replace("rows =", "lengths =", 1)
+    return replace(
+        entropy,
+        id="greedy-manner",
+        columns={**entropy.columns, **lengths},
+        figures=figures,
+        command=f"{entropy.command}\n{read}\nrows = rows.join(lengths.add_prefix('tokens at '))",
+    )
+
+
 def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     """Return of each problem the summed headline divergence of its rollouts' tokens, and their number."""
-    data = _Headline.of(inputs)
+    data = _headline(inputs)
     if data is None:
         return None
     # Rollouts of one problem are one row: the unit of the intervals.
     problems = list(dict.fromkeys(data.problems))
     place = {problem: at for at, problem in enumerate(problems)}
     of_problem = np.array([place[problem] for problem in data.problems])[data.rollout]
-    sums, nums = (
-        np.bincount(of_problem, weights, len(problems)) for weights in (data.values, np.ones(len(of_problem)))
-    )
+    columns = (data.values, np.ones(len(of_problem)), data.own_entropies)
+    sums, nums, entropies = (np.bincount(of_problem, weights, len(problems)) for weights in columns)
     name = data.summary.divergence
     return Evidence(
         id="divergence",
@@ -69,6 +88,7 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
             "tokens": nums.astype(int).tolist(),
             f"sum of {name}": sums.tolist(),
             f"mean {name}": (sums / np.maximum(nums, 1)).tolist(),
+            "sum of entropy": entropies.tolist(),
             "rollout": [data.numbers[data.problems.index(problem)] for problem in problems],
         },
         figures=figures,
@@ -80,7 +100,7 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
 
 def top_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:
     """Return of each rollout whether the highest divergence, and the reference's highest entropy, are on the place."""
-    data, is_coarse = _Headline.of(inputs), claim.of == "first_wrong_sentence"
+    data, is_coarse = _headline(inputs), claim.of == "first_wrong_sentence"
     if data is None:
         return None
     table: dict[str, list[Value]] = {name: [] for name in ("problem", "rollout", "token", *_TOP)}
@@ -125,7 +145,7 @@ rows = pd.DataFrame({{'divergence on it': own.apply(on_it, '{name}'), 'entropy o
 
 def uncertain_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     """Return of each rollout how much of its divergence is on the fifth of all tokens where the reference is unsure."""
-    data = _Headline.of(inputs)
+    data = _headline(inputs)
     if data is None:
         return None
     # The fifth with the highest entropies, and what ties with the last of them.
@@ -179,11 +199,14 @@ def swap_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     table = tables.interventions.filter(wanted)
     # Drawing until the data are clear favours clear data: the first look counts, whose number is fixed.
     spots: dict[tuple[int, int], dict[str, float]] = {}
+    chosen: dict[tuple[int, int], dict[str, int]] = {}
     for row in table.to_pylist():
         num, right = row["first_continuations"], row["first_successes"]
         if not num:
             num, right = row["num_continuations"], row["num_successes"]
         spots.setdefault((row["sequence_id"], row["position"]), {})[str(row["arm"])] = right / num
+        chosen.setdefault((row["sequence_id"], row["position"]), {})[str(row["arm"])] = row["token_id"]
+    differ = {spot: ids.get("reference") != ids.get("checkpoint") for spot, ids in chosen.items()}
     problems = tables.sequences["problem_id"].to_pylist()
     arms = {"own token": "reference", f"token of {summary.final}": "checkpoint", "other token": "alternative"}
     return Evidence(
@@ -196,6 +219,12 @@ def swap_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
             "rollout": [number for number, _ in spots],
             "token": [position for _, position in spots],
             **{name: [spot.get(arm) for spot in spots.values()] for name, arm in arms.items()},
+            **{
+                f"{name} where it differs": [
+                    own.get(arms[name]) if differ[spot] else None for spot, own in spots.items()
+                ]
+                for name in (f"token of {summary.final}", "other token")
+            },
         },
         figures=figures,
         command=f"{_IMPORTS}\nforced = {_frame(inputs, 'probe/interventions.parquet')}\n"
@@ -261,6 +290,47 @@ def dose_evidence(
     )
 
 
+def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return of each rollout with a known wrong step its spikes by the headline rule, and its tokens."""
+    data = _headline(inputs)
+    if data is None or inputs.tables is None:
+        return None
+    summary, spikes = data.summary, inputs.tables.spikes
+    wanted = {"method": summary.spike_method, "divergence": summary.divergence, "checkpoint": summary.final}
+    for name, value in wanted.items():
+        spikes = spikes.filter(pc.equal(spikes[name], value))
+    num = np.bincount(
+        np.asarray(spikes["sequence_id"].to_numpy(), dtype=np.int64), minlength=max(data.numbers, default=0) + 1
+    )
+    tokens = np.bincount(data.rollout, minlength=len(data.numbers))
+    wrong = spikes.filter(spikes["is_wrong"])
+    on_wrong = np.bincount(np.asarray(wrong["sequence_id"].to_numpy(), dtype=np.int64), minlength=len(num))
+    known = [at for at, row in enumerate(data.rows) if row["wrong_positions"]]
+    asked = " and ".join(f"{name} == {value!r}" for name, value in wanted.items())
+    return Evidence(
+        id="spikes",
+        table="probe/spikes.parquet and probe/tokens.parquet",
+        filter=f"{asked.replace(' == ', ' ')}, on rollouts of “{data.population}” with a known wrong step",
+        unit="rollout",
+        columns={
+            "problem": [data.problems[at] for at in known],
+            "rollout": [data.numbers[at] for at in known],
+            "spikes": num[[data.numbers[at] for at in known]].tolist(),
+            "on wrong": on_wrong[[data.numbers[at] for at in known]].tolist(),
+            "tokens": tokens[known].tolist(),
+        },
+        figures=figures,
+        command=f"{data.command}\nspikes = {_frame(inputs, 'probe/spikes.parquet')}.query({asked!r})\n"
+        "known = sequences.set_index('sequence_id').wrong_positions.str.len() > 0\n"
+        "known = known[known].index\n"
+        "own = spikes.groupby('sequence_id')\n"
+        "rows = pd.DataFrame({'spikes': own.size().reindex(known, fill_value=0), "
+        "'on wrong': own.is_wrong.sum().reindex(known, fill_value=0), "
+        "'tokens': tokens.groupby('sequence_id').size().reindex(known)})",
+        note="The null pair is in probe/summary.json alone; brackets are intervals over problems.",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Headline:
     """The tokens of the headline population at the final checkpoint, rollout by rollout."""
@@ -279,6 +349,8 @@ class _Headline:
     """The headline divergence."""
     entropies: NDArray[np.float64]
     """Of the reference."""
+    own_entropies: NDArray[np.float64]
+    """Of the final checkpoint."""
 
     @classmethod
     def of(cls, inputs: ReportInputs) -> _Headline | None:
@@ -294,6 +366,8 @@ class _Headline:
         is_own = pc.and_(is_own, pc.equal(tables.tokens["reference"], summary.reference))
         tokens = tables.tokens.append_column("place", place).filter(is_own)
         tokens = tokens.sort_by([("place", "ascending"), ("position", "ascending")])
+        if not tokens.num_rows:
+            return None
 
         def column(name: str, kind: type) -> NDArray[Any]:
             return np.asarray(tokens[name].to_numpy(), dtype=kind)
@@ -315,6 +389,7 @@ class _Headline:
             positions=column("position", np.int64),
             values=column(summary.divergence, np.float64),
             entropies=column("entropy_ref", np.float64),
+            own_entropies=column("entropy", np.float64),
         )
 
     @property
@@ -340,6 +415,12 @@ class _Headline:
             return np.isin(positions, [place for place in wrong if place is not None]), np.arange(len(positions))
         starts = np.array(row["sentence_starts"] or (), dtype=np.int64)
         return np.arange(len(starts)) == (-1 if row["wrong_sentence"] is None else row["wrong_sentence"]), starts
+
+
+@lru_cache(maxsize=1)
+def _headline(inputs: ReportInputs) -> _Headline | None:
+    """Return the tokens of a run, read once for all of its sentences."""
+    return _Headline.of(inputs)
 
 
 _IMPORTS = "import pandas as pd, swerve"

@@ -14,7 +14,8 @@ from swerve.report.provenance import run_provenance
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
-from swerve.report.story import TERMS, lead, notes, sentence, verdicts
+from swerve.report.story import lead, notes, sentence, verdicts
+from swerve.report.terms import TERMS, WORDS
 from swerve.report.topics import topics
 
 
@@ -50,6 +51,7 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), recorded),
         terms=TERMS,
+        words=WORDS,
         provenance=facts.line,
     )
 

@@ -17,8 +17,8 @@ def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any], told: A
         "of entropy) to 0.980 (Reverse KL).",
         "Of the 270 z-score spikes 95.0% (92.0 to 98.0) are on a wrong step (by chance 2.4%), and 99.0% (97.0 to "
         "100.0) of the wrong steps have one (by chance 2.8%).",
-        "Of 1,000 tokens z-score calls 23.1 (22.2 to 24.0) spikes between two runs of one model (23,600 tokens), where "
-        "every spike is false, and 22.5 at rl-80.",
+        "By the z-score rule 23.1 (22.2 to 24.0) of 1,000 tokens are spikes between two runs of one model (23,600 "
+        "tokens), where every spike is false. rl-80 has 22.5.",
     )
 
 

@@ -10,6 +10,7 @@ class Rollouts {
     this.divergence = index.divergence;
     this.scale = "sqrt";
     this.timer = null;
+    this.isArriving = false;
     // The list's rollout, shown or on its way.
     this.chosen = null;
     this.hero = new Reader(byId("hero"), this);
@@ -62,6 +63,7 @@ class Rollouts {
       if (reader.isWhole && reader.rollout) reader.paintMap();
     }
     this.list.showCheckpoint();
+    this.keepAddress();
   }
 
   play() {
@@ -133,7 +135,7 @@ class Rollouts {
   // Written a moment after a change: browsers allow few changes of the address in a short time.
   keepAddress() {
     window.clearTimeout(this.writing);
-    this.writing = window.setTimeout(() => this.writeAddress(), 150);
+    if (!this.isArriving) this.writing = window.setTimeout(() => this.writeAddress(), 150);
   }
 
   writeAddress() {
@@ -141,7 +143,7 @@ class Rollouts {
     const { number, token } = this.active;
     if (number === null) return;
     const { checkpoints } = this.index;
-    const address = new URLSearchParams({ r: number, c: checkpoints[this.checkpoint].label, t: token });
+    const address = new URLSearchParams({ r: number, c: checkpoints[this.checkpoint].label, t: token, ...viewOf(this) });
     if (this.held && this.held.number !== null) {
       const { number: held, token: at } = this.held;
       for (const [key, value] of Object.entries({ h: held, hc: checkpoints[this.ofHeld.checkpoint].label, ht: at })) address.set(key, value);
@@ -156,6 +158,9 @@ class Rollouts {
     const number = Number.parseInt(address.get("r"), 10);
     if (!this.index.rollouts[number]) return false;
     this.stop();
+    this.isArriving = true;
+    await showView(this, address);
+    this.isArriving = false;
     this.setCheckpointOf(address.get("c"));
     this.hero.repaint();
     const token = Number.parseInt(address.get("t"), 10);
@@ -214,15 +219,26 @@ async function copyText(text) {
   }
 }
 
-// The page's address, with what the readers show, and a word on the button about what came of it.
+// Write what is open into the address of a page without rollouts; their own does it with what they show.
+function writeAddress(rollouts) {
+  if (rollouts) return rollouts.writeAddress();
+  const view = viewOf(null);
+  return window.history.replaceState(null, "", Object.keys(view).length ? `#${new URLSearchParams(view)}` : window.location.pathname);
+}
+
+// Where one is and how to come back, and a word on the button about what came of it.
 async function copyAddress(button, rollouts) {
-  if (rollouts) rollouts.writeAddress();
-  button.textContent = (await copyText(window.location.href)) ? "Copied" : "Copy it from the address bar";
+  writeAddress(rollouts);
+  button.textContent = (await copyText(citation(rollouts))) ? "Copied" : "Copy it from the address bar";
   window.setTimeout(() => {
     button.textContent = "Copy link";
   }, 1800);
 }
 
 const rollouts = pageData.rollouts ? new Rollouts(pageData.rollouts) : null;
-if (rollouts) rollouts.start();
+const arrival = window.location.hash;
+if (rollouts) rollouts.start().then(() => showPlace(arrival));
+else showView(null, new URLSearchParams(arrival.slice(1))).then(() => showPlace(arrival));
+window.addEventListener("hashchange", () => showPlace(window.location.hash));
+for (const fold of folds()) fold.addEventListener("toggle", () => rollouts && rollouts.list && rollouts.keepAddress());
 byId("copy").addEventListener("click", (event) => copyAddress(event.currentTarget, rollouts));

@@ -56,6 +56,7 @@ class RolloutItems {
     this.noun = "rollout";
     this.columns = ROLLOUT_COLUMNS.filter(({ value }) => this.rollouts.some((rollout) => value(rollout) !== null && value(rollout) !== ""));
     this.sorted = this.columns.find(({ name }) => name === "Repair") || this.columns.find(({ name }) => name === "Peak") || this.columns[0];
+    this.first = this.sorted;
     this.direction = this.sorted.starts;
     this.texts = this.rollouts.map((rollout) => withoutSpaces([rollout.question, rollout.problem, rollout.answer, rollout.gold, rollout.final_answer, rollout.kind].map((text) => text ?? "").join("\n")));
   }
@@ -213,6 +214,7 @@ class RolloutList {
 
   // The items that fit search and filters, in order; those without a value are always last.
   filter(isSamePlace = false) {
+    if (this.page.list) this.page.keepAddress();
     const words = withoutSpaces(byId("find").value);
     const [population, outcome, kind, category] = ["population", "outcome", "kind", "category"].map((id) => byId(id).value);
     const { items } = this;

@@ -3,6 +3,8 @@
 // It stands twice on a page, on the first screen and beside the list; `page` (links.js) is what the two share.
 const SHADES = 15;
 const LOG_DECADES = 4;
+// With fewer cases nothing is bold.
+const FEW = 20;
 // The most that a JS divergence can be, nats.
 const LN_2 = 0.6931;
 const LEAST_BLOCK = 100;
@@ -581,7 +583,11 @@ class Reader {
 
   swapSentence(arms) {
     const [own, changed, third] = ["reference", "checkpoint", "alternative"].map((name) => this.arm(arms, name));
-    const claim = element("b", {}, `Write ${quoted(changed.token)} instead of ${quoted(own.token)} and ${this.writer(own)} finishes right ${changed.successes} times out of ${changed.num}, not ${own.successes}.`);
+    const [successes, num] = [changed.successes, changed.num], other = quoted(changed.token), was = quoted(own.token);
+    const same = `${other} in place of ${was} changes nothing: ${successes} of ${num} right either way.`;
+    const repaired = `Write ${other} instead of ${was} and ${this.writer(own)} finishes right ${successes} times out of ${num}, not ${own.successes}.`;
+    // Few continuations decide nothing, and are not bold.
+    const claim = element(num < FEW ? "span" : "b", {}, successes === own.successes ? same : repaired);
     const rest = third ? ` After ${quoted(third.token)}, which neither model would write, ${third.successes} of ${third.num}.` : "";
     return element("p", {}, claim, rest, " At ", this.linkTo(own.position), ".");
   }

@@ -44,6 +44,7 @@ class TokenItems {
     const isForced = decoded.some((rollout) => rollout && effectsOf(rollout).size);
     this.columns = TOKEN_COLUMNS.filter(({ name }) => (name !== "Repair" || isForced) && (name !== "Category" || this.names.length > 1));
     this.sorted = this.columns.find(({ name }) => name === "Divergence");
+    this.first = this.sorted;
     this.direction = -1;
   }
 

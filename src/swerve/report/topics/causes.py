@@ -6,18 +6,38 @@ from collections.abc import Iterator, Sequence
 
 from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.evidence import Figure, Sentence, digits_of
 from swerve.report.format import SAME, compared
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
+from swerve.report.read import ReportInputs
 from swerve.report.rows import CORRELATION, COUNT, P_VALUE, POINTS, SHARE, Cell, Dots, Rows
-from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
+from swerve.report.run_evidence import swap_evidence
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of, with_rows
 from swerve.text import count, listed, points_interval, signed_interval
 
 _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield headline(summary)
-    yield _effect(summary)
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
+    spike, token = summary.spike_swaps, f"token of {summary.final}"
+    known = (
+        {} if spike is None else {"other token": (spike.headline, " where it differs"), "own token": (spike.effect, "")}
+    )
+    evidence = {
+        name: swap_evidence(
+            inputs,
+            Figure(
+                name=f"{token} less the {name}",
+                statistic="paired difference of means",
+                columns=(f"{name}{where}", f"{token}{where}"),
+                write=digits_of(points_interval, effect),
+            ),
+        )
+        for name, (effect, where) in known.items()
+        if effect is not None
+    }
+    yield Sentence(headline(summary), evidence.get("other token"))
+    yield Sentence(_effect(summary), evidence.get("own token"))
     yield from (_prediction(entry, rate=1 - summary.confidence) for entry in summary.prediction)
 
 
@@ -190,7 +210,7 @@ def _rows(summary: ProbeSummary) -> Iterator[Rows]:
 TOPIC = Topic(
     title="Does the token cause the correction?",
     note="forced tokens beside controls, and scores that predict their effect",
-    sentences={"Cause": of_probe(_sentences)},
+    sentences={"Cause": with_rows(_sentences)},
     rows=of_probe(_rows),
     figures={
         "causal": FigureSpec(

@@ -6,20 +6,22 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.evidence import Figure, Sentence, digits_of
 from swerve.report.format import SAME, compared, mean_words
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, Dots, Rows, divergence_unit
-from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, of_probe, rows_of
+from swerve.report.run_evidence import divergence_evidence
+from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, rows_of, with_rows
 from swerve.text import count, listed, number, number_interval, signed_interval
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield how far the model went by stage, before the stage and at its largest step, and how certain it is now."""
     name, final, reference = divergence_name(summary), summary.final, summary.reference
     stages = [f"{mean_words(stage.of(summary.divergence))} at {stage.checkpoint}" for stage in summary.stages]
     if stages:
-        yield f"By stage, the mean {name} from {reference} is {listed(stages)} (nats)."
+        yield f"By stage, the {name} from {reference} is {listed(stages)} (nats)."
     after = summary.final_divergence
     for pair in summary.baseline_pairs[:1] if after is not None else ():
         verdict = "the two were not compared"
@@ -54,8 +56,17 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     entry = summary.at_final(None if summary.entropy is None else summary.entropy.means)
     if entry is not None and entry.change is not None:
         said = f"{signed_interval(entry.change)} against" if entry.change.excludes(0) else f"{SAME} that of"
-        yield (
-            f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {final}, {said} {reference}."
+        if entry.entropy is None:
+            return
+        of = Figure(
+            name=f"entropy at {final}",
+            statistic="ratio of sums",
+            columns=("sum of entropy", "tokens"),
+            write=digits_of(number_interval, entry.entropy),
+        )
+        yield Sentence(
+            f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {final}, {said} {reference}.",
+            divergence_evidence(inputs, of),
         )
 
 
@@ -127,7 +138,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
 TOPIC = Topic(
     title="How far did each checkpoint go?",
     note="mean divergences and entropy by checkpoint, stage and pair",
-    sentences={"Divergence": of_probe(_sentences)},
+    sentences={"Divergence": with_rows(_sentences)},
     rows=_rows,
     figures={
         "mean_kl_progression": FigureSpec(

@@ -16,20 +16,38 @@ from swerve.artifacts.probe_causes import (
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
+from swerve.report.evidence import Evidence, Figure, Sentence, digits_of
 from swerve.report.names import SELECTORS, continuing_model, direction_title, named, selector_word
+from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, POINTS, SHARE, Curves, Dots, Rows
-from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of
+from swerve.report.run_evidence import dose_evidence
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of, with_rows
 from swerve.text import count, counted, number, percent, percent_interval, points_interval
 
 _GAP = replace(SHARE, axis="% of the gap", low=-math.inf, high=math.inf)
 """A share of the gap between two models, which may be more than all of it."""
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover, and how many single tokens or sentences decide the outcome."""
     for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
-        yield dose_sentence(entry, summary)
+        yield Sentence(dose_sentence(entry, summary), _evidence(inputs, entry, summary))
     yield from (pivot_sentence(pivots, summary) for pivots in summary.pivots)
+
+
+def _evidence(inputs: ReportInputs, entry: CrossSamplingDirection, summary: ProbeSummary) -> Evidence | None:
+    """Return the problems' success alone, with the least dose, and of the other model."""
+    dose = least_dose(entry, summary.divergence)
+    if dose is None or entry.gap is None or not entry.gap.excludes(0):
+        return None
+    ends = {"alone": entry.base, "with chosen tokens": dose[1].accuracy, "other": entry.other}
+    means = (
+        Figure(name=name, statistic="mean", columns=(name,), write=digits_of(percent_interval, known))
+        for name, known in ends.items()
+        if known is not None
+    )
+    taken = Figure(name="tokens taken", statistic="ratio of sums", columns=("tokens taken", "tokens"), write=percent)
+    return dose_evidence(inputs, entry, dose, taken, *means)
 
 
 def pivot_sentence(pivots: Pivots, summary: ProbeSummary) -> str:
@@ -205,7 +223,7 @@ def _rows(summary: ProbeSummary) -> Iterator[Rows]:
 TOPIC = Topic(
     title="How few tokens are enough?",
     note="tokens of one model in the other's text, and tokens that decide the outcome",
-    sentences={"Dose": of_probe(_sentences)},
+    sentences={"Dose": with_rows(_sentences)},
     rows=of_probe(_rows),
     figures={
         "dose_response": FigureSpec(

@@ -9,9 +9,11 @@ from typing import Literal
 from swerve.artifacts.evaluation import MANY_SAMPLES, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
 from swerve.formats.text_tables import by_number
+from swerve.report.evidence import Evidence, Figure, Sentence, digits_of
 from swerve.report.format import change
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
+from swerve.report.run_evidence import paired_evidence
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, crossed
 from swerve.text import count, percent, percent_interval
 
@@ -19,18 +21,21 @@ _MAX_DOTS = 24
 
 
 def _sentences(inputs: ReportInputs) -> Iterator[str]:
-    yield _accuracy(inputs)
+    yield Sentence(_accuracy(inputs), _accuracy_evidence(inputs))
 
     # Whether one of many samples is right more often: what is new, not only what is more likely.
     k, first, last = largest_k(inputs.evaluations), inputs.reference, inputs.final
     if first is not None and last is not None and first is not last and k >= MANY_SAMPLES:
         before, after = (evaluation.sampled.of_samples(k).pass_at_k for evaluation in (first, last))
         if before is not None and after is not None:
+            ends = {first.checkpoint: before, last.checkpoint: after}
             said = change(before, after, inputs.pass_change, at=(first.checkpoint, last.checkpoint))
-            yield f"The chance that one of {k} samples is right (pass@{k}) {said}"
-    if last is not None and last.greedy.trace_right is not None:
-        right = percent_interval(last.greedy.trace_right)
-        yield f"Of the traces of {last.checkpoint}, {right} have no wrong step at all."
+            said = f"The chance that one of {k} samples is right (pass@{k}) {said}"
+            yield Sentence(said, paired_evidence(inputs, "pass", *_means(ends)))
+    if last is not None and (right := last.greedy.trace_right) is not None:
+        evidence = paired_evidence(inputs, "trace", *_means({last.checkpoint: right}))
+        said = f"Of the traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
+        yield Sentence(said, evidence)
     if inputs.summary is None:
         yield "Where the checkpoints differ from the reference was not measured."
 
@@ -40,6 +45,10 @@ class Accuracies:
     """The accuracies of reference and final checkpoint on the same problems."""
 
     name: str
+    how: str
+    """How the answers were drawn, which stands beside every accuracy."""
+    num: int
+    """Problems."""
     problems: str
     labels: tuple[str, str]
     first: Estimate | None
@@ -55,6 +64,8 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
     if first is not None and last is not None and last.greedy.accuracy is not None:
         return Accuracies(
             name="greedy accuracy",
+            how="greedily",
+            num=last.greedy.num_problems,
             problems=f"{count(last.greedy.num_problems)} held-out problems",
             labels=(first.checkpoint, last.checkpoint),
             first=None if first is last else first.greedy.accuracy,
@@ -68,12 +79,30 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
         return None
     return Accuracies(
         name="accuracy of the samples",
+        how="by their samples",
+        num=summary.num_problems,
         problems=f"{count(summary.num_problems)} problems",
         labels=(summary.reference, summary.final),
         first=selected.reference_accuracy,
         last=selected.final_accuracy,
         difference=selected.accuracy_difference,
     )
+
+
+def _means(ends: Mapping[str, Estimate]) -> list[Figure]:
+    """Return the fractions at some checkpoints, as sentences write them."""
+    return [
+        Figure(name=f"at {label}", statistic="mean", columns=(label,), write=digits_of(percent_interval, known))
+        for label, known in ends.items()
+    ]
+
+
+def _accuracy_evidence(inputs: ReportInputs) -> Evidence | None:
+    measured = accuracies(inputs)
+    if measured is None or measured.how != "greedily":
+        return None
+    known = zip(measured.labels, (measured.first, measured.last), strict=True)
+    return paired_evidence(inputs, "right", *_means({label: each for label, each in known if each is not None}))
 
 
 def _accuracy(inputs: ReportInputs) -> str:

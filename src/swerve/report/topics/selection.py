@@ -7,14 +7,18 @@ from functools import partial
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Population
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.estimates import Estimate, SkewedMean
+from swerve.report.evidence import Figure, Sentence, digits_of
 from swerve.report.format import compared
 from swerve.report.names import divergence_name, population_title
+from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, TEXT, Cell, Dots, Rows, divergence_unit
-from swerve.report.topics.topic import Column, Topic, of_probe, rows_of
-from swerve.text import count, listed, p_words, percent_interval, quoted, signed_interval
+from swerve.report.run_evidence import divergence_evidence, paired_evidence
+from swerve.report.topics.topic import Column, Topic, of_probe, rows_of, with_rows
+from swerve.text import count, listed, number_interval, p_words, percent_interval, quoted, signed_interval
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     title = quoted(population_title(summary.population, summary))
     if summary.responses is not None:
         yield (
@@ -24,24 +28,42 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
         )
     else:
         by = " by most of its deciding samples" if summary.selection == "split" else ""
-        yield (
+        ends = (summary.reference, summary.final)
+        both = Figure(name="became right", statistic="rises", columns=ends)
+        yield Sentence(
             f"Of the {count(summary.num_reference_wrong)} problems that {summary.reference} gets wrong{by}, "
             f"{summary.final} gets {count(summary.num_reference_wrong_final_right)} right ({summary.by_itself}); "
-            f"{count(summary.num_rollouts)} rollouts {title} were compared token by token."
+            f"{count(summary.num_rollouts)} rollouts {title} were compared token by token.",
+            paired_evidence(inputs, "right", both) if summary.selection == "greedy" else None,
         )
         yield _deciding(summary)
 
     # By how much accuracy differs is said among the outcomes; here on which problems one alone is right.
     test = summary.mcnemar
     if test is not None and test.num:
-        yield (
+        ends = (summary.reference, summary.final)
+        numbers = [Figure(name="problems", statistic="rows")]
+        numbers.append(Figure(name=f"right at {summary.final} alone", statistic="rises", columns=ends))
+        numbers.append(Figure(name=f"right at {summary.reference} alone", statistic="falls", columns=ends))
+        yield Sentence(
             f"On the same {count(test.num)} problems {summary.final} alone is right on {count(test.num_second_only)} "
-            f"and {summary.reference} alone on {count(test.num_first_only)} ({p_words(test.p_value)}, mid-p McNemar)."
+            f"and {summary.reference} alone on {count(test.num_first_only)} ({p_words(test.p_value)}, mid-p McNemar).",
+            paired_evidence(inputs, "right", *numbers),
         )
     if summary.reselected is not None:
         again = percent_interval(summary.reselected)
         yield f"Another draw of completions would select {again} of these problems again."
-    yield _populations(summary)
+    own = summary.final_divergence
+    yield Sentence(_populations(summary), None if own is None else divergence_evidence(inputs, _mean(summary, own)))
+
+
+def _mean(summary: ProbeSummary, own: Estimate) -> Figure:
+    """Return the mean a token, or the median of the problems where a few large values move it."""
+    name, statistic = summary.divergence, "ratio of sums"
+    columns: tuple[str, ...] = (f"sum of {name}", "tokens")
+    if isinstance(own, SkewedMean) and not own.reliable and own.median is not None:
+        own, columns, statistic = own.median, (f"mean {name}",), "median"
+    return Figure(name="a token", statistic=statistic, columns=columns, write=digits_of(number_interval, own))
 
 
 def _deciding(summary: ProbeSummary) -> str:
@@ -139,6 +161,6 @@ def _population_rows(summary: ProbeSummary) -> Rows:
 TOPIC = Topic(
     title="Which rollouts are compared?",
     note="how they were chosen, and whose text they are",
-    sentences={"Selection": of_probe(_sentences)},
+    sentences={"Selection": with_rows(_sentences)},
     rows=of_probe(_rows),
 )

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.evidence import Figure, Sentence, digits_of
 from swerve.report.format import claim_words
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
+from swerve.report.run_evidence import spike_evidence, top_evidence
 from swerve.report.topics.topic import (
     KNOWN_STEPS,
     FigureSpec,
@@ -19,8 +21,8 @@ from swerve.report.topics.topic import (
     along_training,
     by_checkpoint,
     crossed,
-    of_probe,
     rows_of,
+    with_rows,
 )
 from swerve.report.topics.where import claim_rows
 from swerve.text import count, counted, number, number_interval, percent, percent_interval
@@ -29,15 +31,22 @@ _TWICE = "Null pair"
 """One model run twice, where every spike is false."""
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield where the highest divergence falls, which scores find wrong steps, and what a method finds by chance."""
     name, first, wrong = divergence_name(summary), summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
     if summary.knows_no_wrong_step:
         yield "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
     elif first is not None and wrong is not None:
-        yield (
+        known = Figure(
+            name="is the first wrong one",
+            statistic="mean",
+            columns=("divergence on it",),
+            write=digits_of(percent_interval, first.estimate),
+        )
+        yield Sentence(
             f"The token of a rollout where {summary.final} differs most from {summary.reference} ({name}) is the first "
-            f"wrong one in {claim_words(first)}; it is any wrong one in {claim_words(wrong)}."
+            f"wrong one in {claim_words(first)}; it is any wrong one in {claim_words(wrong)}.",
+            top_evidence(inputs, first, known),
         )
     elif summary.claim("top", "first_wrong_sentence") is None:
         yield "Where the highest divergence of a rollout falls was not measured."
@@ -67,12 +76,21 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     # The method of the headline, with what it finds where there is nothing to find.
     rule = summary.rule
     if rule is not None and rule.precision is not None and rule.recall is not None:
-        yield (
+        hits = digits_of(percent_interval, rule.precision)
+        found = [
+            Figure(name="spikes", statistic="sum", columns=("spikes",)),
+            Figure(
+                name="of these on a wrong step", statistic="ratio of sums", columns=("on wrong", "spikes"), write=hits
+            ),
+        ]
+        yield Sentence(
             f"Of the {count(rule.num_spikes)} {named(METHODS, rule.method)} spikes {percent_interval(rule.precision)} "
             f"are on a wrong step (by chance {percent(rule.chance_precision)}), and {percent_interval(rule.recall)} of "
-            f"the wrong steps have one (by chance {percent(rule.chance_recall)})."
+            f"the wrong steps have one (by chance {percent(rule.chance_recall)}).",
+            spike_evidence(inputs, *found),
         )
-    yield null_sentence(summary)
+    of = Figure(name=f"at {summary.final}", statistic="per 1,000", columns=("spikes", "tokens"), write=number)
+    yield Sentence(null_sentence(summary), None if rule is None else spike_evidence(inputs, of))
 
 
 def _of_sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -99,10 +117,10 @@ def null_sentence(summary: ProbeSummary) -> str:
     if null is None or null.per_1000_tokens is None:
         return ""
     density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
-    there = "" if density is None else f", and {number(density)} at {summary.final}"
+    here = "" if density is None else f" {summary.final} has {number(density)}."
     return (
-        f"Of 1,000 tokens {named(METHODS, summary.spike_method)} calls {number_interval(null.per_1000_tokens)} spikes "
-        f"between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false{there}."
+        f"By the {named(METHODS, summary.spike_method)} rule {number_interval(null.per_1000_tokens)} of 1,000 tokens "
+        f"are spikes between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false.{here}"
     )
 
 
@@ -264,7 +282,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
 TOPIC = Topic(
     title="Do spikes find the wrong steps?",
     note="the highest divergence, scores and methods, beside what noise gives",
-    sentences={"Wrong steps": of_probe(_sentences)},
+    sentences={"Wrong steps": with_rows(_sentences)},
     rows=_rows,
     figures={
         "spike_density_comparison": FigureSpec(

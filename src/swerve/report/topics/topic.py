@@ -157,6 +157,13 @@ def step_name(stage: str) -> str:
     return stage.upper() if stage in ("rl", "sft", "dpo") else stage
 
 
+def with_rows(
+    write: Callable[[ReportInputs, ProbeSummary], Iterable[Found]],
+) -> Callable[[ReportInputs], Iterable[Found]]:
+    """Return the same function for a run: nothing without a probe."""
+    return lambda inputs: () if inputs.summary is None else write(inputs, inputs.summary)
+
+
 def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[ReportInputs], Iterable[Found]]:
     """Return the same function for a run: nothing without a probe."""
     return lambda inputs: () if inputs.summary is None else write(inputs.summary)

@@ -10,6 +10,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceCla
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
+from swerve.report.evidence import Evidence, Figure, Sentence, digits_of
 from swerve.report.format import claim_words
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
@@ -28,6 +29,7 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
+from swerve.report.run_evidence import uncertain_evidence
 from swerve.report.topics.topic import (
     Column,
     FigureSpec,
@@ -35,8 +37,8 @@ from swerve.report.topics.topic import (
     along_training,
     by_checkpoint,
     crossed,
-    of_probe,
     rows_of,
+    with_rows,
 )
 from swerve.text import count, listed, number, percent_interval, sentence_case
 
@@ -48,7 +50,7 @@ _MAX_CURVES = 4
 """More cannot be distinguished."""
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield what the noise is, and what the divergence of thirds, categories and ranks is set against it."""
     noise = summary.noise_models
     if noise is not None and noise.scales:
@@ -61,7 +63,9 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     elif noise is not None:
         yield f"Noise of the same size was not measured: {noise.not_measured}."
     claims = (summary.claim("share", of) for of in ("third", "style", "uncertain", "good"))
-    yield from (f"{claim.name}: {claim_words(claim)}." for claim in claims if claim is not None)
+    for claim in filter(None, claims):
+        evidence = _uncertain(inputs, summary, claim) if claim.of == "uncertain" else None
+        yield Sentence(f"{claim.name}: {claim_words(claim)}.", evidence)
 
     # Of many categories those that no null explains.
     categories = [claim for claim in summary.claims if claim.of == "category"]
@@ -90,6 +94,14 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
             f"In its own text, {shift.checkpoint} writes the first choice of {summary.reference} at {first} of the "
             f"tokens, its second or third at {second} and a lower one at {lower}."
         )
+
+
+def _uncertain(inputs: ReportInputs, summary: ProbeSummary, claim: DivergenceClaim) -> Evidence | None:
+    columns = (f"of this unsure {summary.divergence}", f"sum of {summary.divergence}")
+    write = digits_of(percent_interval, claim.estimate)
+    return uncertain_evidence(
+        inputs, Figure(name="of the divergence", statistic="ratio of sums", columns=columns, write=write)
+    )
 
 
 def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:
@@ -291,7 +303,7 @@ def _rows(inputs: ReportInputs) -> Iterator[Rows]:
 TOPIC = Topic(
     title="Where does training change the text?",
     note="tokens, thirds, style, ranks and entropy, beside what noise gives",
-    sentences={"Where": of_probe(_sentences)},
+    sentences={"Where": with_rows(_sentences)},
     rows=_rows,
     figures={
         "category_kl_breakdown": FigureSpec(

@@ -1,0 +1,90 @@
+"""What is copied of a page is a citation whose address shows the page as it was; rows and words open by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.opened_page import Opened
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Iterator[Opened]:
+    page = Opened(browser, report.as_uri())
+    yield page
+    page.close(report.as_uri())
+
+
+def copied(page: Opened) -> str:
+    page.page.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', "
+        "{ configurable: true, value: { writeText: async (text) => { window.copied = text; } } })"
+    )
+    page.page.locator("#copy").click()
+    page.until("() => document.getElementById('copy').textContent === 'Copied'")
+    return str(page.page.evaluate("copied"))
+
+
+def test_a_copied_link_shows_the_page_as_it_was(browser: Any, report: Path, opened: Opened) -> None:
+    page = opened.page
+    page.locator("#find").fill("4")
+    page.locator("#outcome").select_option(label=page.locator("#outcome option").nth(1).inner_text())
+    page.locator("#heads button", has_text="Length").click()
+    page.locator("#accuracy details.evidence > summary").click()
+    page.locator("#how-often-is-it-right > summary").click()
+    opened.go("#r=2&c=rl-20&t=3")
+    opened.opens(2)
+    page.locator("#panel .divergence").select_option("kl_forward")
+    text = copied(opened)
+    assert text.startswith("swerve report “demo-$x$<b>, ")
+    assert "rollout 2 (" in text
+    assert "checkpoint rl-20, token 3 “" in text
+    assert "file:" not in text
+    address = text[text.index("#") :]
+
+    other = Opened(browser, report.as_uri() + address)
+    other.opens(2)
+    chosen = "() => ['find', 'outcome'].map((id) => document.getElementById(id).value)"
+    assert other.page.evaluate(chosen) == page.evaluate(chosen)
+    assert other.page.locator("#heads [aria-sort]").inner_text() == "Length"
+    assert other.text("#count") == opened.text("#count")
+    assert other.page.locator("#panel .divergence").input_value() == "kl_forward"
+    assert other.page.locator("#accuracy details.evidence").get_attribute("open") is not None
+    assert other.page.locator("#how-often-is-it-right").get_attribute("open") is not None
+    other.close(report.as_uri())
+
+
+def test_a_verdict_has_an_address(browser: Any, report: Path) -> None:
+    page = Opened(browser, f"{report.as_uri()}#cause")
+    page.until("() => Math.abs(document.getElementById('cause').getBoundingClientRect().top) < 200")
+    page.close(report.as_uri())
+
+
+def test_rows_open_with_links_to_their_rollouts_and_as_a_file(opened: Opened) -> None:
+    place = opened.page.locator("#place")
+    place.locator("details.evidence > summary").click()
+    opened.until("() => document.querySelectorAll('#place .table-of-rows tbody tr').length > 5")
+    assert place.locator(".table-of-rows th").first.inner_text() == "problem"
+    with opened.page.expect_download() as download:
+        place.locator(".behind > button").click()
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert lines[0].split(",")[:3] == ["problem", "rollout", "token"]
+    assert len(lines) == 1 + place.locator(".table-of-rows tbody tr").count()
+    place.locator(".table-of-rows a").nth(2).click()
+    opened.opens(1)
+
+
+def test_a_word_of_the_field_is_explained_where_it_first_stands(opened: Opened) -> None:
+    word = opened.page.locator(".term", has_text="rollout").first
+    meaning = word.locator(".meaning")
+    assert not meaning.is_visible()
+    word.focus()
+    assert meaning.is_visible()
+    assert meaning.inner_text() == "An answer that a model wrote to a problem, token by token."
+    opened.page.keyboard.press("Escape")
+    assert not meaning.is_visible()
