@@ -73,6 +73,17 @@ def percent_interval(value: Interval | None, unit: str = "%") -> str:
     return _hundredths_interval(value, unit, signed=False)
 
 
+def percent_as(fraction: float, difference: Interval) -> str:
+    """Return a fraction in percent, no finer than the interval of a difference that it is an end of.
+
+    >>> from swerve.estimates import Estimate
+    >>> wide = Estimate(mean=0.0, low=-0.2, high=0.2)
+    >>> percent_as(0.7188, Estimate(mean=0.04, low=0.01, high=0.07)), percent_as(0.7188, wide)
+    ('71.9%', '72%')
+    """
+    return f"{_hundredths(fraction, _decimals(100 * (difference.high - difference.low), most=1))}%"
+
+
 def points(fraction: float | None, unit: str = "") -> str:
     r"""Return a difference of fractions in percentage points, with its sign.
 

@@ -26,14 +26,21 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
     part = _part([4] * 100, [16] * 60 + [0] * 40)
     rose, every, crossing = part.verdicts
     assert (rose.claim, rose.shown, rose.num) == ("accuracy_rose", True, 100)
-    assert rose.sentence == "rl is right more often, 60.0% against 25.0%: +35.0 points (+25.2 to +44.7)."
+    assert rose.sentence == (
+        "Over 100 problems rl is right more often: 60.0% of its samples against 25.0% of the base's, +35.0 points "
+        "(+25.2 to +44.7)."
+    )
     assert (every.claim, every.shown) == ("better_at_every_k", False)
     assert every.sentence == (
-        "Not shown: rl is better at every k tried, 1 to 8. At k = 8: \u221236.2 points (\u221245.9 to \u221226.3)."
+        "Over 100 problems rl is not seen to have the better pass@k at every k tried, 1 to 8: at k = 8, \u221236.2 "
+        "points "
+        "(\u221245.9 to \u221226.3)."
     )
     assert (crossing.claim, crossing.shown) == ("curves_cross", True)
     assert crossing.sentence == (
-        "the curves cross: rl is better up to k = 2 and worse from 4. At k = 1: +35.0 points (+25.2 to +44.7)."
+        "Over 100 problems the curves of pass@k cross: rl is better up to k = 2 and worse from 4; at k = 1, +35.0 "
+        "points "
+        "(+25.2 to +44.7)."
     )
     assert (part.crossing_after, part.crossing_before) == (2, 4)
     # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.
@@ -48,11 +55,15 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
 def test_a_model_that_is_better_everywhere():
     part = _part([2] * 60 + [0] * 40, [8] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [True, True, False]
-    assert (
-        part.verdicts[1].sentence == "rl is better at every k tried, 1 to 8. At k = 1: +42.5 points (+41.0 to +43.9)."
+    assert part.verdicts[1].sentence == (
+        "Over 100 problems rl has the better pass@k at every k tried, 1 to 8: at k = 1, where it is least, +42.5 "
+        "points "
+        "(+41.0 to +43.9)."
     )
     assert part.verdicts[2].sentence == (
-        "Not shown: the curves cross. At k = 8, where rl would have to be worse: +54.0 points (+46.4 to +61.4)."
+        "Over 100 problems no crossing of the curves of pass@k is to be seen: at k = 8, where rl would have to be "
+        "worse, "
+        "+54.0 points (+46.4 to +61.4)."
     )
 
 
@@ -60,7 +71,10 @@ def test_a_model_that_fell():
     part = _part([8] * 100, [4] * 100)
     fell, every, crossing = part.verdicts
     assert (fell.claim, fell.shown) == ("accuracy_fell", True)
-    assert fell.sentence == "rl is right less often, 25.0% against 50.0%: \u221225.0 points (\u221227.4 to \u221221.7)."
+    assert fell.sentence == (
+        "Over 100 problems rl is right less often: 25.0% of its samples against 50.0% of the base's, \u221225.0 points "
+        "(\u221227.4 to \u221221.7)."
+    )
     assert (every.shown, crossing.shown) == (False, False)
     assert (part.crossing_after, part.crossing_before) == (None, 1)
 
@@ -68,12 +82,15 @@ def test_a_model_that_fell():
 def test_models_that_are_equal():
     part = _part([4] * 100, [4] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [False, False, False]
-    assert (
-        part.verdicts[0].sentence
-        == "Not shown: rl is right more often, 25.0% against 25.0%: 0.0 points (\u22122.8 to +2.8)."
+    assert part.verdicts[0].sentence == (
+        "Over 100 problems no change in accuracy is to be seen: rl is right in 25.0% of its samples against 25.0% of "
+        "the "
+        "base's, 0.0 points (\u22122.8 to +2.8)."
     )
     assert part.verdicts[2].sentence == (
-        "Not shown: the curves cross. At k = 8, where rl would have to be worse: 0.0 points (\u22122.8 to +2.8)."
+        "Over 100 problems no crossing of the curves of pass@k is to be seen: at k = 8, where rl would have to be "
+        "worse, "
+        "0.0 points (\u22122.8 to +2.8)."
     )
 
 
@@ -86,7 +103,9 @@ def test_a_line_has_the_interval_of_the_k_that_decides_it():
     assert every.estimate == min((rows[k] for k in (1, 2, 4, 8)), key=lambda gain: gain.low)
     assert not every.estimate.excludes(0)
     assert crossing.sentence.startswith(
-        "Not shown: the curves cross. Up to k = 6 rl is better. At k = 8, where rl would have to be worse: "
+        "Over 80 problems no crossing of the curves of pass@k is to be seen: up to k = 6 rl is better; at k = 8, where "
+        "rl "
+        "would have to be worse, "
     )
 
 

@@ -94,7 +94,8 @@ def test_parts_of_the_gain_sum_to_it():
     # Two problems show no part.
     assert [verdict.shown for verdict in part.verdicts] == [False] * 3
     assert part.verdicts[0].sentence == (
-        "Not shown: rl gains because more samples end within the limit: +8 points (\u2212100 to +100)."
+        "Over 2 problems rl is not seen to gain because more samples end within the limit, +8 points (\u2212100 to "
+        "+100)."
     )
 
 
@@ -103,7 +104,9 @@ def test_of_one_sample_parts_are_shown_as_well():
     base += [sample(f"{number}", r"\boxed{7}", right=True) for number in range(40, 60)]
     part = part_of(base, [sample(f"{number}", r"\boxed{7}", right=True) for number in range(60)])
     assert [verdict.shown for verdict in part.verdicts] == [False, True, False]
-    assert part.verdicts[1].sentence.startswith("rl gains because more answers can be read: +67 points (")
+    assert part.verdicts[1].sentence.startswith(
+        "Over 60 problems rl gains because more answers can be read, +67 points ("
+    )
 
 
 def test_a_base_that_reads_nothing():
@@ -113,8 +116,8 @@ def test_a_base_that_reads_nothing():
     part = part_of(base, trained)
     assert [verdict.shown for verdict in part.verdicts] == [False, True, None]
     assert part.verdicts[2].sentence == (
-        "Not determined, because none of the base's answers could be read, so how many of them are right is not known: "
-        "rl gains because more of the answers read are right."
+        "Whether rl gains because more of the answers read are right is not determined, because none of the base's "
+        "answers could be read, so how many of them are right is not known."
     )
     assert [row.gain is None for row in part.gains] == [False, False, True]
 
@@ -143,15 +146,22 @@ def test_other_tasks_have_no_second_grader():
 
 
 @pytest.mark.parametrize(
-    ("gain", "shown", "points"),
+    ("gain", "shown", "does", "more", "points"),
     [
-        (Estimate(mean=0.192, low=0.1, high=0.3), True, "+19 points (+10 to +30)."),
-        (Estimate(mean=0.192, low=-0.1, high=0.3), False, "+19 points (\u221210 to +30)."),
+        (Estimate(mean=0.192, low=0.1, high=0.3), True, "gains", "more", "+19 points (+10 to +30)."),
+        (
+            Estimate(mean=0.192, low=-0.1, high=0.3),
+            False,
+            "is not seen to gain",
+            "more",
+            "+19 points (\u221210 to +30).",
+        ),
+        (Estimate(mean=-0.2, low=-0.3, high=-0.1), False, "loses", "fewer", "\u221220 points (\u221230 to \u221210)."),
     ],
 )
-def test_verdicts_on_the_parts(gain, shown, points):
+def test_verdicts_on_the_parts(gain, shown, does, more, points):
     verdict = gain_verdict("rl", "gain_by_format", gain, 9)
-    said = f"{'' if shown else 'Not shown: '}rl gains because more answers can be read: {points}"
+    said = f"Over 9 problems rl {does} because {more} answers can be read, {points}"
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, said, 9)
 
 
@@ -159,11 +169,11 @@ def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
     unknown = [replace(each, answered=None) for each in BASE]
     part = part_of(unknown, TRAINED)
     finishing, form, correctness = part.verdicts
-    assert "whether" not in finishing.sentence  # known of all
+    assert "Whether" not in finishing.sentence  # known of all
     assert (form.shown, correctness.shown, form.estimate) == (None, None, None)
     assert form.sentence == (
-        "Not determined, because it is not known whether 7 of the 16 samples were read: rl gains because more answers "
-        "can be read."
+        "Whether rl gains because more answers can be read is not determined, because it is not known whether 7 of the "
+        "16 samples were read."
     )
     assert [row.gain is None for row in part.gains] == [False, True, True]
     assert part.failures[0].unparsed is None

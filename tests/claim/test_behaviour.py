@@ -29,20 +29,24 @@ def summary(low: float, *, reliable: bool = True) -> ProbeSummary:
 
 
 SENTENCE = (
-    "99.8% of the divergence is on the fifth of the tokens at which base is least certain, and 84.3% with noise of the "
-    "weights as far away: +16 points ({low} to +34)."
+    "Over 120 problems the models {differ} elsewhere than under noise of the weights as large: 99.8% of the divergence "
+    "is on the fifth of the tokens at which base is least certain, against 84% with noise, +16 points ({low} to +34)."
 )
 
 
 @pytest.mark.parametrize(
-    ("low", "reliable", "shown", "said"),
-    [(0.05, True, True, "+5"), (-0.05, True, False, "\u22125"), (0.05, False, False, "+5")],
+    ("low", "reliable", "shown", "said", "differ"),
+    [
+        (0.05, True, True, "+5", "differ"),
+        (-0.05, True, False, "\u22125", "are not seen to differ"),
+        (0.05, False, False, "+5", "may differ (too few to tell)"),
+    ],
 )
-def test_the_verdict_is_against_noise_of_the_weights(low, reliable, shown, said):
+def test_the_verdict_is_against_noise_of_the_weights(low, reliable, shown, said, differ):
     part = behaviour_part(summary(low, reliable=reliable))
     (verdict,) = part.verdicts
     assert verdict.shown is shown
-    assert verdict.sentence == ("" if shown else "Not shown: ") + SENTENCE.format(low=said)
+    assert verdict.sentence == SENTENCE.format(low=said, differ=differ)
     value = Estimate(mean=0.998, low=0.997, high=0.999)
     figure = "Divergence on the most uncertain fifth"
     assert part.figures == (DivergenceRow(figure=figure, value=value, chance=0.2, entropy=0.885, noise=0.843),)

@@ -119,7 +119,7 @@ def test_questions_without_numbers_have_no_control() -> None:
 def test_a_verdict_is_of_the_paired_difference() -> None:
     line = larger("forgot", "addition", [1] * 20 + [0] * 20, [0] * 40, "it fell")
     # Of 40 cases and 6 / 39 of two more: 20 / 40.31 -+ 2.02 sqrt((20.31 - 40.31 (20 / 40.31)^2) / 39.31 / 40.31).
-    assert line.sentence == "it fell: +50 points (+33 to +66)."
+    assert line.sentence == "Over 40 problems it fell: 50% against 0%, +50 points (+33 to +66)."
     assert (line.shown, line.num) == (True, 40)
-    line = larger("forgot", "addition", [1, 0], [0, 1], "it fell")
-    assert line.sentence.startswith("Not shown: it fell: 0 points")
+    line = larger("forgot", "addition", [1, 0], [0, 1], "it fell", "no fall is to be seen")
+    assert line.sentence.startswith("Over 2 problems no fall is to be seen: 50% against 50%, 0 points")

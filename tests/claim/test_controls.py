@@ -67,15 +67,16 @@ def test_only_controls_over_seeds_are_judged_and_all_variants_listed():
         ("control-inverted", None, None),
     ]
     assert [verdict.sentence for verdict in part.verdicts] == [
-        "Accuracy over 3 seeds is lower with control-random than with the real reward: "
+        "Over 3 seeds sampled accuracy is lower with control-random than with the real reward: 46.0% against 88.0%, "
         "\u221242.0 points (\u221251.0 to \u221233.0).",
-        "Not shown: Accuracy over 3 seeds is lower with control-majority than with the real reward: "
+        "Over 3 seeds sampled accuracy is not seen to be lower with control-majority than with the real reward: 83.0% "
+        "against 88.0%, "
         "\u22125.0 points (\u221212.0 to +2.0).",
-        "Not determined, because all seeds differ alike: accuracy is lower with control-inverted than with the real "
-        "reward.",
+        "Whether sampled accuracy is lower with control-inverted than with the real reward is not determined, because "
+        "all seeds differ alike.",
     ]
-    assert reward_verdict("control-random", None, 1).sentence.startswith(
-        "Not determined, because they have one seed in common: accuracy is lower with control-random"
+    assert reward_verdict("control-random", None, 1).sentence.endswith(
+        "is not determined, because they have one seed in common."
     )
 
 

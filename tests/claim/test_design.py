@@ -86,7 +86,7 @@ def test_a_line_has_the_rates_of_its_groups_and_warns_of_near_copies(monkeypatch
     alike = CardSize(num_problems=40, num_groups=None, num_alike=30, num_samples=16).told(line)
     assert (alike.false_rate, alike.detectable) == (None, None)
     assert alike.sentence == (
-        "rl is right more often: +9 points (30 of 40 problems differ only in their numbers: give their group)."
+        "rl is right more often: +9 points. 30 of 40 problems differ only in their numbers: give their group."
     )
     over = CardSize(num_problems=10, num_groups=None, num_alike=0, num_samples=1, num_runs=3)
     assert over.told(line.model_copy(update={"claim": "accuracy_rose_over_runs"})).false_rate == 0.04
@@ -106,7 +106,9 @@ def test_runs_of_one_group_are_not_determined() -> None:
     base, runs = np.array([0.2, 0.4]), np.array([[0.5, 0.5], [0.6, 0.7]])
     part = runs_part(["rl", "rl-2"], base, runs, clusters=["a", "a"])
     assert (part.difference, part.verdicts[0].shown) == (None, None)
-    assert part.verdicts[0].sentence.startswith("Not determined, because an interval over runs takes two problems")
+    assert part.verdicts[0].sentence.startswith(
+        "Whether 2 runs of rl are right more often is not determined, because an interval over runs takes two problems"
+    )
 
 
 # From files to the page.
@@ -146,14 +148,14 @@ def test_groups_of_a_file_make_the_intervals(pair: tuple[Path, Path, np.ndarray]
     names = [f"t{number % 8}" for number in range(80)]
     assert card.accuracy.difference == paired_interval(pair[2][1] - pair[2][0], clusters=names)
     assert (card.num_problems, card.num_groups, card.num_alike) == (80, 8, 0)
-    assert "problems 80 in 8 groups, samples" in claim_page(card).lead
+    assert "80 problems in 8 groups, 4 samples of each" in claim_page(card).lead
 
 
 def test_near_copies_without_groups_are_told_in_the_line(pair: tuple[Path, Path, np.ndarray], tmp_path: Path) -> None:
     card = card_of(pair, tmp_path / "card")
     assert (card.num_groups, card.num_alike) == (None, 80)
     assert card.accuracy.verdicts[0].sentence.endswith(
-        " (80 of 80 problems differ only in their numbers: give their group)."
+        " 80 of 80 problems differ only in their numbers: give their group."
     )
     # With groups it is another card, and not the same.
     with pytest.raises(ConfigError, match="has a card of other models, problems or settings"):

@@ -57,7 +57,9 @@ def full_card() -> ClaimCard:
         prompts=PromptsPart(missing="needs samples of the base under other prompts"),
         accuracy=AccuracyPart(
             verdicts=(
-                verdict("accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points (36.2 to 42.2)."),
+                verdict(
+                    "accuracy_rose", "Accuracy rose from 52.5% to 91.7%, by 39.2 points (36.2 to 42.2)."
+                ).model_copy(update={"estimate": about(0.392)}),
                 verdict("better_at_every_k", "Rl is better at every k tried, 1 to 32."),
                 verdict(
                     "curves_cross",
@@ -66,6 +68,7 @@ def full_card() -> ClaimCard:
                     null="no difference",
                 ),
             ),
+            of="samples",
             greedy_base=about(0.6),
             greedy_trained=about(0.93),
             base=about(0.525),
@@ -198,15 +201,18 @@ def rows(title: str, id: str) -> Rows:
 
 def test_the_page_begins_with_the_accuracy_and_has_the_questions_in_order() -> None:
     assert PAGE.sentence == (
-        "**Accuracy: 52.5% (49.5 to 55.5) before and 91.7% (88.7 to 94.7) after**, +39.2 (+36.2 to +42.2) points, "
-        "one training run"
+        "**Sampled accuracy rose**: 52.5% before and 91.7% after, +39.2 points (+36.2 to +42.2), over 200 problems, "
+        "one training run."
     )
-    assert "Claims shown: 9 of 12, in **bold**. What is" in PAGE.lead
+    assert PAGE.lead == (
+        "Task addition: 200 problems, 64 samples of each by `base` and as many by `rl`. Claims shown: 9 of 12, in "
+        "**bold** where they are over 20 cases or more. What is not shown, or not determined, may still be so."
+    )
     card = full_card()
     unknown = undetermined("gain_by_format", "rl gains", "nobody knows")
     answers = card.answers.model_copy(update={"verdicts": (*card.answers.verdicts, unknown, unknown)})
     lead = claim_page(card.model_copy(update={"answers": answers})).lead
-    assert "Claims shown: 9 of 12, in **bold**. Not determined: 2 more. What is" in lead
+    assert "over 20 cases or more. Not determined: 2 more. What is" in lead
     measured = [
         kind.question() for name, kind in ClaimCard.kinds().items() if name not in ("runs", "prompts", "controls")
     ]
@@ -241,13 +247,12 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
     assert lines["What was forgotten?"] == (
         (
             "**Accuracy on palindrome fell by 12.0 points (8.0 to 16.0).**",
-            "n = 200, against no difference; a card of two equal models shows this line in at most 3 of 100 at the "
-            "size under Details",
+            "A card of two equal models shows this line in at most 3 of 100 at the size under Details",
         ),
     )
     assert lines["Did accuracy rise?"][2] == (
         "Not shown: at 32 the difference is 1.3 (0.1 to 2.5).",
-        "n = 200, against no difference",
+        "",
     )
 
 
@@ -267,14 +272,14 @@ def test_a_line_says_how_often_it_is_false_or_what_could_have_been_shown(monkeyp
         card = full_card()
         part = card.accuracy.model_copy(update={"verdicts": (line,)})
         page = claim_page(card.model_copy(update={"accuracy": part, "num_groups": 20}))
-        assert "problems 200 in 20 groups, samples" in page.lead
+        assert "200 problems in 20 groups, 64 samples" in page.lead
         return page.verdicts[0].lines[0][1]
 
     # Whole hundredths, rounded up; points as they can be used.
-    chance = "n = 200; a card of two equal models shows this line in at most"
+    chance = "A card of two equal models shows this line in at most"
     assert basis("accuracy_rose", shown=True, false_rate=0.013) == f"{chance} 2 of 100"
     assert basis("accuracy_rose", shown=True, false_rate=0.0) == f"{chance} 1 of 100"
-    could = "n = 200; 80% of such cards would show"
+    could = "80% of such cards would show"
     assert basis("accuracy_rose", shown=False, detectable=0.0438) == f"{could} +4 points"
     assert basis("accuracy_fell", shown=False, detectable=0.0123) == f"{could} \N{MINUS SIGN}1.2 points"
     assert basis("curves_cross", shown=False, detectable=0.06) == f"{could} \N{MINUS SIGN}6 points at the largest k"
@@ -283,12 +288,71 @@ def test_a_line_says_how_often_it_is_false_or_what_could_have_been_shown(monkeyp
     )
     # Outside what was simulated nothing is known.
     assert basis("accuracy_rose", shown=True).endswith("shows this line is not known")
-    assert basis("accuracy_rose", shown=False).endswith("what size such cards show is not known")
+    assert basis("accuracy_rose", shown=False).endswith("What size such cards show is not known")
+
+
+@pytest.mark.parametrize(
+    ("claim", "estimate", "more", "said"),
+    [
+        ("accuracy_rose", about(0.39), {}, "**Sampled accuracy rose**: 52.5% before and 91.7% after, +39.0 points"),
+        (
+            "accuracy_fell",
+            about(-0.39),
+            {},
+            "**Sampled accuracy fell**: 52.5% before and 91.7% after, \N{MINUS SIGN}39.0",
+        ),
+        ("accuracy_rose", about(0.39), {"num_problems": 19}, "Sampled accuracy rose: 52.5%"),
+        (
+            "accuracy_rose",
+            about(0.01, 0.1),
+            {},
+            "No change in sampled accuracy is to be seen: 52% before and 92% after",
+        ),
+    ],
+)
+def test_the_headline_of_each_outcome(claim: str, estimate: Estimate, more: dict[str, int], said: str) -> None:
+    line = verdict(claim, "said", shown=estimate.excludes(0)).model_copy(
+        update={"estimate": estimate, "detectable": 0.15}
+    )
+    card = full_card()
+    accuracy = card.accuracy.model_copy(update={"verdicts": (line,)})
+    sentence = claim_page(card.model_copy(update={"accuracy": accuracy, **more})).sentence
+    assert sentence.startswith(said)
+    could = "one training run; 80% of such cards would show +15 points." if not line.shown else "one training run."
+    assert sentence.endswith(could)
+    for of, name in (("greedy answers", "reedy accuracy"), ("answers", "ccuracy")):
+        known = claim_page(card.model_copy(update={"accuracy": accuracy.model_copy(update={"of": of})}))
+        assert f"{name} rose" in known.sentence or f"{name} fell" in known.sentence or f"{name} is" in known.sentence
+
+
+def test_a_card_that_knows_less_than_those_simulated_does_not_say_what_they_show() -> None:
+    line = verdict("gain_by_finishing", "said", shown=False).model_copy(
+        update={"estimate": about(-0.27, 0.3), "detectable": 0.04}
+    )
+    card = full_card()
+    answers = card.answers.model_copy(update={"verdicts": (line,)})
+    lines = next(
+        each for each in claim_page(card.model_copy(update={"answers": answers})).verdicts if "format" in each.title
+    )
+    assert lines.lines[0][1] == "What size such cards show is not known"
+
+
+def test_few_cases_are_not_bold_and_a_reason_is_given_once() -> None:
+    few = verdict("gain_by_format", "Of few.", num=19)
+    unknown = [undetermined("gain_by_format", said, "nobody knows") for said in ("rl gains", "rl loses")]
+    card = full_card()
+    answers = card.answers.model_copy(update={"verdicts": (few, *unknown)})
+    page = claim_page(card.model_copy(update={"answers": answers}))
+    assert [line for line, _ in next(each for each in page.verdicts if "format" in each.title).lines] == [
+        "Of few.",
+        "Whether rl gains is not determined, because nobody knows.",
+        "Whether rl loses is not determined, for the same reason.",
+    ]
 
 
 def test_near_copies_stand_beside_the_number_of_problems() -> None:
     page = claim_page(full_card().model_copy(update={"num_alike": 120, "num_problems": 200}))
-    assert "problems 200 (120 of 200 problems differ only in their numbers: give their group), samples" in page.lead
+    assert "200 problems (120 of 200 problems differ only in their numbers: give their group), 64 samples" in page.lead
 
 
 def test_tables_write_themselves_from_their_fields() -> None:
@@ -319,7 +383,7 @@ def test_what_is_drawn() -> None:
 
 def test_the_page_is_one_offline_file_and_figures_are_files(tmp_path: Path) -> None:
     page = render(PAGE)
-    assert page.count('<p class="line"><b>') == 9
+    assert page.count('<p class="line"><b>') == 8
     assert "This file works offline" in page
     names = {path.name for path in write_claim_figures(full_card(), tmp_path)}
     assert {"accuracy_pass_at_k.pdf", "weights_grafts.svg", "gained_gained.csv"} <= names

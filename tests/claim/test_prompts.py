@@ -32,7 +32,7 @@ def test_a_gain_that_a_better_prompt_reaches_is_not_shown(files: list[Path], tmp
     assert [row.difference.mean for row in card.prompts.prompts] == pytest.approx([means[2] - own for own in means[:2]])
     (line,) = card.prompts.verdicts
     assert (line.claim, line.shown, line.num) == ("accuracy_rose_over_prompts", False, 60)
-    assert "under each of 2 prompts; the least over few.jsonl, " in line.sentence
+    assert "under each of 2 prompts: under few.jsonl, where the least is shown, in " in line.sentence
     # Everything else is of the first prompt, and is shown.
     alone: Any = swerve.claim(base, rl, out=tmp_path / "alone", progress=False)
     assert alone.accuracy == card.accuracy
@@ -94,4 +94,4 @@ def test_the_difference_that_decides_is_the_one_printed() -> None:
     (line,) = part.verdicts
     assert line.shown
     assert line.estimate == part.prompts[1].difference
-    assert "the least over b, " in line.sentence
+    assert "under b, where the least is shown, in " in line.sentence

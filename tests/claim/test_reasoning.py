@@ -77,12 +77,15 @@ def test_verdict_is_over_problems():
     assert verdict.shown
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
-    said = "rl's answers rest on their reasoning, 25 to 100% of it compared with another problem's: "
-    assert verdict.sentence.startswith(f"{said}+45.0 points (+")
+    after = "by the chance of an answer after 25 to 100% of its own reasoning and after another problem's: 45"
+    said = f"Over 40 problems rl's answers rest on their reasoning, {after}.0% against 0.0%, +45.0 points (+"
+    assert verdict.sentence.startswith(said)
     chances[::2, 1, 1:] = 0.9
     verdict = reasoning_verdict("rl", chances)
     assert not verdict.shown
-    assert verdict.sentence.startswith(f"Not shown: {said}")
+    assert verdict.sentence.startswith(
+        f"Over 40 problems rl's answers are not seen to rest on their reasoning, {after}"
+    )
 
 
 CHAINS = {

@@ -47,12 +47,13 @@ def test_a_card_of_several_runs_says_what_holds_over_runs(files: list[Path], tmp
     assert card.runs.difference.mean == pytest.approx(np.mean(means[1:]) - means[0])
     (line,) = card.runs.verdicts
     assert (line.claim, line.shown, line.num) == ("accuracy_rose_over_runs", True, 3)
-    assert line.sentence.startswith("3 runs of rl are right more often, ")
-    assert claim_page(card).sentence.startswith("**Accuracy over 3 training runs: ")
+    assert line.sentence.startswith("Over 3 runs the model is right more often: 68% of the samples against 36% of the")
+    assert claim_page(card).sentence.startswith("Accuracy rose: 36% before and 68% after, ")
+    assert claim_page(card).sentence.endswith(", over 40 problems, 3 training runs.")
     # All other parts are those of the first run.
     alone = card_of(base, runs[0], tmp_path / "alone")
     assert alone.accuracy == card.accuracy
-    assert claim_page(alone).sentence.endswith("points, one training run")
+    assert claim_page(alone).sentence.endswith("over 40 problems, one training run.")
     assert alone.runs.missing == "needs further runs of the same training: give them after the first"
 
 

@@ -185,19 +185,28 @@ def test_the_smallest_rank_that_suffices(base, parts, of, shown):
 
 def test_what_is_said_of_parts():
     assert suffices(BASE, WHOLE, {4: WHOLE}, 0.05).sentence == (
-        "Rank 4 of the change and every larger rank tried lose less than 5.0 points (0.0 (\u22122.3 to +2.3) of "
-        "+50.0 (+40.9 to +59.0))."
+        "Over 120 problems rank 4 of the change loses less than 5 points, as every larger rank tried: 100.0% of greedy "
+        "answers are right with it, 100.0% with all of the change and 50.0% without, 0.0 points (\u22122.3 to +2.3)."
+    )
+    assert suffices(BASE, WHOLE, {8: BASE}, 0.05).sentence == (
+        "Over 120 problems no rank up to 8 is seen to lose less than 5 points: of rank 8 50.0% of greedy answers are "
+        "right with it, 100.0% with all of the change and 50.0% without, \u221250.0 points (\u221259.0 to \u221240.9)."
+    )
+    assert suffices(WHOLE, WHOLE, {8: WHOLE}, 0.05).sentence == (
+        "Over 120 problems no part of the change can be told to suffice, as all of it is not seen to gain more than 5 "
+        "points: 100.0% of greedy answers are right with it and 100.0% without, 0.0 points (\u22122.3 to +2.3)."
     )
     (verdict,) = beyond("rank 1", 0.9, [0.5] * 38 + [0.6])
     assert (verdict.shown, verdict.estimate) == (True, 0.9)
-    assert verdict.sentence == "Rank 1 alone has 90.0% right, the best of 39 random changes of its size 60.0%."
+    assert verdict.sentence == (
+        "Rank 1 of the change alone has 90.0% of greedy answers right, the best of 39 random changes of its size 60.0%."
+    )
     (verdict,) = beyond("rank 1", 0.6, [0.5] * 38 + [0.6])
     assert not verdict.shown
+    assert verdict.sentence.endswith("the best of 39 random changes of its size 60.0%. It is not above them.")
     (verdict,) = beyond("rank 1", 0.9, [0.5] * 4 + [0.6])
     assert not verdict.shown
-    assert verdict.sentence == (
-        "Not shown, too few directions: rank 1 alone has 90.0% right, the best of 5 random changes of its size 60.0%."
-    )
+    assert verdict.sentence.endswith("the best of 5 random changes of its size 60.0%. These are too few to tell.")
     assert beyond("rank 1", 0.9, []) == ()
 
 

@@ -75,7 +75,7 @@ def test_two_files_make_a_card_and_once_more_says_so(swerve: Swerve, files: Path
     assert "  What changed in the weights? Needs the two models; files of samples were given." in out.splitlines()
     assert out.splitlines()[-1] == "Card: card/index.html"
     page = (files / "card" / "index.html").read_text(encoding="utf-8")
-    assert "<b>Accuracy: 37.5% " in page
+    assert "<b>Sampled accuracy rose</b>: 37.5% before and 75.0% after, " in page
     card = json.loads((files / "card" / "claim.json").read_text())
     assert (card["num_problems"], card["num_samples"], card["accuracy"]["trained"]["mean"]) == (40, 8, 0.75)
     status, again, err = swerve(*CHEAP, "--parts", "accuracy,answers", "--out", "card")
@@ -160,7 +160,9 @@ def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) ->
     assert card["accuracy"]["difference"]["mean"] == 0.375
     ends, reads, rights = card["answers"]["verdicts"]
     assert [ends["shown"], reads["shown"], rights["shown"]] == [None, False, True]
-    assert rights["sentence"] == "rl gains because more of the answers read are right: +37.5 points (+28.4 to +43.0)."
+    assert rights["sentence"] == (
+        "Over 40 problems rl gains because more of the answers read are right, +37.5 points (+28.4 to +43.0)."
+    )
 
 
 def test_files_of_other_problems_are_refused_and_leave_nothing(swerve: Swerve, files: Path) -> None:

@@ -15,7 +15,7 @@ from swerve.statistics.clusters import Clusters
 from swerve.statistics.intervals import share
 from swerve.statistics.mixtures import cover_at
 from swerve.statistics.sample_counts import most_have, most_judged, pass_at_k_differences
-from swerve.text import percent
+from swerve.text import percent_as
 
 _PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _KIND = "The intervals are of new problems of this kind."
@@ -41,12 +41,25 @@ class CoverRow(Row):
     trained: Share
 
 
+class ProblemRow(Row):
+    """How many of the samples of a problem are right."""
+
+    problem: str
+    base_right: Count
+    base_samples: Count
+    trained_right: Count
+    trained_samples: Count
+
+
 class AccuracyPart(Part):
     """Did accuracy rise?"""
 
     needs_models = False
     is_of_samples = True
+    behind = ("problems",)
 
+    of: str = ""
+    """What accuracy is of: samples, greedy answers, or answers that may be either."""
     greedy_base: Share = None
     greedy_trained: Share = None
     base: Share = None
@@ -58,13 +71,23 @@ class AccuracyPart(Part):
     crossing_before: Count = None
     """The base is shown to be better from this k on; None: not shown."""
     cover: tuple[CoverRow, ...] = ()
+    problems: tuple[ProblemRow, ...] = ()
 
     @classmethod
     def measure(cls, work: Work) -> AccuracyPart:
         """Measure it; see `Part.measure`."""
         num, right = work.counts
-        part = accuracy_part(work.trained.label, num, right, clusters=work.clusters)
-        part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes, *work.group_notes)})
+        part = accuracy_part(work.trained.label, num, right, clusters=work.clusters, samples=work.samples_said)
+        counts = zip(work.samples[0], right[0], num[0], right[1], num[1], strict=True)
+        part = part.model_copy(
+            update={
+                "notes": (*part.notes, *work.paired.notes, *work.group_notes),
+                "problems": tuple(
+                    ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d)
+                    for name, a, b, c, d in counts
+                ),
+            }
+        )
         with suppress(NotMeasuredError):  # two files have no greedy responses
             base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
             part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})
@@ -72,7 +95,7 @@ class AccuracyPart(Part):
 
 
 def accuracy_part(
-    label: str, num: ArrayLike, right: NDArray[np.int64], *, clusters: Clusters | None = None
+    label: str, num: ArrayLike, right: NDArray[np.int64], *, clusters: Clusters | None = None, samples: str = "samples"
 ) -> AccuracyPart:
     """Return what counts of right samples show.
 
@@ -81,6 +104,7 @@ def accuracy_part(
         num: samples of each problem; or `[2, N]`, of each one by the base and by the trained model.
         right: `[2, N]`, how many are right, of the base and of the trained model.
         clusters: which problems belong together (their groups); by default each is its own cluster.
+        samples: what they are called.
     """
     nums = np.broadcast_to(num, right.shape)
     rows, (better, worse) = pass_at_k_differences(right[0], right[1], nums, clusters=clusters)
@@ -90,33 +114,37 @@ def accuracy_part(
 
     # One line of accuracy, in the direction that is shown.
     rates: tuple[Any, Any] = first.trained, first.base
-    trained, base = (percent(rate.mean) for rate in rates)
+    trained, base = (percent_as(rate.mean, at_first) for rate in rates)
+    ends = f"{trained} of its {samples} against {base} of the base's"
     claim, more = ("accuracy_fell", "less") if at_first.high < 0 else ("accuracy_rose", "more")
-    said = f"{label} is right {more} often, {trained} against {base}"
+    said = f"{label} is right {more} often: {ends}"
+    if not at_first.excludes(0):
+        said = f"no change in accuracy is to be seen: {label} is right in {ends}"
     verdicts = [verdict(claim, said, at_first, shown=at_first.excludes(0), num=num_problems)]
 
     # Each line has the interval of the k that decides it: the one that is furthest from what is claimed.
     if largest > 1:
         least = min(differences, key=lambda k: differences[k].low)
         every = differences[least].low > 0
-        said = f"{label} is better at every k tried, 1 to {largest}"
-        verdicts.append(
-            verdict("better_at_every_k", said, differences[least], shown=every, num=num_problems, at=f"At k = {least}")
-        )
+        where = f"at every k tried, 1 to {largest}: at k = {least}"
+        said = f"{label} has the better pass@k {where}, where it is least"
+        if not every:
+            said = f"{label} is not seen to have the better pass@k {where}"
+        verdicts.append(verdict("better_at_every_k", said, differences[least], shown=every, num=num_problems))
         is_first = at_first.low < -at_last.high
         deciding, at = (at_first, 1) if is_first else (at_last, largest)
-        crosses, said, where = bool(better and worse), "the curves cross", f"At k = {at}"
-        if crosses:
-            said = f"{said}: {label} is better up to k = {better} and worse from {worse}"
-        else:
-            where += f", where {label} would have to be {'better' if is_first else 'worse'}"
-        if better and better < largest and not crosses:
-            where = f"Up to k = {better} {label} is better. {where}"
-        verdicts.append(verdict("curves_cross", said, deciding, shown=crosses, num=num_problems, at=where))
+        crosses = bool(better and worse)
+        said = f"the curves of pass@k cross: {label} is better up to k = {better} and worse from {worse}; at k = {at}"
+        if not crosses:
+            up_to = f"up to k = {better} {label} is better; " if better and better < largest else ""
+            needed = f"where {label} would have to be {'better' if is_first else 'worse'}"
+            said = f"no crossing of the curves of pass@k is to be seen: {up_to}at k = {at}, {needed}"
+        verdicts.append(verdict("curves_cross", said, deciding, shown=crosses, num=num_problems))
     covers = [cover_at(own, given, _PROBABILITIES, clusters=clusters) for own, given in zip(right, nums, strict=True)]
     return AccuracyPart(
         verdicts=tuple(verdicts),
         notes=(_KIND, *_own_numbers(nums)),
+        of=samples,
         base=first.base,
         trained=first.trained,
         difference=first.difference,

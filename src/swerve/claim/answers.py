@@ -34,6 +34,12 @@ CLAIMED = {
     "gain_by_correctness": "more of the answers read are right",
 }
 """What each part of the gain is."""
+_LOST = {
+    "gain_by_finishing": "fewer samples end within the limit",
+    "gain_by_format": "fewer answers can be read",
+    "gain_by_correctness": "fewer of the answers read are right",
+}
+"""What each part is where it is a loss."""
 _MOST_GRADED = 10_000
 """Samples of which other graders are asked."""
 _MOSTLY = 0.9
@@ -266,5 +272,9 @@ def _mean(values: Array) -> float | None:
 
 def gain_verdict(label: str, claim: str, gain: Estimate, num: int) -> ClaimVerdict:
     """Return whether a part of the gain of the model with this label is shown, over so many problems."""
-    said = f"{label} gains because {CLAIMED[claim]}"
+    said = f"{label} is not seen to gain because {CLAIMED[claim]}"
+    if gain.low > 0:
+        said = f"{label} gains because {CLAIMED[claim]}"
+    elif gain.high < 0:
+        said = f"{label} loses because {_LOST[claim]}"
     return verdict(claim, said, gain, shown=gain.low > 0, num=num, null="no such part")

@@ -9,7 +9,7 @@ from swerve.claim.verdicts import verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.config.probe import CausalConfig, CrossSamplingConfig, ProbeConfig
 from swerve.probe.recipe import ProbeRecipe, SamplesFrom
-from swerve.text import percent
+from swerve.text import percent_as
 
 PROBE = ProbeConfig(
     noise_models=9,
@@ -100,11 +100,14 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
     noise = claim.null("noise") if claim else None
     if not claim or not noise or not noise.difference:
         raise NotMeasuredError("needs responses of the base in which the models differ somewhere")
-    said = (
-        f"{percent(claim.estimate.mean)} of the divergence is on the fifth of the tokens at which "
-        f"{summary.reference} is least certain, and {percent(noise.value)} with noise of the weights as far away"
-    )
     shown, num = noise.side in (-1, 1) and summary.reliable, summary.num_rollout_problems
+    own, other = (percent_as(value, noise.difference) for value in (claim.estimate.mean, noise.value))
+    differ = "differ" if shown else "are not seen to differ" if summary.reliable else "may differ (too few to tell)"
+    said = (
+        f"the models {differ} elsewhere than under noise of the weights as "
+        f"large: {own} of the divergence is on the fifth of the tokens at which {summary.reference} is least certain, "
+        f"against {other} with noise"
+    )
     line = verdict("differs_beyond_noise", said, noise.difference, shown=shown, num=num, null="noise of the weights")
     rows = [
         DivergenceRow(figure=claim.name, value=claim.estimate, **{null.null: null.value for null in claim.nulls})

@@ -72,7 +72,8 @@ class ContaminationPart(Part):
                 rows.append(ContaminationRow.model_validate(dict(row)))
             own, others = shares[..., 0].mean(axis=0)
             said = f"{side.label} continues the questions word for word more often than {control}"
-            verdicts.append(larger("completes_questions", side.label, own, others, said, null=control))
+            unseen = f"{side.label} is not seen to continue the questions word for word more often than {control}"
+            verdicts.append(larger("completes_questions", side.label, own, others, said, unseen, null=control))
         return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
 
     @classmethod

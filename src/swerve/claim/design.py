@@ -35,7 +35,7 @@ class CardSize:
         rates = claim_rates()[verdict.claim].at(num or 0, self.num_samples, num_runs)
         sentence = verdict.sentence
         if self.num_alike and verdict.shown is not None and verdict.claim != "base_reaches_gained":
-            sentence = f"{sentence.removesuffix('.')} ({alike_said(self.num_alike, self.num_problems)})."
+            sentence = f"{sentence} {alike_said(self.num_alike, self.num_problems)}."
             rates = None
         known = {"false_rate": rates and rates.false, "detectable": rates and rates.size}
         return verdict.model_copy(update={"sentence": sentence, **known})

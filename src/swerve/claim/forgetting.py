@@ -67,7 +67,9 @@ class ForgettingPart(Part):
         for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
             changed = task.model_dump(mode="json", exclude={"train"}, exclude_defaults=True)
             name = " ".join([task.kind, *(f"{key}={_said(value)}" for key, value in changed.items())])
-            fell = larger("forgot", name, base, trained, f"{name} was answered right more often before")
+            answers = f"greedy answers to {name}"
+            said, unseen = f"{answers} were right more often before", f"no loss is to be seen of right {answers}"
+            fell = larger("forgot", name, base, trained, said, unseen)
             before, after = (share(sum(right), len(right)) for right in (base, trained))
             rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
             verdicts.append(fell)

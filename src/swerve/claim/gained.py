@@ -18,10 +18,11 @@ from swerve.claim.part import Chance, Cost, Count, Number, Part, Row, Share
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import NotMeasuredError, Work
+from swerve.estimates import Estimate
 from swerve.statistics import mean_interval
 from swerve.statistics.mixtures import newly_solved, newly_solved_at_most
 from swerve.statistics.sample_counts import most_have
-from swerve.text import counted
+from swerve.text import counted, number_interval
 
 _TIMES = 10
 """Times the samples that were taken, within which the base is expected to write a right answer."""
@@ -104,6 +105,21 @@ class GainedPart(Part):
             gained=tuple(gained),
         )
 
+    @property
+    def facts(self) -> list[str]:
+        """Which model solved how many problems, and what more samples would add."""
+        trained, base, both, neither = (
+            num or 0 for num in (self.only_trained, self.only_base, self.both, self.neither)
+        )
+        lines = [
+            f"Of {counted(trained + base + both + neither, 'problem')} the trained model alone solved {trained:,}, the "
+            f"base alone {base:,}, both {both:,} and neither {neither:,}."
+        ]
+        if isinstance(self.newly_solved, Estimate):
+            more = number_interval(self.newly_solved)
+            lines.append(f"As many samples again would add {more} to those that the base solved; a 90% interval.")
+        return lines
+
     @classmethod
     def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
         """Return what it takes; see `Part.cost`."""
@@ -156,8 +172,14 @@ def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[
     most = _TIMES * num_samples
     within = sum(row.bound * most >= 1 for row in gained)
     shown = 2 * within >= len(gained)
-    sentence = (
-        f"{'' if shown else 'Not shown: '}{label} is expected to write a right answer of the trained model's to "
-        f"{within} of {counted(len(gained), 'gained problem')} within {most:,} samples (half are needed)."
-    )
+    if len(gained) == 1:
+        (row,) = gained
+        needed = f"is not seen to solve it within {most:,} tries"
+        if shown:
+            needed = f"should solve it in about {1 / row.bound:,.0f} tries"
+        sentence = f"One problem is new after RL, and {label} {needed}. One problem decides nothing."
+    else:
+        seen = "should solve" if shown else "is seen to solve no more than"
+        sentence = f"Of {len(gained)} problems new after RL {label} {seen} {within} within {most:,} tries"
+        sentence += " of each." if shown else " of each; how many of the others it would is not known."
     return (ClaimVerdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

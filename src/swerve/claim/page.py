@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from swerve.artifacts.files import write_text
 from swerve.artifacts.record import Record
+from swerve.claim.evidence import fact_evidence, line_evidence
 from swerve.claim.part import Part
 from swerve.claim.rates import alike_said, claim_rates
 from swerve.claim.record import ClaimCard
 from swerve.claim.verdicts import ClaimVerdict
+from swerve.estimates import Estimate
+from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
-from swerve.report.page import Fold, Page, Verdict, render
+from swerve.report.evidence import Evidence, Sentence
+from swerve.report.page import Fold, Page, render
 from swerve.report.provenance import card_line
 from swerve.report.rows import COUNT, NUMBER, POINTS, SHARE, TEXT, Curves, Dots, Rows, Unit, mean_of
-from swerve.text import counted, sentence_case
+from swerve.text import counted, percent_as, points_interval, sentence_case
 
 _UNITS = {"share": SHARE, "points": POINTS, "number": NUMBER, "count": COUNT}
 
@@ -46,24 +51,47 @@ def claim_page(card: ClaimCard) -> Page:
             reason = sentence_case(part.missing or "not asked for").removesuffix(".")
             reasons.setdefault(reason, []).append(part.question())
     lines = [(f"{' '.join(questions)} {reason}.", "") for reason, questions in reasons.items()]
-    shown, accuracy = Counter(verdict.shown for verdict in card.verdicts), card.accuracy
+    shown = Counter(verdict.shown for verdict in card.verdicts)
     unknown = f" Not determined: {shown[None]} more." if shown[None] else ""
-    headline = f"**Accuracy: {SHARE.text(accuracy.base)} before and {SHARE.text(accuracy.trained)} after**, "
-    headline += f"{POINTS.text(accuracy.difference)} points, one training run"
-    if card.runs.is_measured:
-        over = card.runs
-        headline = f"**Accuracy over {len(over.runs)} training runs: {SHARE.text(over.base)} before and "
-        headline += f"{SHARE.text(over.trained)} after**, {POINTS.text(over.difference)} points"
+    task = "" if card.task == "table" else f"Task {card.task}: "
+    models = dict(zip((card.base, card.trained), card.contents or (), strict=False))
     return Page(
         title=f"What RL changed: {card.base} to {card.trained}",
-        sentence=headline if accuracy.is_measured else "Accuracy was not asked for",
-        lead=f"Task {card.task}, problems {_problems(card)}, samples of each {card.num_samples} by `{card.base}` and "
-        f"as many by `{card.trained}`. Claims shown: {shown[True]} of {shown[True] + shown[False]}, in **bold**."
-        f"{unknown} What is not shown, or not determined, may still be so.",
+        sentence=_headline(card),
+        lead=f"{task}{_problems(card)}, {counted(card.num_samples, 'sample')} of each by `{card.base}` and as many by "
+        f"`{card.trained}`. Claims shown: {shown[True]} of {shown[True] + shown[False]}, in **bold** where they are "
+        f"over {FEWEST} cases or more.{unknown} What is not shown, or not determined, may still be so.",
         heading="What changed",
-        verdicts=(*questions, Verdict(title="What was not measured", lines=tuple(lines))),
-        provenance=card_line(card.made, dict(zip((card.base, card.trained), card.contents or (), strict=False))),
+        date=next(iter(card.made), ""),
+        verdicts=(*questions, pages.Verdict(id="not-measured", title="What was not measured", lines=tuple(lines))),
+        provenance=card_line(card.made, models),
     )
+
+
+def _headline(card: ClaimCard) -> str:
+    """Return what became of accuracy: risen, fallen, or no change to be seen and what would have been."""
+    part: Any = card.runs if card.runs.is_measured else card.accuracy
+    line = next(iter(part.verdicts), None)
+    if line is None:
+        return "Accuracy was not asked for."
+    if not isinstance(line.estimate, Estimate):  # there is no interval
+        return str(line.sentence)
+    before, after = (percent_as(mean_of(rate), line.estimate) for rate in (part.base, part.trained))
+    ends = f"{before} before and {after} after, {points_interval(line.estimate, ' points')}"
+    num = card.num_groups or card.num_problems
+    over = counted(num, "problem" if card.num_groups is None else "group")
+    runs = "one training run" if part is card.accuracy else counted(len(part.runs), "training run")
+    name = _ACCURACIES.get(card.accuracy.of, "accuracy")
+    if line.shown:
+        said = f"{sentence_case(name)} {'fell' if line.estimate.high < 0 else 'rose'}"
+        said = f"**{said}**" if num >= FEWEST and (line.num or num) >= FEWEST else said
+    else:
+        said = f"No change in {name} is to be seen"
+    could = "" if line.shown or line.detectable is None else f"; {_could_show(line)}"
+    could = could if "80%" in could else ""
+    text = f"{said}: {ends}, over {over}, {runs}{could}."
+    evidence = line_evidence(card, "accuracy", line) if part is card.accuracy else None
+    return Sentence(text, evidence)
 
 
 def write_claim_figures(card: ClaimCard, folder: Path) -> tuple[Path, ...]:
@@ -84,22 +112,33 @@ def part_rows(name: str, part: Part) -> list[Rows]:
 def _problems(card: ClaimCard) -> str:
     """Return how many problems there are, in how many groups, or that groups are missing."""
     if card.num_groups is not None:
-        return f"{card.num_problems} in {counted(card.num_groups, 'group')}"
+        return f"{counted(card.num_problems, 'problem')} in {counted(card.num_groups, 'group')}"
     alike = f" ({alike_said(card.num_alike, card.num_problems)})" if card.num_alike else ""
-    return f"{card.num_problems}{alike}"
+    return f"{counted(card.num_problems, 'problem')}{alike}"
 
 
-def _question(name: str, part: Part, card: ClaimCard) -> Verdict:
+def _question(name: str, part: Part, card: ClaimCard) -> pages.Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
-    tables = [rows.kept for rows in part_rows(name, part)]
+    tables = [rows.kept for rows in part_rows(name, part) if rows.id.removeprefix(f"{name}_") not in part.behind]
     figures = [
         f"{_heading(field)}: {_unit(part, field).text(value)}"
         for field, value in part
         if field not in Part.model_fields and value not in (None, "") and not isinstance(value, tuple)
     ]
-    return Verdict(
+    lines: list[tuple[str, str]] = [(Sentence(fact, rows), "") for fact, rows in fact_evidence(card, name, part)]
+    reason = ""
+    for verdict in part.verdicts:
+        line, basis = _line(verdict, line_evidence(card, name, verdict))
+        said, _, why = line.partition(_BECAUSE)
+        # A reason that was just given is not given again.
+        lines.append(
+            (f"{said} is not determined, for the same reason.", "") if why and why == reason else (line, basis)
+        )
+        reason = why
+    return pages.Verdict(
+        id=f"part-{name}",
         title=part.question(),
-        lines=tuple(map(_line, part.verdicts)) or (("; ".join(figures), ""),),
+        lines=tuple(lines) or (("; ".join(figures), ""),),
         rows=next((rows for rows in tables if rows.plots), None),
         fold=Fold(
             id=name, title="Details", sentences=(*part.notes, *figures, *_rates(part, card)), parts=tuple(tables)
@@ -120,14 +159,17 @@ def _rates(part: Part, card: ClaimCard) -> list[str]:
     ]
 
 
-def _line(verdict: ClaimVerdict) -> tuple[str, str]:
-    """Return what a verdict says, in bold where it is shown, and what it rests on."""
-    if verdict.shown is None:
-        return verdict.sentence, ""
-    basis = (f"n = {verdict.num}" if verdict.num else "") + f", against {verdict.null}" * bool(verdict.null)
-    basis += f"; {_chance(verdict) if verdict.shown else _could_show(verdict)}"
-    mark = "**" if verdict.shown else ""
-    return f"{mark}{verdict.sentence}{mark}", basis.strip(",; ")
+_BECAUSE = " is not determined, because "
+_ACCURACIES = {"samples": "sampled accuracy", "greedy answers": "greedy accuracy"}
+FEWEST = 20
+"""Cases below which nothing is bold."""
+
+
+def _line(verdict: ClaimVerdict, evidence: Evidence | None) -> tuple[str, str]:
+    """Return what a verdict says with its rows, in bold where it is shown of many, and how often it is by chance."""
+    mark = "**" if verdict.shown and (verdict.num is None or verdict.num >= FEWEST) else ""
+    basis = "" if verdict.shown is None else _chance(verdict) if verdict.shown else _could_show(verdict)
+    return Sentence(f"{mark}{verdict.sentence}{mark}", evidence), sentence_case(basis)
 
 
 def _chance(verdict: ClaimVerdict) -> str:
@@ -142,7 +184,9 @@ def _chance(verdict: ClaimVerdict) -> str:
 
 def _could_show(verdict: ClaimVerdict) -> str:
     """Return what would have been shown, in whole points where it is 2 or more; empty where it is not known."""
-    size = verdict.detectable
+    size, estimate = verdict.detectable, verdict.estimate
+    if size is not None and isinstance(estimate, Estimate) and estimate.high - estimate.low > 2 * size:
+        size = None  # this card knows far less than those that were simulated
     if size is None:
         return "what size such cards show is not known" if claim_rates()[verdict.claim].designs else ""
     if verdict.claim == "base_reaches_gained":

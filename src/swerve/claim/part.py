@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 from swerve.artifacts.record import Record
@@ -41,6 +41,9 @@ class Part(Record):
     is_of_samples: ClassVar[bool] = False
     """Whether it rests on the samples at temperature 1."""
 
+    behind: ClassVar[tuple[str, ...]] = ()
+    """Tables that the page has as the rows behind its lines, and not among its tables."""
+
     verdicts: tuple[ClaimVerdict, ...] = ()
     notes: tuple[str, ...] = ()
     """What limits it, a sentence each."""
@@ -66,6 +69,11 @@ class Part(Record):
     def question(cls) -> str:
         """Return what it answers."""
         return str(cls.__doc__).partition("\n")[0]
+
+    @property
+    def facts(self) -> Sequence[str]:
+        """What it says that is no claim, a sentence each."""
+        return ()
 
     @property
     def is_measured(self) -> bool:

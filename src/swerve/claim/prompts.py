@@ -20,7 +20,7 @@ from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
 from swerve.statistics.clusters import Array, Clusters
 from swerve.statistics.intervals import mean_interval
-from swerve.text import counted, percent
+from swerve.text import counted, percent_as
 from swerve.types import clusters_of
 
 
@@ -88,10 +88,11 @@ def prompts_part(
 
     # The prompt over which the least is shown decides.
     least = min(range(len(pairs)), key=lambda number: differences[number].low)
-    base, trained = (percent(float(rates.mean())) for rates in pairs[least])
-    said = f"{label} is right more often than the base under each of {counted(len(pairs), 'prompt')}; the least over "
-    said += f"{names[least]}, {trained} against {base}"
     size = differences[least]
+    base, trained = (percent_as(float(rates.mean()), size) for rates in pairs[least])
+    more = "is right" if size.low > 0 else "is not seen to be right"
+    said = f"{label} {more} more often than the base under each of {counted(len(pairs), 'prompt')}: under "
+    said += f"{names[least]}, where the least is shown, in {trained} of its samples against {base}"
     return PromptsPart(
         verdicts=(verdict("accuracy_rose_over_prompts", said, size, shown=size.low > 0, num=len(pairs[least][0])),),
         notes=("Prompts that were not tried may do better.",),

@@ -110,5 +110,7 @@ def reasoning_verdict(label: str, chances: NDArray[np.float64]) -> ClaimVerdict:
             empty, and after another problem's.
     """
     own, other = chances[:, :, 1:].mean(axis=2).T.tolist()
-    said = f"{label}'s answers rest on their reasoning, 25 to 100% of it compared with another problem's"
-    return larger("reasoning_matters", label, own, other, said, null="another problem's reasoning")
+    after = "the chance of an answer after 25 to 100% of its own reasoning and after another problem's"
+    said = f"{label}'s answers rest on their reasoning, by {after}"
+    unseen = f"{label}'s answers are not seen to rest on their reasoning, by {after}"
+    return larger("reasoning_matters", label, own, other, said, unseen, null="another problem's reasoning")

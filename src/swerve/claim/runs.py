@@ -12,7 +12,7 @@ from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
 from swerve.statistics.clusters import Array, Clusters, cluster_sums
 from swerve.statistics.intervals import mean_interval, rows_and_columns_interval
-from swerve.text import counted, percent
+from swerve.text import counted, percent_as
 from swerve.types import clusters_of
 
 _SHARE, _CHANGE = (0.0, 1.0), (-1.0, 1.0)
@@ -77,13 +77,15 @@ def runs_part(
     trained, before = (float(rates.mean()) for rates in (runs, base))
     has_fallen = over is not None and over.high < 0
     claim, more = ("accuracy_fell_over_runs", "less") if has_fallen else ("accuracy_rose_over_runs", "more")
-    said = f"{counted(len(labels), 'run')} of {labels[0]} are right {more} often, "
-    said += f"{percent(trained)} against {percent(before)}"
-    line = (
-        undetermined(claim, said, "an interval over runs takes two problems, or two groups of them")
-        if over is None
-        else verdict(claim, said, over, shown=over.excludes(0), num=len(labels))
-    )
+    if over is None:
+        because = "an interval over runs takes two problems, or two groups of them"
+        line = undetermined(claim, f"{counted(len(labels), 'run')} of {labels[0]} are right more often", because)
+    else:
+        ends = f"{percent_as(trained, over)} of the samples against {percent_as(before, over)} of the base's"
+        said = f"the model is right {more} often: {ends}"
+        if not over.excludes(0):
+            said = f"no change in accuracy is to be seen: right are {ends}"
+        line = verdict(claim, said, over, shown=over.excludes(0), num=len(labels), unit="run")
     return RunsPart(
         verdicts=(line,),
         notes=("The intervals over runs are of new runs of this training on new problems of this kind.",),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
 from swerve.statistics import paired_difference
-from swerve.text import points, points_interval
+from swerve.text import counted, percent_as, points, points_interval, sentence_case
 
 
 class ClaimVerdict(Record):
@@ -42,22 +43,22 @@ def verdict(
     num: int | None,
     null: str = "no difference",
     of: str = "",
-    at: str = "",
+    unit: str = "problem",
 ) -> ClaimVerdict:
     """Return a line of the card.
 
     Args:
         claim: a key of `claim_rates`.
-        said: the claim in words, without its end.
+        said: the outcome in words with both ends, as the middle of a sentence: what is shown, or not to be seen.
         size: the difference that decides it, as a fraction; a float where it has no interval.
         shown: whether it is.
-        num: problems (or runs) that it is over.
+        num: problems (or runs, or seeds) that it is over.
         null: what it is compared with.
         of: what it is about, where a card makes the claim several times.
-        at: where the size is, as the beginning of a sentence of its own.
+        unit: what these are.
     """
     by = points_interval(size, " points") if isinstance(size, Estimate) else points(size, " points")
-    sentence = f"{'' if shown else 'Not shown: '}{said}{f'. {at}' * bool(at)}: {by}."
+    sentence = f"Over {counted(num, unit)} {said}, {by}." if num else f"{sentence_case(said)}, {by}."
     return ClaimVerdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 
@@ -66,15 +67,24 @@ def undetermined(claim: str, said: str, because: str, *, of: str = "") -> ClaimV
 
     Args:
         claim: a key of `claim_rates`.
-        said: the claim in words, without its end.
+        said: the claim in words, as a clause.
         because: what is not known, as a clause.
         of: what it is about, where a card makes the claim several times.
     """
-    return ClaimVerdict(claim=claim, of=of, shown=None, sentence=f"Not determined, because {because}: {said}.")
+    return ClaimVerdict(
+        claim=claim, of=of, shown=None, sentence=f"Whether {said} is not determined, because {because}."
+    )
 
 
 def larger(
-    claim: str, of: str, rates: Sequence[float], others: Sequence[float], said: str, *, null: str = "no difference"
+    claim: str,
+    of: str,
+    rates: Sequence[float],
+    others: Sequence[float],
+    said: str,
+    unseen: str = "",
+    *,
+    null: str = "no difference",
 ) -> ClaimVerdict:
     """Return the verdict that one rate is larger than another: the interval of the paired difference is above 0.
 
@@ -83,9 +93,13 @@ def larger(
         of: what it is about.
         rates: of each problem, from 0 to 1.
         others: the other rate of the same problems.
-        said: the claim in words, without its end.
+        said: the claim in words, without its end; both means follow it.
+        unseen: the same where it is not to be seen.
         null: what the rate is compared with.
     """
     difference, _ = paired_difference(others, rates, bounds=(-1.0, 1.0))
     assert difference is not None, "there are problems"
-    return verdict(claim, said, difference, shown=difference.low > 0, num=len(rates), null=null, of=of)
+    shown = difference.low > 0
+    own, other = (percent_as(fmean(side), difference) for side in (rates, others))
+    said = f"{said if shown else unseen}: {own} against {other}"
+    return verdict(claim, said, difference, shown=shown, num=len(rates), null=null, of=of)

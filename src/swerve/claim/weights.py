@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import Wanted, Work
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
-from swerve.text import percent, points_interval
+from swerve.text import counted, percent, percent_as, points_interval
 
 if TYPE_CHECKING:
     from swerve.claim.grafts import WeightChange
@@ -133,12 +134,24 @@ def suffices(
     of, lost = f"rank {tried}", mcnemar(whole, parts[tried]).difference
     assert gain
     assert lost
+    # What is right with the part, with the whole change and without it.
+    with_part, with_all, without = (percent_as(fmean(side), lost) for side in (parts[tried], whole, base))
+    ends = f"{with_part} of greedy answers are right with it, {with_all} with all of the change and {without} without, "
+    ends += points_interval(lost, " points")
+    points = f"{100 * margin:g} points"
+    said = f"{of} of the change loses less than {points}, as every larger rank tried: {ends}"
+    if rank is None and gain.low > margin:
+        said = f"no rank up to {tried} is seen to lose less than {points}: of rank {tried} {ends}"
+    elif rank is None:
+        said = f"no part of the change can be told to suffice, as all of it is not seen to gain more than {points}: "
+        said += (
+            f"{with_all} of greedy answers are right with it and {without} without, {points_interval(gain, ' points')}"
+        )
     return ClaimVerdict(
         claim="part_suffices",
         of=of,
         shown=rank is not None,
-        sentence=f"{of.capitalize() if rank else f'Not shown: {of}'} of the change and every larger rank tried lose "
-        f"less than {percent(margin, ' points')} ({points_interval(lost)} of {points_interval(gain)}).",
+        sentence=f"Over {counted(len(whole), 'problem')} {said}.",
         estimate=lost,
         num=len(whole),
     )
@@ -150,16 +163,20 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Cla
         return ()
     shown = above_random(accuracy, directions)
     null = f"{len(directions)} random changes of its size"
-    best = percent(max(directions))
-    unshown = "Not above random directions: " if accuracy <= max(directions) else "Not shown, too few directions: "
-    said = f"{part.capitalize() if shown else part} alone has {percent(accuracy)} right, the best of {null} {best}"
+    said = (
+        f"{part.capitalize()} of the change alone has {percent(accuracy)} of greedy answers right, the best of {null} "
+    )
+    said += percent(max(directions))
+    if not shown:
+        said += ". It is not above them" if accuracy <= max(directions) else ". These are too few to tell"
     return (
         ClaimVerdict(
             claim="part_beyond_its_size",
             of=part,
             shown=shown,
-            sentence=f"{'' if shown else unshown}{said}.",
+            sentence=f"{said}.",
             estimate=accuracy,
+            num=len(directions),
             null=null,
         ),
     )

@@ -329,6 +329,14 @@ class Work:
     def _wanted_greedy(self) -> list[Wanted]:
         return [self.wanted("greedy", side) for side in self.sides]
 
+    @property
+    def samples_said(self) -> str:
+        """What the samples are called, by how they are recorded to be chosen: greedy answers, samples, or answers."""
+        temperatures = {own.temperature for side in self.samples for group in side.values() for own in group}
+        if temperatures == {0.0}:
+            return "greedy answers"
+        return "answers" if None in temperatures or 0.0 in temperatures else "samples"
+
     @cached_property
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many samples with a verdict each problem has, and how many of them are right.

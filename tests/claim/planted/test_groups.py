@@ -128,7 +128,7 @@ def test_cards_of_templates(tmp_path: Path) -> None:
             assert (card.num_groups, card.num_alike) == ((20, 0) if fields else (None, 200))
             false = [line for line in card.verdicts if line.shown]
             shown += len(false) if fields else 0
-            said = [line.sentence.endswith("differ only in their numbers: give their group).") for line in false]
+            said = [line.sentence.endswith("differ only in their numbers: give their group.") for line in false]
             warned += 0 if fields else len(false)
             assert all(said) or fields
     assert shown <= 2
