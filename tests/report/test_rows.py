@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from swerve.estimates import Estimate, SkewedMean
 from swerve.report.draw.plots import Mark, axis_ticks, nice_ticks, thinned
 from swerve.report.draw.svg import plots_svg
-from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows, Unit
 
 EFFECTS = Rows(
     id="effects",
@@ -121,12 +121,19 @@ def test_ticks_span_the_range_in_few_round_steps(a: float, b: float) -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
 def test_no_place_lies_outside_a_plot_of_shares(values: list[tuple[float, float, float]]) -> None:
     cells = [Estimate(low=low, mean=mean, high=high) for low, mean, high in map(sorted, values)]
-    assert all(0 <= tick <= 1 for tick in axis_ticks(SHARE, cells))
+    assert all(0 <= tick <= 100 for tick in axis_ticks(SHARE, cells))
     rows = tuple((f"row {index}", cell) for index, cell in enumerate(cells))
     plot = "".join(plots_svg(Rows(id="a", title="a", columns={"A": SHARE}, rows=rows, plots=(Dots(column="A"),))))
     places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([-\d.e+]+)%"', plot)]
     assert len(places) >= 3 * len(cells)
     assert all(0 <= place <= 100 for place in places)
+
+
+@pytest.mark.parametrize(("unit", "value"), [(POINTS, 1.0), (POINTS, -1.0), (SHARE, 0.0), (SHARE, 1.0), (JS, 0.0)])
+def test_an_axis_has_two_ends_where_all_lies_at_a_bound(unit: Unit, value: float) -> None:
+    ticks = axis_ticks(unit, [value])
+    assert ticks[0] < ticks[-1]
+    assert ticks[0] <= unit.scale * value <= ticks[-1]
 
 
 def test_a_long_curve_keeps_its_spikes_in_some_hundred_points() -> None:

@@ -171,7 +171,7 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    curves, generated = defaultdict[str, dict[int, float]](dict), 0.0
     for evaluation in evaluations:
         for name, read in _OF_EVALUATIONS.items():
             if (estimate := read(evaluation)) is not None:
@@ -182,6 +182,9 @@ def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...
             is_comparable = name != "loss" or step.stage == metrics[-1].stage
             if is_comparable and (value := getattr(step, key)) is not None:
                 curves[name].setdefault(step.step, value)
+        if step.num_completions and step.completion_length:
+            generated += step.num_completions * step.completion_length
+            curves["generated"][step.step] = generated
     for name in ("accuracy", "length"):
         curves[name] = dict(sorted(curves[name].items()))
     return dict(curves)

@@ -112,12 +112,7 @@ def _lines(rows: Rows, plot: Curves) -> Plot:
         axis=_axis(rows, names, plot.levels.values()),
         columns=columns,
         levels={name: _mark(0, level, unit, "", True) for name, level in plot.levels.items()},
-        along=Axis(
-            low=0,
-            high=1,
-            ticks=[(place, place_text(step)) for place, step in axis_steps(plot)],
-            title=f"{plot.x_title}{', log' * plot.is_log}",
-        ),
+        along=Axis(low=0, high=1, ticks=axis_steps(plot), title=f"{plot.x_title}{', log' * plot.is_log}"),
         ends=[(place, f"{name} ends") for place, name in plot.inner_ends],
         signs=marked,
     )
@@ -136,7 +131,7 @@ def _axis(rows: Rows, columns: Sequence[str], more: Iterable[Estimate] = (), at:
     if len(columns) > 1:
         title = "percent" if unit.axis == "%" else unit.axis or rows.title
     cells = [cell for name in columns for cell in rows.numbers(name).values()]
-    ticks = [(unit.scale * tick, tick_text(unit, tick)) for tick in axis_ticks(unit, [*cells, *more], at=at)]
+    ticks = [(tick, tick_text(unit, tick)) for tick in axis_ticks(unit, [*cells, *more], at=at)]
     return Axis(low=ticks[0][0], high=ticks[-1][0], ticks=ticks, title=title)
 
 
@@ -154,11 +149,11 @@ def nice_ticks(low: float, high: float, *, num: int = 4) -> list[float]:
 
 
 def axis_ticks(unit: Unit, cells: Iterable[Estimate | float], *, at: Sequence[float] = ()) -> list[float]:
-    """Return the ticks of the axis that some cells lie on, inside the bounds of their unit.
+    """Return the ticks of the axis that some cells lie on, as it has them, inside the bounds of their unit.
 
     >>> from swerve.report.rows import JS, SHARE
     >>> axis_ticks(SHARE, [Estimate(mean=0.01, low=0.0, high=1.0), 0.02])  # an interval of everything needs no room
-    [0.0, 0.005, 0.01, 0.015, 0.02]
+    [0.0, 0.5, 1.0, 1.5, 2.0]
     >>> axis_ticks(JS, [0.68])
     [0.0, 0.2, 0.4, 0.6, 0.693...]
     """
@@ -167,18 +162,18 @@ def axis_ticks(unit: Unit, cells: Iterable[Estimate | float], *, at: Sequence[fl
         ends.append(mean_of(cell))
         if isinstance(cell, Estimate) and (cell.low, cell.high) != (unit.low, unit.high):
             ends += [cell.low, cell.high]
-    ends = [*filter(math.isfinite, ends)] or [0.0, 1.0 / unit.scale]
-    scaled = nice_ticks(min(ends) * unit.scale, max(ends) * unit.scale)
-    ticks = [tick / unit.scale for tick in scaled if unit.low - 1e-9 <= tick / unit.scale <= unit.high + 1e-9]
-    if ticks and max(ends) > ticks[-1] + 1e-9:  # up to a bound that is no round number
-        ticks.append(unit.high)
-    return ticks if len(ticks) > 1 else [min(ends), max(ends)]
+    ends = [unit.scale * end for end in ends if math.isfinite(end)] or [0.0, 1.0]
+    low, high, bound = min(ends), max(ends), unit.scale * unit.high
+    ticks = [tick for tick in nice_ticks(low, high) if unit.scale * unit.low - 1e-9 <= tick <= bound + 1e-9]
+    if ticks and high > ticks[-1] + 1e-9:  # up to a bound that is no round number
+        ticks.append(bound)
+    return ticks if len(ticks) > 1 else [low - 1, high]
 
 
-def tick_text(unit: Unit, value: float) -> str:
+def tick_text(unit: Unit, tick: float) -> str:
     """Return the number at a tick."""
-    sign = "+" if unit.low < 0 < value and math.isfinite(unit.low) else ""
-    return f"{sign}{value * unit.scale:.4g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
+    sign = "+" if unit.low < 0 < tick and math.isfinite(unit.low) else ""
+    return f"{sign}{tick:.4g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def place_text(value: float) -> str:
@@ -190,16 +185,17 @@ def place_text(value: float) -> str:
     return (f"{value:,.0f}" if value == int(value) else f"{value:.2g}").replace("-", "\N{MINUS SIGN}")
 
 
-def axis_steps(plot: Curves) -> list[tuple[float, float]]:
+def axis_steps(plot: Curves) -> list[tuple[float, str]]:
     """Return what can stand along the axis: each place, from 0 to 1, with its step; round steps where there are many.
 
     >>> axis_steps(Curves(x=tuple(range(1, 102))))
-    [(0.24, 25.0), (0.49, 50.0), (0.74, 75.0), (0.99, 100.0)]
+    [(0.24, '25'), (0.49, '50'), (0.74, '75'), (0.99, '100')]
     """
     if len(plot.x) <= MANY or plot.is_log:
-        return list(zip(plot.places, plot.x, strict=True))
+        return list(zip(plot.places, map(place_text, plot.x), strict=True))
     first, last = plot.x[0], plot.x[-1]
-    return [((tick - first) / (last - first), tick) for tick in nice_ticks(first, last) if first <= tick <= last]
+    ticks = (tick for tick in nice_ticks(first, last) if first <= tick <= last)
+    return [((tick - first) / (last - first), place_text(tick)) for tick in ticks]
 
 
 def spaced(texts: Iterable[tuple[float, str]], letters: float) -> dict[float, str]:

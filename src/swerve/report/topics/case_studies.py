@@ -288,7 +288,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     axes.set_yticks(range(len(values)), [label_text(label, limit=14) for label in study.heights])
     tokens = [_plain(study.tokens[at], limit=8) for at in shown]
     axes.set_xticks(range(len(shown)), tokens, rotation=90, family=_MONO)
-    axes.set_xlabel(study.where(shown[0], shown[-1]))
+    axes.set(xlabel=study.where(shown[0], shown[-1]), ylabel="checkpoint")
     label, top = f"{divergence_name(study.summary)} (nats)", norm.vmax or 0.0
     figure_of(axes).colorbar(image, ax=axes, pad=0.02, label=label, ticks=[0.0, top / 4, top], format="%.2g")
     return ()
