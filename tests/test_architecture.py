@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -24,6 +25,10 @@ LONGER = {
     "report/draw/figures.py", "report/study.py", "study/plan.py", "train/memory.py",
 }  # fmt: skip
 """Files of more than 450 lines; none is to be added."""
+WORKERS = {
+    "CausalTests", "Interruption", "JoinCounts", "LeftOut", "Work", "_Engine", "_Reader", "_Running", "_Scheduler",
+}  # fmt: skip
+"""Dataclasses that work or count over time."""
 OF_NO_PACKAGE = {"campaign", "hostile", "relations", "zoo"}
 """Folders of tests that are of all packages together."""
 
@@ -89,6 +94,20 @@ def _places(file: str) -> list[Path]:
 def test_no_file_has_become_long() -> None:
     sizes = {path: len(path.read_text("utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
     assert {str(path.relative_to(PACKAGE)) for path, size in sizes.items() if size > 450} == LONGER
+    assert [path for path in sizes if path.stem in ("utils", "helpers", "misc", "common")] == []
+
+
+def test_records_are_frozen() -> None:
+    written = [
+        (node.name, ast.unparse(decorator))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for decorator in node.decorator_list
+    ]
+    dataclasses = [(name, text) for name, text in written if text.startswith("dataclass")]
+    assert len(dataclasses) > 200
+    assert {name for name, text in dataclasses if "frozen=True" not in text} == WORKERS
 
 
 def test_folders_of_tests_are_those_of_the_package() -> None:
