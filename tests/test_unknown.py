@@ -75,6 +75,7 @@ FIGURES: Mapping[str, Callable[[Responses], Any]] = {
 """What makes figures of responses."""
 NO_FIGURES = {
     "eval.heldout.write_evaluation": "writes what heldout_scores says",
+    "eval.pairing.check_asked": "compares problems",
     "eval.pairing.paired": "pairs them; below",
     "eval.pairing.shared": "compares problems",
     "eval.responses.response_batches": "reads tokens",
@@ -190,9 +191,9 @@ def test_pages_and_tables_of_what_is_unknown_say_so(text: str | None) -> None:
         said
     )
     assert page.sentence == (
-        "Not determined, because no sample has a verdict: how often each is right, of `base` and `rl`, on 3 problems."
+        "On 3 problems: how often `base` and `rl` are right is not determined, because no sample has a verdict."
     )
-    assert "how often each is right" in render(page)
+    assert "is not determined, because no sample has a verdict" in render(page)
     terminal = behaviours_text(_summary(responses))
     assert "accuracy and pass@k are not determined, because none of 12 responses has a verdict" in terminal
     assert ("Signs of hacking: not determined" in terminal) == (text is None)

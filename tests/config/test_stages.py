@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from swerve.config.presets import PRESETS
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from tests.cases import each
 
 

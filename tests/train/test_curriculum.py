@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.config.curricula import DifficultyCurriculum, ShuffledCurriculum, SuccessRateCurriculum
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from swerve.config.curricula import StageFilter
 from swerve.config.recipe import Config
-from swerve.config.stages import DistillStage, RlStage, SftStage
+from swerve.config.stages import DistillStage, RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec

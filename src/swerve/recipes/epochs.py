@@ -8,7 +8,8 @@ from typing import Any
 
 from swerve.config.recipe import Config
 from swerve.config.stage_base import Counted
-from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
+from swerve.config.stages import DistillStage, RlStage, StageConfig
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 
 

@@ -10,7 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig, TorchEngineConfig
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage, StageConfig
+from swerve.config.stages import StageConfig
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint

@@ -11,7 +11,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from swerve.config.curricula import Curriculum, DifficultyCurriculum, SuccessRateCurriculum
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts

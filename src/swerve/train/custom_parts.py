@@ -10,7 +10,8 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, RlStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import RejectStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
 from swerve.models.hub import pretrained_path

@@ -13,7 +13,7 @@ from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import FileRecord
 from swerve.models.model_folder import tokenizer_fingerprint

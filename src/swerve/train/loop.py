@@ -17,7 +17,8 @@ from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, RlStage, SftStage, StageConfig
+from swerve.config.stages import RlStage, StageConfig
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids

@@ -26,7 +26,8 @@ from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.config.stage_base import SamplingStage
-from swerve.config.stages import DistillStage, DpoStage, RlStage, SftStage, StageConfig
+from swerve.config.stages import DistillStage, DpoStage, RlStage, StageConfig
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import CheckpointError, ConfigError, said_by
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
