@@ -49,37 +49,7 @@ _ABOVE = 0.14
 """Height of what stands above the axes of a panel, in inches: the ends of stages."""
 _BOLD = 1.15
 """How much wider bold letters are."""
-_STYLE: dict[Any, Any] = {
-    "font.size": _TEXT,
-    "font.family": FONT,
-    "axes.labelsize": _TEXT,
-    "axes.titlesize": _TEXT,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "figure.titlesize": _TEXT + 0.5,
-    "figure.titleweight": "bold",
-    "xtick.labelsize": _TEXT,
-    "ytick.labelsize": _TEXT,
-    "legend.fontsize": _TEXT,
-    "legend.frameon": False,
-    "legend.handlelength": 1.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#9d968c",
-    "axes.linewidth": 0.6,
-    "grid.color": "#e5e1d9",
-    "grid.linewidth": 0.5,
-    "xtick.major.size": 2.0,
-    "ytick.major.size": 2.0,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.2,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "swerve",
-}
+_STYLE = Path(__file__).parents[1] / "assets" / "figures.mplstyle"
 
 Record = Mapping[str, str | int | float | bool | None]
 
@@ -171,9 +141,9 @@ def _rows_panels(rows: Rows, kept: Rows) -> Iterator[Panel]:
 
 def draw(panel: Panel, axes: Axes, width: float) -> None:
     """Draw a panel that is so many inches wide, with title and legend above it, where they cover nothing."""
-    from matplotlib import rc_context
+    from matplotlib.style import context
 
-    with rc_context(_STYLE):
+    with context(_STYLE):
         handles, room = panel.draw(axes, width), _room(panel, width)
         if panel.title or panel.key:
             axes.legend(
@@ -186,7 +156,7 @@ def draw(panel: Panel, axes: Axes, width: float) -> None:
 
 def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFAULT_LOOK) -> tuple[Axes, ...]:
     """Draw a figure and return its panels; `make` makes a matplotlib figure, given size, resolution and layout."""
-    from matplotlib import rc_context
+    from matplotlib.style import context
 
     # Neighbouring lines of one kind are aligned.
     inches = WIDTHS["text" if len(drawing.panels) > MOST_IN_COLUMN else look.width]
@@ -199,7 +169,7 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
 
     # matplotlib finds the places of the panels in their blocks.
     panels: list[Axes] = []
-    with rc_context(_STYLE):
+    with context(_STYLE):
         figure = make(figsize=(inches, sum(totals) + room), dpi=_DPI, layout="constrained")
         if title:
             figure.suptitle(title, x=0.008, ha="left")
@@ -216,11 +186,11 @@ def draw_figure(drawing: Drawing, make: Callable[..., Figure], look: Look = DEFA
 def lay_out(drawing: Drawing, look: Look = DEFAULT_LOOK) -> Figure:
     """Return a figure whose panels and labels have their places, once for all formats."""
     # The object interface: pyplot would keep state and may look for a display.
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.style import context
 
     figure = figure_of(draw_figure(drawing, Figure, look)[0])
-    with rc_context(_STYLE):
+    with context(_STYLE):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return figure
@@ -232,14 +202,14 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, look: Look = DEF
     Raises:
         DiskFullError: no room.
     """
-    from matplotlib import rc_context
+    from matplotlib.style import context
 
     paths = []
     for drawing in drawings:
         figures = [lay_out(drawing, look)] if drawing.panels else []
         for figure, suffix in product(figures, look.formats):
             paths.append(directory / f"{drawing.name}.{suffix}")
-            with atomic_path(paths[-1]) as temporary, rc_context(_STYLE):
+            with atomic_path(paths[-1]) as temporary, context(_STYLE):
                 figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
         paths.append(directory / f"{drawing.name}.csv")
         write_text(paths[-1], csv_text(drawing.records))
