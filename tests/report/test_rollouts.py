@@ -384,3 +384,13 @@ def test_pieces_join_to_the_text(text: str, data: st.DataObject) -> None:
     cut = [text[start:end] for start, end in zip(starts, ends, strict=False)]
     assert pieces == [piece or f"[{id}]" for id, piece in enumerate(cut)]
     assert tokens == [piece.lstrip(" ") or piece for piece in cut]
+
+
+def test_a_column_that_an_earlier_probe_did_not_measure_is_left_out(inputs: ReportInputs) -> None:
+    assert inputs.tables is not None
+    place = inputs.tables.tokens.schema.get_field_index("entropy")
+    nothing = pa.nulls(len(inputs.tables.tokens), pa.float32())
+    tokens = inputs.tables.tokens.set_column(place, "entropy", nothing)
+    found = made(replace(inputs, tables=replace(inputs.tables, tokens=tokens)))
+    assert found.index["columns"] == ["js", "kl_forward", "kl_reverse", "logprob"]
+    assert unpacked(found, 3).columns["logprob"].max() <= 0

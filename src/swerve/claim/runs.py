@@ -88,7 +88,10 @@ def runs_part(
         line = verdict(claim, said, over, shown=over.excludes(0), num=len(labels), unit="run")
     return RunsPart(
         verdicts=(line,),
-        notes=("The intervals over runs are of new runs of this training on new problems of this kind.",),
+        notes=(
+            f"The intervals over runs are of new runs of this training on new {'groups' if clusters else 'problems'} of "
+            "this kind.",
+        ),
         base=mean_interval(base, clusters=clusters, bounds=_SHARE),
         trained=rows_and_columns_interval(by_cluster(runs, clusters), bounds=_SHARE),
         difference=over,

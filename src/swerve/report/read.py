@@ -20,6 +20,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     CROSS_SAMPLES_SCHEMA,
     INTERVENTIONS_SCHEMA,
+    LATER_COLUMNS,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
     TOPK_SCHEMA,
@@ -323,7 +324,7 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
     num_tokens = lengths.to_numpy()
     for name in ("tokens", "topk", "spikes", "interventions"):
         table: pa.Table = getattr(tables, name)
-        if any(column.null_count for column in table.columns):
+        if any(table[column].null_count for column in set(table.column_names) - LATER_COLUMNS):
             yield name, "a row lacks a value"
         number, position = table["sequence_id"].to_numpy(), table["position"].to_numpy()
         is_known = (number >= 0) & (number < len(num_tokens)) & (position >= 0)

@@ -25,7 +25,6 @@ from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
 from swerve.report.evidence import Evidence, Figure
 from swerve.report.format import joined_digits
 from swerve.report.layout import (
-    COLUMNS,
     Layout,
     Words,
     forced_tokens,
@@ -98,7 +97,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "divergence": summary.divergence,
         "divergences": list(DIVERGENCE_NAMES.items()),
         "top": layout.largest,
-        "columns": COLUMNS,
+        "columns": layout.names,
         "codes": {"lowest": LOWEST, "highest": HIGHEST, "missing": MISSING},
         "words": rollouts.words.texts,
         "categories": layout.categories,
