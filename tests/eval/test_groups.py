@@ -102,7 +102,9 @@ def test_two_groups_of_one_problem_are_refused() -> None:
     paired(["a", "b"], [first], [Response(problem=replace(PROBLEM, group=None), text="2")])
 
 
-@pytest.mark.parametrize(("values", "group"), [((None, "sums"), "sums"), ((" sums", "sums "), "sums"), ((3, 3.0), "3")])
+@pytest.mark.parametrize(
+    ("values", "group"), [((None, "sums"), "sums"), ((" sums", "sums "), "sums"), ((3, 3.0), "3"), (("-0.0", 0), "0")]
+)
 def test_whichever_response_names_the_group_it_is_the_problems(tmp_path: Path, values: tuple, group: str) -> None:
     path = tmp_path / "responses.jsonl"
     rows = [RECORD | {"response": text, "template": value} for text, value in zip("23", values, strict=True)]

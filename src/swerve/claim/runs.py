@@ -89,8 +89,8 @@ def runs_part(
     return RunsPart(
         verdicts=(line,),
         notes=(
-            f"The intervals over runs are of new runs of this training on new {'groups' if clusters else 'problems'} of "
-            "this kind.",
+            "The intervals over runs are of new runs of this training on new "
+            f"{'groups' if clusters else 'problems'} of this kind.",
         ),
         base=mean_interval(base, clusters=clusters, bounds=_SHARE),
         trained=rows_and_columns_interval(by_cluster(runs, clusters), bounds=_SHARE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,8 +172,8 @@ class Fields:
 
     def group(self) -> str | None:
         """Return the group of the problem: 3.0, as a column with empty cells has it, is 3; blanks name none."""
-        value, text = self.get("group"), self.label("group")
-        return str(int(value)) if isinstance(value, float) and value.is_integer() else (text or "").strip() or None
+        text = (self.label("group") or "").strip()
+        return str(int(float(text))) if _WHOLE.fullmatch(text) else text or None
 
     def truth(self, name: str) -> bool | None:
         """Return a truth value, also where it is written as 0, 1 or as text."""
@@ -321,6 +322,9 @@ def _whole(value: Any) -> int | None:
 def _number(value: Any) -> float | None:
     truth = value if isinstance(value, bool) else _TRUTHS.get(value.lower()) if isinstance(value, str) else None
     return as_number(value) if truth is None else float(truth)
+
+
+_WHOLE = re.compile(r"-?\d{1,15}\.0+")
 
 
 def _word(value: Any) -> str | None:
