@@ -145,7 +145,7 @@ def _planted(inputs: ReportInputs) -> str:
     if len(wrong) < len(ends):
         return start
     before, after = (f"{percent(share)} at `{each.checkpoint}`" for share, each in wrong)
-    return f"{start}Answers with a wrong step: {before}, {after}. "
+    return f"{start}Greedy answers with a wrong step: {before}, {after}. "
 
 
 def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:

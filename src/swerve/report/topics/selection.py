@@ -42,13 +42,14 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     # By how much accuracy differs is said among the outcomes; here on which problems one alone is right.
     test = summary.mcnemar
     if test is not None and test.num:
-        ends = (summary.reference, summary.final)
+        ends, how = (summary.reference, summary.final), "" if summary.is_imported else ", answering greedily,"
         numbers = [Figure(name="problems", statistic="rows")]
         numbers.append(Figure(name=f"right at {summary.final} alone", statistic="rises", columns=ends))
         numbers.append(Figure(name=f"right at {summary.reference} alone", statistic="falls", columns=ends))
         yield Sentence(
-            f"On the same {count(test.num)} problems {summary.final} alone is right on {count(test.num_second_only)} "
-            f"and {summary.reference} alone on {count(test.num_first_only)} ({p_words(test.p_value)}, mid-p McNemar).",
+            f"On the same {count(test.num)} problems{how} {summary.final} alone is right on "
+            f"{count(test.num_second_only)} and {summary.reference} alone on {count(test.num_first_only)} "
+            f"({p_words(test.p_value)}, mid-p McNemar).",
             paired_evidence(inputs, "right", *numbers),
         )
     if summary.reselected is not None:
