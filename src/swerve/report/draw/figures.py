@@ -43,8 +43,6 @@ _TEXT = 7.0
 """Size of all text, in points."""
 _LETTER = 0.062
 """Width of a letter of that size, in inches."""
-_NAME = 1.55
-"""Most width of the names of rows, in inches."""
 _ABOVE = 0.14
 """Height of what stands above the axes of a panel, in inches: the ends of stages."""
 _BOLD = 1.15
@@ -289,7 +287,12 @@ def _lines(panels: Sequence[Panel], inches: float, most: float) -> list[tuple[li
 
 def _room(panel: Panel, width: float) -> float:
     """Return how wide title and legend above a panel may be, which begin right of what stands at its y axis."""
-    return width - (_NAME + 0.1 if panel.names else 0.6)
+    return width - (_names_width(width) + 0.1 if panel.names else 0.6)
+
+
+def _names_width(width: float) -> float:
+    """Return the most width of the names of rows beside a panel that is so many inches wide with them."""
+    return max(1.55, 0.34 * width)
 
 
 def _height(panel: Panel, width: float) -> float:
@@ -314,11 +317,14 @@ def _set_axis(axes: Axes, which: str, axis: Axis, ticks: Mapping[float, str]) ->
 def plot_panel(plot: Plot) -> Panel:
     """Return the panel of a plot: dots in rows, each with its name, or lines."""
     names, above = tuple(plot.names), _ABOVE if plot.ends else 0.0
-    num_lines = max((len(wrapped(name, _NAME).splitlines()) for name in names), default=0)
-    height = 0.45 + (0.08 + 0.13 * num_lines) * len(names) if names else 1.65 + above
+
+    def height(width: float) -> float:
+        num_lines = max((len(wrapped(name, _names_width(width)).splitlines()) for name in names), default=0)
+        return 0.45 + (0.08 + 0.13 * num_lines) * len(names) if names else 1.65 + above
+
     return Panel(
         draw=partial(_draw_dots if names else _draw_curves, plot=plot),
-        height=lambda _: height,
+        height=height,
         slack=0.0 if names else 0.55,
         above=above,
         is_wide=bool(plot.signs),
@@ -340,13 +346,13 @@ def _draw_dots(axes: Axes, width: float, *, plot: Plot) -> Sequence[Any]:
             for mark in marks
         ]  # fmt: skip
         handles += bars[:1]
-    axes.set_yticks(range(len(plot.names)), [wrapped(name, _NAME) for name in plot.names])
+    axes.set_yticks(range(len(plot.names)), [wrapped(name, _names_width(width)) for name in plot.names])
     axes.set_ylim(len(plot.names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
 
     # All rows have one axis, with a line where no effect, or chance, is.
-    letters = (width - _NAME) / _LETTER
+    letters = (width - _names_width(width)) / _LETTER
     _set_axis(axes, "x", plot.axis, spaced(plot.axis.ticks, letters / (plot.axis.high - plot.axis.low)))
     for level in plot.levels.values():
         axes.axvline(level.mean, color=GREY, linewidth=0.8, zorder=0)
