@@ -70,16 +70,17 @@ def test_the_text_of_a_special_token_in_a_question_is_text(kind: str, template: 
     tokenizer = KINDS[kind](template)
     (plain,) = encode_prompts(tokenizer, [PROBLEM])
     for mark in tokenizer.all_special_tokens:
-        for question in (f"one {mark} two", f"one{mark}two{mark}{mark}", mark, f"<{mark}"):
-            asked = [replace(PROBLEM, question=question), PROBLEM]
-            prompt, beside = encode_prompts(tokenizer, asked)
+        questions = (f"one {mark} two", f"one{mark}two{mark}{mark}", mark, f"<{mark}")
+        asked = [*(replace(PROBLEM, question=question) for question in questions), PROBLEM]
+        *prompts, beside = encode_prompts(tokenizer, asked)
+        assert beside.token_ids == plain.token_ids
+        for question, prompt in zip(questions, prompts, strict=True):
             assert specials_of(tokenizer, prompt.token_ids) == specials_of(tokenizer, plain.token_ids)
-            assert beside.token_ids == plain.token_ids
             said = tokenizer.decode(prompt.token_ids, skip_special_tokens=True)
             assert said.replace(" ", "").lower() == question.replace(" ", "").lower()
-            assert [line for line in prompt_notes(tokenizer, asked) if "special" in line] == [
-                f"1 of 2 prompts holds the text of special tokens such as {mark!r}; it is encoded as text"
-            ]
+        assert [line for line in prompt_notes(tokenizer, asked) if "special" in line] == [
+            f"4 of 5 prompts hold the text of special tokens such as {mark!r}; it is encoded as text"
+        ]
 
 
 @pytest.mark.parametrize("mark", ["<eos>", "<bos>", "<pad>", "<unk>"])

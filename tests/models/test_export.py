@@ -236,7 +236,7 @@ def test_wrong_options_are_one_line(folder, tmp_path, monkeypatch, capsys, more,
 
 
 def test_a_run_without_a_label_says_which_there_are(small_run, tmp_path, capsys):
-    assert exit_status("export", str(small_run.path), "--out", str(tmp_path / "out")) == 2
+    assert exit_status("export", str(small_run.path), "--out", str(tmp_path / "out")) == 1
     assert "is a run; name one of its checkpoints as" in capsys.readouterr().err
 
 

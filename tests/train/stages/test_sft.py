@@ -284,7 +284,7 @@ def test_thoughts_kept_apart_are_learned_as_those_within_the_text(template, name
     message = {"messages": [ASKED, {"role": "assistant", "content": "It is 4.", name: "two and two"}]}
     before, between = ("<think>", "</think>") if template == CALLS else ("<think>\n", "\n</think>\n\n")
     inline = {"question": "2 + 2?", "response": f"{before}two and two{between}It is 4."}
-    first, second, third = (_learned(tmp_path, [row], template)[0] for row in (inline, apart, message))
+    first, second, third = _learned(tmp_path, [inline, apart, message], template)
     assert first == second == third
     assert "two and two" in first[0][1]
 
