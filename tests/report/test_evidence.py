@@ -43,6 +43,18 @@ def test_a_number_of_other_rows_is_found_missing() -> None:
     assert changed.missing_in("80.0% are right.") == [figure]
 
 
+def test_a_page_says_where_rows_do_not_give_its_sentence() -> None:
+    figure = Figure(name="right", statistic="mean", columns=("after",), write=percent)
+    evidence = Evidence(id="a", table="a.parquet", columns=COLUMNS, figures=(figure,))
+    told = "These rows give 80.0% for “right”, which the sentence does not say: it was made of others."
+
+    def page(said: str) -> str:
+        return render(Page(title="t", sentence="s", verdicts=(Verdict(title=said, evidence=evidence),)))
+
+    assert told in page("81.0% are right.")
+    assert told not in page("80.0% are right.")
+
+
 def _data(page: str) -> dict:
     return json.loads(page.split('id="data">')[1].split("</script>")[0])
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from swerve.report.evidence import MAX_CELLS, Evidence
+from swerve.report.page import Page as ReportPage
+from swerve.report.page import Verdict, render
 from tests.report.opened_page import Opened
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -88,3 +91,20 @@ def test_a_word_of_the_field_is_explained_where_it_first_stands(opened: Opened) 
     assert meaning.inner_text() == "An answer that a model wrote to a problem, token by token."
     opened.page.keyboard.press("Escape")
     assert not meaning.is_visible()
+
+
+def test_of_many_rows_it_is_told_which_are_there(browser: Any, tmp_path: Path) -> None:
+    many = Evidence(
+        id="many", table="eval/a.parquet", columns={name: range(MAX_CELLS) for name in ("problem", "value")}
+    )
+    page = render(ReportPage(title="t", sentence="s", verdicts=(Verdict(id="many", title="Many", evidence=many),)))
+    path = tmp_path / "page.html"
+    path.write_text(page, encoding="utf-8")
+    opened = browser.new_page()
+    opened.goto(path.as_uri())
+    opened.locator("#many details.evidence > summary").click()
+    assert opened.locator("#many .table-of-rows tbody tr").count() == 200
+    assert opened.locator("#many .held-rows").inner_text() == (
+        "Here are the first 200 of 16,000 rows; the CSV has the first 8,000; the lines below make all."
+    )
+    opened.close()

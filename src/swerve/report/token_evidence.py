@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.probe_claims import DivergenceClaim
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.evidence import Evidence, Figure, Value
+from swerve.estimates import Estimate, SkewedMean
+from swerve.report.evidence import Evidence, Figure, Value, digits_of
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.run_evidence import IMPORTS, frame_line
+from swerve.text import number_interval
 
 
 def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
@@ -25,6 +27,7 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
     if data is None:
         return None
     # Rollouts of one problem are one row: the unit of the intervals.
+    first = dict(zip(data.problems[::-1], data.numbers[::-1], strict=True))
     problems = list(dict.fromkeys(data.problems))
     place = {problem: at for at, problem in enumerate(problems)}
     of_problem = np.array([place[problem] for problem in data.problems])[data.rollout]
@@ -41,13 +44,22 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
             f"sum of {name}": sums.tolist(),
             f"mean {name}": (sums / np.maximum(nums, 1)).tolist(),
             "sum of entropy": entropies.tolist(),
-            "rollout": [data.numbers[data.problems.index(problem)] for problem in problems],
+            "rollout": [first[problem] for problem in problems],
         },
         figures=figures,
         command=f"{data.command}\nown = tokens.groupby('problem_id', sort=False).{name}\n"
         f"rows = pd.DataFrame({{'tokens': own.size(), 'sum of {name}': own.sum(), 'mean {name}': own.mean()}})",
         note="Brackets are intervals over problems.",
     )
+
+
+def divergence_figure(summary: ProbeSummary, known: Estimate) -> Figure:
+    """Return the mean divergence a token, or the problems' median where a few large values move the mean."""
+    name, statistic = summary.divergence, "ratio of sums"
+    columns: tuple[str, ...] = (f"sum of {name}", "tokens")
+    if isinstance(known, SkewedMean) and not known.reliable and known.median is not None:
+        known, columns, statistic = known.median, (f"mean {name}",), "median"
+    return Figure(name="a token", statistic=statistic, columns=columns, write=digits_of(number_interval, known))
 
 
 def top_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:

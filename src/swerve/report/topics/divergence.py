@@ -11,7 +11,7 @@ from swerve.report.format import SAME, compared, mean_words
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, Dots, Rows, divergence_unit
-from swerve.report.token_evidence import divergence_evidence
+from swerve.report.token_evidence import divergence_evidence, divergence_figure
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, rows_of, with_rows
 from swerve.text import count, listed, number, number_interval, signed_interval
 
@@ -28,10 +28,11 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
         if pair.behind is not None:
             words = compared(pair.behind, 0.0, above="less than", below="more than")
             verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
-        yield (
+        yield Sentence(
             f"Before the stage, {pair.checkpoint} differed from {pair.reference} by "
             f"{mean_words(pair.of(summary.divergence))} nats ({name}), {verdict}: {final} differs from "
-            f"{reference} by {mean_words(after)}."
+            f"{reference} by {mean_words(after)}.",
+            None if after is None else divergence_evidence(inputs, divergence_figure(summary, after)),
         )
 
     # Of neighbouring checkpoints those that differ most; the others are paired with them over problems.

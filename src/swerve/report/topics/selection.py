@@ -7,16 +7,15 @@ from functools import partial
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Population
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate, SkewedMean
-from swerve.report.evidence import Figure, Sentence, digits_of
+from swerve.report.evidence import Figure, Sentence
 from swerve.report.format import compared, mean_words
 from swerve.report.names import divergence_name, population_title
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, TEXT, Cell, Dots, Rows, divergence_unit
 from swerve.report.run_evidence import paired_evidence
-from swerve.report.token_evidence import divergence_evidence
+from swerve.report.token_evidence import divergence_evidence, divergence_figure
 from swerve.report.topics.topic import Column, Topic, of_probe, rows_of, with_rows
-from swerve.text import count, listed, number_interval, p_words, percent_interval, quoted, signed_interval
+from swerve.text import count, listed, p_words, percent_interval, quoted, signed_interval
 
 
 def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
@@ -56,16 +55,8 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
         again = percent_interval(summary.reselected)
         yield f"Another draw of completions would select {again} of these problems again."
     own = summary.final_divergence
-    yield Sentence(_populations(summary), None if own is None else divergence_evidence(inputs, _mean(summary, own)))
-
-
-def _mean(summary: ProbeSummary, own: Estimate) -> Figure:
-    """Return the mean a token, or the median of the problems where a few large values move it."""
-    name, statistic = summary.divergence, "ratio of sums"
-    columns: tuple[str, ...] = (f"sum of {name}", "tokens")
-    if isinstance(own, SkewedMean) and not own.reliable and own.median is not None:
-        own, columns, statistic = own.median, (f"mean {name}",), "median"
-    return Figure(name="a token", statistic=statistic, columns=columns, write=digits_of(number_interval, own))
+    evidence = None if own is None else divergence_evidence(inputs, divergence_figure(summary, own))
+    yield Sentence(_populations(summary), evidence)
 
 
 def _deciding(summary: ProbeSummary) -> str:
