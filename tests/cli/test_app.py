@@ -334,7 +334,8 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
     *verdicts, last = out.splitlines()
     assert verdicts == [
         "One training run; what holds over several: swerve demo --seeds 5",
-        "Not tested: whether the changed token causes the answer. No token was forced at a spike: there is no rollout to "
+        "Not tested: whether the changed token causes the answer. No token was forced at a spike: there is no rollout "
+        "to "
         "compare.",
     ]
     assert last.endswith(": runs/demo-knights-knaves/report/index.html")
